@@ -24,6 +24,9 @@ CONTROL_VERSION: Final = 1
 #: What to do with an object that is already at the destination.
 ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
 
+#: What to do with an object whose key the destination cannot hold.
+IllegalKeyRule = Literal["fail", "skip", "escape"]
+
 #: How a written object is checked: `stored` compares the store's checksum, or reads the
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
 Verification = Literal["stored", "reread", "none"]
@@ -246,6 +249,7 @@ class TransferSpec:
         source_prefix, destination_prefix: key or prefix in the stores.
         recursive: the source is a prefix.
         include, exclude: globs on the key below the source prefix.
+        on_illegal_key: `fail` the object, `skip` it, or `escape` its key.
         filter: further filters; durations count from the begin of the first epoch.
         publish_last: more globs of objects to write after all others.
         allow_empty: a transfer without objects succeeds.
@@ -273,6 +277,7 @@ class TransferSpec:
     whole_bytes: int = 0
     strict_metadata: bool = False
     filter: ObjectFilter = ALL_OBJECTS
+    on_illegal_key: IllegalKeyRule = "fail"
 
     def to_dict(self) -> dict[str, Any]:
         return encode(self)

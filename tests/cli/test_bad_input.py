@@ -138,6 +138,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         (COPYING, f"{{tree}} {{tmp}}/new --bwlimit {bad}", "--bwlimit in bytes per second must be")
         for bad in ("0K", "1023B")
     ],
+    (COPYING, "{tree} {tmp}/new --on-illegal-key rename", "'escape'"),
     # ---- deletes
     (("sync",), "{tree} {tmp}/new --max-delete 5", "--max-delete needs --delete"),
     *[
@@ -152,6 +153,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         "{tree} {tmp}/new --delete --files-from {broken}/throughput.csv",
         "out --files-from: k",
     ),
+    (("sync",), "{tree} {tmp}/new --delete --on-illegal-key escape", "leave out --on-illegal-key"),
     (("sync",), "{tree} {tmp}/new --delete --no-verify", "only verified copies allow deletes"),
     (("cp",), "{tree} {tmp}/new -R", "unrecognized arguments: -R; did you mean -r? (see"),
     (("cp -r",), "{tree} {tmp}/new --dryrun", "did you mean --dry-run? (see skyplane-orch cp"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.amounts import duration_s, size_bytes, size_text, unix_s
@@ -42,6 +42,7 @@ def test_other_sizes_are_refused(text: str) -> None:
 
 
 @given(st.integers(0, 1 << 55))
+@settings(deadline=None)
 def test_a_size_and_its_text(amount_bytes: int) -> None:
     text = size_text(amount_bytes)
     if len(text.rstrip("BKMGTP")) <= 15:  # What a float holds exactly.
@@ -58,12 +59,14 @@ def test_durations(text: str, wanted: float) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 999), st.sampled_from("smhdw")), min_size=1))
+@settings(deadline=None)
 def test_the_parts_of_a_duration_add_up(parts: list[tuple[int, str]]) -> None:
     texts = [f"{number}{unit}" for number, unit in parts]
     assert duration_s("".join(texts)) == sum(duration_s(text) or 0 for text in texts)
 
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)), st.integers(-720, 720))
+@settings(deadline=None)
 def test_a_time_with_its_zone(naive: datetime, offset_minutes: int) -> None:
     time = naive.replace(tzinfo=timezone(timedelta(minutes=offset_minutes)))
     assert unix_s("newer_than", time.isoformat(), NOW) == time.timestamp()

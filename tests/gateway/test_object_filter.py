@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.errors import ConfigurationInvalid
@@ -27,6 +27,7 @@ def test_the_lines_of_a_file() -> None:
 
 
 @given(keys, st.text("ab/", max_size=4))
+@settings(deadline=None)
 def test_a_list_finds_its_keys(names: list[str], start: str) -> None:
     found = ObjectFilter(tuple(names)).files_from
     assert found is not None
@@ -37,6 +38,7 @@ def test_a_list_finds_its_keys(names: list[str], start: str) -> None:
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+@settings(deadline=None)
 def test_windows_that_meet_share_no_object_and_leave_none_out(a: int, b: int, time: int) -> None:
     early, late = sorted((a, b))
     info = ObjectInfo("k", 1, "e", float(time))

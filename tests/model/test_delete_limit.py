@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -17,6 +17,7 @@ def test_limits(text: str, there: int, most: int) -> None:
 
 
 @given(st.integers(0, 100), st.integers(0, 10**9))
+@settings(deadline=None)
 def test_a_share_is_never_more_than_it_says(percent: int, there: int) -> None:
     assert DeleteLimit.from_text(f"{percent}%").most(there) * 100 <= percent * there
 

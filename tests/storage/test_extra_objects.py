@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.errors import StoreUnavailable
@@ -31,6 +31,7 @@ def extra(rule: SelectionRule, here: dict[str, int], there: dict[str, int]) -> E
 
 
 @given(names, names, st.integers(0, 3))
+@settings(deadline=None)
 def test_it_finds_what_a_look_at_each_key_would(
     here: list[str], there: list[str], least: int
 ) -> None:

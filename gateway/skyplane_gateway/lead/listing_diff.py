@@ -15,6 +15,7 @@ from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     Candidate,
+    EscapeName,
     KeyCheck,
     Selection,
     SelectionRule,
@@ -47,22 +48,29 @@ class ListingDiff:
         source: SourceStore,
         fetch_page: FetchPage,
         check_key: KeyCheck,
+        escape_name: EscapeName | None = None,
         counters: Counters,
     ) -> None:
         self._rule = rule
         self._source = source
         self._fetch_page = fetch_page
         self._check_key = check_key
+        self._escape_name = escape_name
         self._counters = counters
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
-        found = candidates(self._rule, self._counted)
+        found = candidates(self._rule, self._counted, self._escape_name)
         # Opened late: an empty source needs no listing of the destination.
         there: _Pages | None = None
         while True:
             step = await self._source.run(_next_step, found)
             for one in step:
+                if one.is_escaped:
+                    # Not in the order of the listing, so it is looked up alone.
+                    alone = await _Pages(one.key, self._fetch_page).at(one.key)
+                    yield decide(self._rule, one, alone, self._check_key)
+                    continue
                 if there is None:
                     prefix = destination_listing_prefix(self._rule, one.key)
                     there = _Pages(prefix, self._fetch_page)

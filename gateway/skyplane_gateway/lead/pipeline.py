@@ -24,7 +24,7 @@ from skyplane_gateway.selection import (
     is_published_last,
     metadata_not_carried,
 )
-from skyplane_gateway.stores import check_destination_key
+from skyplane_gateway.stores import check_destination_key, escape_name
 
 #: Large objects and batches in flight: enough to fill every window, and few enough that a
 #: listing of millions waits in the store and not in memory.
@@ -75,12 +75,14 @@ class Pipeline:
             conflict=spec.conflict,
             files_from=spec.filter.files_from,
             bounds=spec.filter.bounds(began_unix_s),
+            on_illegal_key=spec.on_illegal_key,
         )
         self._diff = ListingDiff(
             rule,
             source=context.source,
             fetch_page=self._fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
+            escape_name=partial(escape_name, spec.destination.kind),
             counters=self._counters,
         )
 
@@ -105,19 +107,21 @@ class Pipeline:
                 self._counters.found += 1
                 self._counters.found_bytes += row.source.size_bytes
                 is_last = is_published_last(row.destination_key, self._spec.publish_last)
-                if not is_last:
+                # The journal relies on the order of keys, which escaped keys break.
+                is_apart = is_last or row.is_escaped
+                if not is_apart:
                     journal.listed(row.destination_key)
                 if self._counters.found == 1:
                     # A journal must exist before any object is written: a newer lead seals it.
                     # Of two leads of one epoch, the second one fails here.
                     await self._journal.flush()
                 try:
-                    resumed = await self._resumer.resume(row, is_last=is_last)
+                    resumed = await self._resumer.resume(row, is_last=is_apart)
                 except StoreError as error:
                     # The state of this object is unknown; other objects can be copied.
                     self._recorder.failed(row, error)
                     continue
-                if is_last and not resumed.is_left:
+                if is_apart and not (is_last and resumed.is_left):
                     journal.listed(row.destination_key, is_last=True)
                 if self._record(resumed):
                     continue

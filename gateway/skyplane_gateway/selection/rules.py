@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
-from skyplane_gateway.config import ConflictRule
+from skyplane_gateway.config import ConflictRule, IllegalKeyRule
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
 from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
 from skyplane_gateway.objects import (
@@ -35,6 +35,8 @@ JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
 Lister = Callable[[str], Iterator[ObjectInfo]]
 #: Takes a key and the object's size; raises InvalidKey if the destination cannot hold it.
 KeyCheck = Callable[[str, int], None]
+#: (folder at the destination, name in it, size) -> a name that the destination can hold.
+EscapeName = Callable[[str, str, int], str]
 
 
 def is_reserved(key: str) -> bool:
@@ -53,6 +55,7 @@ class SelectionRule:
             means all; `exclude` has priority.
         files_from: sorted keys below the source folder, each once; None for all.
         bounds: bounds of size and time.
+        on_illegal_key: what to do with an object whose key the destination cannot hold.
         conflict: one of `CONFLICT_RULES`. `replace-if-newer` compares the stores' times;
             `replace-if-different` size, then checksums where both are known, then times.
 
@@ -68,6 +71,7 @@ class SelectionRule:
     conflict: ConflictRule = "replace"
     files_from: tuple[str, ...] | None = None
     bounds: Bounds = UNBOUNDED
+    on_illegal_key: IllegalKeyRule = "fail"
 
     def __post_init__(self) -> None:
         if self.conflict not in CONFLICT_RULES:
@@ -100,13 +104,16 @@ class SelectionRule:
 class Candidate:
     """An object that the filters select, and its key at the destination.
 
-    `is_missing`: a list of keys names it, and the source does not have it; then size, time and
-    ETag of `source` are empty.
+    Attributes:
+        is_missing: a list of keys names it, and the source does not have it; then size, time
+            and ETag of `source` are empty.
+        is_escaped: the key is an escaped one, and so may be out of order.
     """
 
     source: ObjectInfo
     key: str
     is_missing: bool = False
+    is_escaped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,7 @@ class Selection:
     """The decision for one source object.
 
     Under `precondition` the destination is as it was listed; empty where nothing is written.
+    `is_escaped`: the destination key is an escaped one, and so may be out of order.
     """
 
     source: ObjectInfo
@@ -122,6 +130,7 @@ class Selection:
     action: Action
     reason: str
     precondition: Precondition
+    is_escaped: bool = False
 
 
 def select(
@@ -130,13 +139,15 @@ def select(
     list_destination: Lister,
     *,
     check_key: KeyCheck | None = None,
+    escape_name: EscapeName | None = None,
 ) -> Iterator[Selection]:
-    """One row for every source object that the filters select, in key order.
+    """One row for every source object that the filters select, in the order of source keys.
 
     Both listings are read once, in step, so memory does not grow with the number of objects.
 
     Args:
         check_key: rows whose key it refuses are refused.
+        escape_name: used if the rule escapes keys.
 
     Raises:
         NotFound: without `recursive`, the object does not exist.
@@ -144,14 +155,44 @@ def select(
     """
     # Opened late, so that an empty source sends no request to the destination.
     there: _Cursor | None = None
-    for found in candidates(rule, list_source):
+    for found in candidates(rule, list_source, escape_name):
+        if found.is_escaped:
+            first = next(list_destination(found.key), None)
+            at = first if first is not None and first.key == found.key else None
+            yield decide(rule, found, at, check_key)
+            continue
         if there is None:
             there = _Cursor(list_destination(destination_listing_prefix(rule, found.key)))
         yield decide(rule, found, there.at(found.key), check_key)
 
 
-def candidates(rule: SelectionRule, list_source: Lister) -> Iterator[Candidate]:
-    """The selected objects with their keys at the destination, in key order; errors as `select`."""
+def candidates(
+    rule: SelectionRule, list_source: Lister, escape_name: EscapeName | None = None
+) -> Iterator[Candidate]:
+    """The selected objects with their keys at the destination, in the order of source keys.
+
+    Errors as `select`.
+    """
+    found = _candidates(rule, list_source)
+    folder = _named_folder(rule)
+    if rule.on_illegal_key != "escape" or escape_name is None or folder is None:
+        yield from found
+        return
+    for one in found:
+        name = one.key.removeprefix(folder)
+        key = folder + escape_name(folder, name, one.source.size_bytes) if name else one.key
+        yield one if key == one.key else replace(one, key=key, is_escaped=True)
+
+
+def _named_folder(rule: SelectionRule) -> str | None:
+    """The folder at the destination where objects keep their names; None where they do not."""
+    if rule.recursive:
+        return folder_of(rule.destination_prefix)
+    prefix = rule.destination_prefix.removeprefix("/")
+    return prefix if not prefix or prefix.endswith("/") else None
+
+
+def _candidates(rule: SelectionRule, list_source: Lister) -> Iterator[Candidate]:
     if not rule.recursive:
         yield from _single(rule, list_source)
         return
@@ -239,7 +280,8 @@ def decide(
     source, key = candidate.source, candidate.key
 
     def outcome(action: Action, reason: str, fence: Precondition = UNCONDITIONAL) -> Selection:
-        return Selection(source, key, destination, action, reason, fence)
+        escaped = candidate.is_escaped
+        return Selection(source, key, destination, action, reason, fence, is_escaped=escaped)
 
     if candidate.is_missing:
         reason = f"{source.key!r} of the list of keys (files_from) is not at the source"
@@ -253,6 +295,8 @@ def decide(
         try:
             check_key(key, source.size_bytes)
         except InvalidKey as error:
+            if rule.on_illegal_key == "skip":
+                return outcome("skip", f"{error.message} (rule for illegal keys: skip)")
             return outcome("refuse", error.message)
     if destination is None:
         return outcome("copy", "it is not at the destination", IF_ABSENT)

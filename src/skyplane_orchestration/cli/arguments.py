@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
-from skyplane_gateway.config import ConflictRule, Verification
+from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.cli.argument_types import (
     keys_of_file,
     number_above_zero,
@@ -176,6 +176,13 @@ def add_selection(parser: Parser) -> None:
         choices=get_args(ConflictRule),
         default="replace",
         help="what to do if the object exists at the destination (default: %(default)s)",
+    )
+    group.add_argument(
+        "--on-illegal-key",
+        choices=get_args(IllegalKeyRule),
+        default="fail",
+        help="what to do with an object whose key DST cannot hold: fail it, skip it, or copy it"
+        " under an escaped key (default: %(default)s)",
     )
     group.add_argument(
         "--last",
@@ -353,4 +360,5 @@ def job_from(
         min_size=options.min_size,
         max_size=options.max_size,
         bwlimit=options.bwlimit,
+        on_illegal_key=options.on_illegal_key,
     )

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
-from skyplane_gateway.config import ConflictRule, Verification
+from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.dagster.ops import (
     AssetTransfer,
     cleanup_hook,
@@ -53,6 +53,7 @@ class JobOptions(TypedDict, total=False):
     delete: bool
     max_delete: str
     bwlimit: str | None
+    on_illegal_key: IllegalKeyRule
 
 
 def build_skyplane_transfer_asset(

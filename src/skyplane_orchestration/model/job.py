@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from skyplane_gateway.amounts import size_bytes
-from skyplane_gateway.config import ConflictRule, Verification
+from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -227,6 +227,8 @@ class TransferJob:
         min_size, max_size: bounds of the size, such as `10K` or `1.5G`, in powers of 1024.
         bwlimit: highest rate at which the sources together send, in bytes per second, such as
             `10M`, in powers of 1024; None for no limit.
+        on_illegal_key: what to do with an object whose key the destination cannot hold: `fail`
+            it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
         delete: after all copies are verified, delete the objects that only the destination has;
             see docs/how-to/sync-delete.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
@@ -258,6 +260,7 @@ class TransferJob:
     delete: bool = False
     max_delete: str = DEFAULT_MAX_DELETE
     bwlimit: str | None = None
+    on_illegal_key: IllegalKeyRule = "fail"
 
     def __post_init__(self) -> None:
         self._check_filter()
@@ -272,6 +275,11 @@ class TransferJob:
         if self.conflict not in get_args(ConflictRule):
             raise ConfigurationInvalid(
                 f"unknown conflict rule {self.conflict!r}; use one of {get_args(ConflictRule)}"
+            )
+        if self.on_illegal_key not in get_args(IllegalKeyRule):
+            raise ConfigurationInvalid(
+                f"unknown rule for illegal keys {self.on_illegal_key!r}; use one of "
+                f"{get_args(IllegalKeyRule)}"
             )
         if self.verify not in get_args(Verification):
             raise ConfigurationInvalid(
@@ -310,6 +318,9 @@ class TransferJob:
             "leave out move: the next run would find an empty source": self.move,
             "leave out files_from: keys outside the list are never deleted": (
                 self.files_from is not None
+            ),
+            "escaped keys are not those of the source; leave out on_illegal_key": (
+                self.on_illegal_key == "escape"
             ),
             'leave out verify="none" (--no-verify): only verified copies allow deletes': (
                 self.verify == "none"

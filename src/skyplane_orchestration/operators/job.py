@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from skyplane_gateway.config import ConflictRule, Verification
+from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
@@ -60,6 +60,7 @@ class JobArguments(TypedDict, total=False):
     delete: bool
     max_delete: str
     bwlimit: str | None
+    on_illegal_key: IllegalKeyRule
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -86,8 +87,9 @@ class SkyplaneJobOperator(SkyplaneOperator):
             same for the destination.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
-            older_than, min_size, max_size, delete, max_delete, bwlimit: see `TransferJob`. A
-            template of a time, size or rate that renders to an empty text means no bound.
+            older_than, min_size, max_size, delete, max_delete, bwlimit,
+            on_illegal_key: see `TransferJob`. A template of a time, size or rate that renders
+            to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -130,6 +132,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "max_size",
         "max_delete",
         "bwlimit",
+        "on_illegal_key",
         "conflict",
         "verify",
     )
@@ -180,6 +183,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         delete: bool = False,
         max_delete: str = DEFAULT_MAX_DELETE,
         bwlimit: str | None = None,
+        on_illegal_key: IllegalKeyRule = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -211,6 +215,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.delete = delete
         self.max_delete = max_delete
         self.bwlimit = bwlimit
+        self.on_illegal_key = on_illegal_key
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -256,6 +261,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             delete=self.delete,
             max_delete=self.max_delete,
             bwlimit=self.bwlimit or None,
+            on_illegal_key=self.on_illegal_key,
             limits=self.limits(),
             policy=self.policy(),
         )

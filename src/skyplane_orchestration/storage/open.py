@@ -122,6 +122,7 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
         conflict=job.conflict,
         files_from=job.files_from,
         bounds=job.object_filter.bounds(clock.wall()),
+        on_illegal_key=job.on_illegal_key,
     )
 
 
@@ -144,4 +145,5 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
         whole_bytes=mib_to_bytes(job.limits.whole_mib),
         strict_metadata=job.strict_metadata,
         filter=job.object_filter,
+        on_illegal_key=job.on_illegal_key,
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, metadata_not_carried, refuse_overlap, select
-from skyplane_gateway.stores import bucket_region, check_destination_key, require_kind
+from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
 from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -143,6 +143,7 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
                 listing,
                 CountingLister(destination.list, "destination"),
                 check_key=partial(check_destination_key, job.destination.kind),
+                escape_name=partial(escape_name, job.destination.kind),
             )
         )
         require_some(job, source, selected=len(rows), listed=listing.count)

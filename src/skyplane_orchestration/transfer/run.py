@@ -51,6 +51,8 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
     }
     if job.object_filter != ALL_OBJECTS:
         rule["filter"] = encode(job.object_filter)
+    if job.on_illegal_key != "fail":
+        rule["on_illegal_key"] = job.on_illegal_key
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 

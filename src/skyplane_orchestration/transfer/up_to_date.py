@@ -21,7 +21,7 @@ from skyplane_gateway.selection import (
     is_reserved,
     select,
 )
-from skyplane_gateway.stores import check_destination_key
+from skyplane_gateway.stores import check_destination_key, escape_name
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
@@ -146,4 +146,5 @@ def _rows(
         listings.of_source(source, rule),
         listings.of(destination),
         check_key=partial(check_destination_key, job.destination.kind),
+        escape_name=partial(escape_name, job.destination.kind),
     )

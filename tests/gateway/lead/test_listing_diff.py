@@ -13,7 +13,7 @@ from skyplane_gateway.errors import NotFound, StoreUnavailable
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Selection, SelectionRule, select
+from skyplane_gateway.selection import EscapeName, Selection, SelectionRule, select
 
 
 class Destination:
@@ -49,13 +49,17 @@ class FakeSource:
 
 
 def listed(
-    rule: SelectionRule, source: Callable[[str], Any], there: Destination
+    rule: SelectionRule,
+    source: Callable[[str], Any],
+    there: Destination,
+    escape_name: EscapeName | None = None,
 ) -> list[Selection]:
     listing = ListingDiff(
         rule,
         source=cast("Any", FakeSource(source)),
         fetch_page=there.fetch,
         check_key=lambda key, size_bytes: None,
+        escape_name=escape_name,
         counters=Counters(),
     )
 
@@ -118,3 +122,18 @@ def test_a_listing_that_breaks_off_is_an_error() -> None:
 
     with pytest.raises(StoreUnavailable):
         listed(SelectionRule("p/", "q/"), broken, Destination([], 10))
+
+
+@given(names, names, st.integers(1, 50))
+@settings(deadline=None, max_examples=20)
+def test_escaped_keys_are_looked_up_alone(
+    here: list[str], there: list[str], page_objects: int
+) -> None:
+    def escape(folder: str, name: str, size_bytes: int) -> str:
+        return name.replace("1", "x")
+
+    rule = SelectionRule("p/", "q/", on_illegal_key="escape")
+    rows = [ObjectInfo(f"p/{name}", 1, "here", 0.0) for name in sorted(here)]
+    destination = Destination([f"q/{escape('q/', name, 1)}" for name in there], page_objects)
+    wanted = list(select(rule, lambda _: iter(rows), destination.below, escape_name=escape))
+    assert listed(rule, lambda _: iter(rows), destination, escape_name=escape) == wanted

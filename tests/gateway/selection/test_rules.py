@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.config import ConflictRule
@@ -265,6 +265,7 @@ folders = st.lists(st.text("ab/.", min_size=1, max_size=4), max_size=9, unique=T
 
 
 @given(folders, folders, folders)
+@settings(deadline=None)
 def test_a_list_of_keys_chooses_as_a_look_at_each_key_would(
     here: list[str], there: list[str], wanted: list[str]
 ) -> None:
@@ -287,3 +288,44 @@ def test_folders_without_a_listed_key_are_not_wanted() -> None:
         False,
         True,
     ]
+
+
+def odd_name(folder: str, name: str, size_bytes: int) -> str:
+    """Stands for the escape of a store that cannot hold a `b`; it sorts after all letters."""
+    assert folder == "d/"
+    return name.replace("b", "~1")
+
+
+@given(folders, folders)
+@settings(deadline=None)
+def test_escaped_keys_find_their_objects_out_of_order(here: list[str], there: list[str]) -> None:
+    rule = SelectionRule("s", "d", on_illegal_key="escape")
+    source = Listing(*(f"s/{key}" for key in here))
+    destination = Listing(*(f"d/{odd_name('d/', key, 0)}" for key in there))
+    rows = run(rule, source, destination, escape_name=odd_name)
+    assert [row.source.key.removeprefix("s/") for row in rows] == sorted(here)
+    for row in rows:
+        key = row.source.key.removeprefix("s/")
+        assert row.destination_key == f"d/{odd_name('d/', key, 0)}"
+        assert row.is_escaped == ("b" in key)
+        assert (row.destination is not None) == (key in there)
+
+
+def test_one_object_keeps_a_name_that_its_user_chose() -> None:
+    for target, key in (("d/", "d/a~1"), ("d/b", "d/b")):
+        rule = SelectionRule("s/ab", target, recursive=False, on_illegal_key="escape")
+        (row,) = run(rule, Listing("s/ab"), Listing(), escape_name=odd_name)
+        assert row.destination_key == key
+
+
+@pytest.mark.parametrize(("rule", "action"), [("fail", "refuse"), ("skip", "skip")])
+def test_illegal_keys_that_are_not_escaped(rule: Any, action: str) -> None:
+    def check(key: str, size_bytes: int) -> None:
+        if "//" in key:
+            raise InvalidKey(f"{key} is not possible")
+
+    chosen = SelectionRule("a", "b", on_illegal_key=rule)
+    rows = run(chosen, Listing("a//x", "a/y"), Listing(), check_key=check, escape_name=odd_name)
+    assert [row.destination_key for row in rows] == ["b//x", "b/y"]
+    assert [row.action for row in rows] == [action, "copy"]
+    assert ("(rule for illegal keys: skip)" in rows[0].reason) == (rule == "skip")
