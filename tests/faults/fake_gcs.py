@@ -48,11 +48,11 @@ def running(log_file: Path) -> Iterator[str]:
         Unavailable: there is none, or it does not come up.
     """
     port = go_programs.free_port()
-    address = f"127.0.0.1:{port}"
     command = [str(binary()), "-scheme", "http", "-backend", "memory", "-log-level", "warn"]
-    command += ["-host", "127.0.0.1", "-port", str(port), "-public-host", address]
+    # A public host without a port stands for all ports, also that of a proxy.
+    command += ["-host", "127.0.0.1", "-port", str(port), "-public-host", "127.0.0.1"]
     with go_programs.running(command, port, log_file, {}):
-        yield f"http://{address}"
+        yield f"http://127.0.0.1:{port}"
 
 
 def create_bucket(url: str, name: str = "") -> str:
