@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from skyplane_gateway.errors import (
     Unauthenticated,
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.stores import ambient_credentials, sendable_credentials
+from skyplane_gateway.stores import ambient_credentials, open_store, sendable_credentials
 from skyplane_gateway.stores.gcs import credentials as gcs_credentials
 from skyplane_gateway.stores.gcs.store import GcsStore
 
@@ -175,3 +176,21 @@ def test_errors_of_the_token_service(scripted: Any, reply: Any, key: str) -> Non
 def test_a_machine_without_identity_says_what_to_do() -> None:
     with pytest.raises(Unauthenticated, match="gcloud auth application-default login"):
         GcsStore(StoreSpec("gcs", "b")).head("k")
+
+
+def test_a_request_with_an_expired_token_waits_for_the_next(scripted: Any, reply: Any) -> None:
+    spec = StoreSpec("gcs", "bkt", scripted.url)
+    old, new = (Credentials({"access_token": one, "expires_at": "1"}) for one in ("old", "new"))
+    store = open_store(spec, old)
+    store.wait_for_credentials()
+    resource = {"size": "1", "generation": "7", "updated": "2026-11-23T10:00:00Z"}
+    scripted.replies += [reply(401), reply(200, json.dumps(resource).encode())]
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(store.head, "k")
+        while not scripted.requests:
+            assert store.needs_credentials
+        store.renew_credentials(new)
+        assert found.result(30).etag == "7"
+    sent = [request.headers["authorization"] for request in scripted.requests]
+    assert sent == ["Bearer old", "Bearer new"]
+    store.close()
