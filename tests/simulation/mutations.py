@@ -171,7 +171,8 @@ MUTATIONS: Final = (
         "not-read-back",
         (
             "sink/write_verifier.py",
-            "        if found is None:\n            found = read_crc32c(self._store, info, size_bytes)",
+            "        if found is None:\n"
+            "            found = read_crc32c(self._store, info, size_bytes)",
             "        if found is None:\n            found = crc32c",
         ),
     ),
