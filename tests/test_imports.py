@@ -17,6 +17,7 @@ HEAVY = (
     "boto3",
     "botocore",
     "dagster",
+    "google.auth",
     "google.cloud",
     "matplotlib",
     "networkx",
@@ -26,7 +27,15 @@ HEAVY = (
     "rich",
     "scipy",
 )
-CLOUDS_AND_ORCHESTRATORS = ("airflow", "azure", "boto3", "botocore", "dagster", "google.cloud")
+CLOUDS_AND_ORCHESTRATORS = (
+    "airflow",
+    "azure",
+    "boto3",
+    "botocore",
+    "dagster",
+    "google.auth",
+    "google.cloud",
+)
 
 
 def loaded_by(statements: str) -> set[str]:
