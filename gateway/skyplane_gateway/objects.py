@@ -214,8 +214,9 @@ class StoreSpec:
     """Which store. Contains no secret, so it may appear in plans, fleets and logs.
 
     Attributes:
-        kind: `s3`, `gcs`, `file` or `memory`.
-        bucket: the bucket's name; for `file` the absolute root directory (`/` for all).
+        kind: `s3`, `gcs`, `azure`, `file` or `memory`.
+        bucket: the bucket's name; for `azure` `account/container`; for `file` the absolute root
+            directory (`/` for all).
         endpoint_url: where an S3-compatible store or an emulator answers; None for the cloud's own.
         region: the store's own region name, where it is known.
         options: settings of that kind, sorted pairs of strings.
@@ -260,7 +261,8 @@ class Credentials(Mapping[str, str]):
 
     For S3 the names are `access_key_id`, `secret_access_key` and, for temporary ones,
     `session_token` and `expires_at` (unix seconds as decimal text). For Google Cloud Storage they
-    are `access_token` and `expires_at`.
+    are `access_token` and `expires_at`; for Azure `account_key`, `sas_token` or `bearer_token`, the
+    last two with `expires_at`.
     `to_dict` is for the authenticated control API only.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from pathlib import Path
 from typing import Final
 
@@ -58,7 +57,7 @@ def check_gcs_key(key: str) -> str:
 def check_azure_key(key: str) -> str:
     """Return `key`; raise InvalidKey if Azure Blob Storage would refuse or change it.
 
-    URLs of the service take a backslash for a slash, and drop segments of dots.
+    The service takes a backslash for a slash, and drops dots at the end of a segment.
     """
     if not key:
         raise InvalidKey("an object needs a name; the key is empty")
@@ -66,16 +65,18 @@ def check_azure_key(key: str) -> str:
         key.encode()
     except UnicodeEncodeError as error:
         raise InvalidKey(f"the key {key!r} is not valid Unicode text; rename it") from error
-    if len(key) > _MAX_AZURE_CHARACTERS or key.count("/") > _MAX_AZURE_SLASHES:
+    # The service counts in UTF-16, where some characters are two.
+    is_long = len(key.encode("utf-16-le")) > 2 * _MAX_AZURE_CHARACTERS
+    if is_long or key.count("/") > _MAX_AZURE_SLASHES:
         raise InvalidKey(
             f"the key {key[:60]!r}... has more than {_MAX_AZURE_CHARACTERS} characters or "
             f"{_MAX_AZURE_SLASHES} slashes; shorten it or choose a shorter destination prefix"
         )
-    is_changed = "\\" in key or not {".", ".."}.isdisjoint(key.split("/"))
-    if is_changed or any(unicodedata.category(character) == "Cc" for character in key):
+    ends_in_dot = any(segment.endswith(".") for segment in key.split("/"))
+    if "\\" in key or ends_in_dot or any(c < " " or c == "\x7f" for c in key):
         raise InvalidKey(
             f"Azure cannot hold the key {key!r}: it has a backslash, a control character, or a "
-            "segment of dots; rename the object"
+            "dot at the end of a segment; rename the object"
         )
     if key.startswith(UPLOADS_FOLDER):
         raise InvalidKey(f"{key!r} is in {UPLOADS_FOLDER}, where open uploads are; rename it")

@@ -98,7 +98,7 @@ def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
         metavar="URL",
         help=f"address of the {name}'s S3-compatible service or emulator"
         " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL; for gs://"
-        " $STORAGE_EMULATOR_HOST)",
+        " $STORAGE_EMULATOR_HOST; for az:// that of $AZURE_STORAGE_CONNECTION_STRING)",
     )
     group.add_argument(
         f"--{end}-credentials",

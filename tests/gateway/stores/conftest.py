@@ -210,7 +210,7 @@ def azurite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azurite
         pytest.skip(str(error))
 
 
-#: Its URLs take a backslash for a slash, and drop segments of dots and control characters.
+#: The service takes a backslash for a slash, drops dots and refuses control characters.
 _AZURE_REFUSES = frozenset(
     {"back\\slash", "new\nline", "tab\tand\x01control", "./x", "a/../b", "../up", "."}
 )

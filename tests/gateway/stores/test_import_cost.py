@@ -10,7 +10,7 @@ import sys
 import skyplane_gateway.selection
 from skyplane_gateway.stores import StoreSpec, open_store
 list(open_store(StoreSpec("file", "/")).list("no-such-directory/"))
-sdks = ("boto3", "botocore", "google.auth", "requests", "awscrt", "aiohttp", "numpy")
+sdks = "boto3 botocore azure google.auth requests urllib3 awscrt aiohttp numpy".split()
 print([name for name in sdks if name in sys.modules])
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Final
 from urllib.parse import unquote
@@ -30,15 +30,56 @@ def objects(
     Raises StoreError when the listing may be incomplete; see `ObjectStore.list`.
     """
     last = start_after
-    for _, run in groupby(_rows(container, prefix, start_after, what), key=_run_of):
-        for row in sorted(run, key=lambda row: row.key):
-            if start_after is not None and row.key <= start_after:
-                continue
-            # Order of code points is order of UTF-8 bytes.
-            if last is not None and row.key <= last:
-                raise _broken(what, f"{row.key!r} comes after {last!r}")
-            last = row.key
+    rows = _sorted_runs(_flat(container, prefix, start_after, what))
+    while True:
+        try:
+            for row in rows:
+                if start_after is not None and row.key <= start_after:
+                    continue
+                # Order of code points is order of UTF-8 bytes.
+                if last is not None and row.key <= last:
+                    raise _broken(what, f"{row.key!r} comes after {last!r}")
+                last = row.key
+                yield row
+            return
+        except _Hierarchical:
+            start_after = last
+            rows = _tree(container, prefix, start_after, what)
+
+
+class _Hierarchical(Exception):
+    """The account has a hierarchical namespace: its order is that of folders, not of names."""
+
+
+def _sorted_runs(rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+    for _, run in groupby(rows, key=_run_of):
+        yield from sorted(run, key=lambda row: row.key)
+
+
+def _flat(
+    container: Container, prefix: str, start_after: str | None, what: str
+) -> Iterator[ObjectInfo]:
+    """In the service's order. Raises _Hierarchical before the first row of such an account."""
+    for page in _pages(container, prefix, start_after, what):
+        if page.find("Blobs/Blob/Properties/ResourceType") is not None:
+            raise _Hierarchical
+        yield from _infos(page, what)
+
+
+def _tree(
+    container: Container, prefix: str, start_after: str | None, what: str
+) -> Iterator[ObjectInfo]:
+    """Folder by folder, each sorted in memory; folders before `start_after` are left out."""
+    found: dict[str, ObjectInfo | None] = {}
+    for page in _pages(container, prefix, None, what, delimiter="/"):
+        found |= {row.key: row for row in _infos(page, what)}
+        found |= dict.fromkeys(map(_name, page.iterfind("Blobs/BlobPrefix")))
+    for name in sorted(found):
+        row = found[name]
+        if row is not None:
             yield row
+        elif start_after is None or name > start_after or start_after.startswith(name):
+            yield from _tree(container, name, start_after, what)
 
 
 def _run_of(row: ObjectInfo) -> tuple[str, bool]:
@@ -49,15 +90,14 @@ def _run_of(row: ObjectInfo) -> tuple[str, bool]:
     return row.key, False
 
 
-def _rows(
-    container: Container, prefix: str, start_after: str | None, what: str
-) -> Iterator[ObjectInfo]:
-    """In the service's order."""
+def _pages(
+    container: Container, prefix: str, start_after: str | None, what: str, **more: str
+) -> Iterator[ElementTree.Element]:
     marker, start = "", start_after
     while True:
         with mapped(what):
             try:
-                body = container.send(_page(prefix, marker, start)).body
+                body = container.send(_page(prefix, marker, start, more)).body
             except Refused as error:
                 # A service of an older version lists from the beginning.
                 if not start or marker or error.code not in ("InvalidHeaderValue", "InvalidInput"):
@@ -66,10 +106,9 @@ def _rows(
                 continue
         try:
             root = ElementTree.fromstring(body)
-            rows = [_info(row) for row in root.iterfind("Blobs/Blob") if not _is_directory(row)]
-        except (ElementTree.ParseError, ValueError) as error:
+        except ElementTree.ParseError as error:
             raise _broken(what, "the answer is no list of blobs") from error
-        yield from rows
+        yield root
         following = root.findtext("NextMarker") or ""
         if not following:
             return
@@ -78,8 +117,8 @@ def _rows(
         marker = following
 
 
-def _page(prefix: str, marker: str, start: str | None) -> Request:
-    query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE_KEYS)}
+def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) -> Request:
+    query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE_KEYS), **more}
     headers = {}
     if prefix:
         query["prefix"] = prefix
@@ -92,19 +131,22 @@ def _page(prefix: str, marker: str, start: str | None) -> Request:
     return Request("GET", "", 200, headers, query)
 
 
+def _infos(page: ElementTree.Element, what: str) -> list[ObjectInfo]:
+    try:
+        return [_info(row) for row in page.iterfind("Blobs/Blob") if not _is_directory(row)]
+    except (KeyError, ValueError) as error:
+        raise _broken(what, "the answer is no list of blobs") from error
+
+
 def _is_directory(row: ElementTree.Element) -> bool:
     """Accounts with a hierarchical namespace list their directories beside the blobs."""
     return row.findtext("Properties/ResourceType") == "directory"
 
 
 def _info(row: ElementTree.Element) -> ObjectInfo:
-    name = row.find("Name")
     found = {entry.tag.lower(): entry.text or "" for entry in row.iterfind("Properties/*")}
-    if name is None:
-        raise ValueError("a row without a name")
-    text = name.text or ""
     return ObjectInfo(
-        key=unquote(text) if name.get("Encoded") == "true" else text,
+        key=_name(row),
         size_bytes=int(found["content-length"]),
         # Listings give ETags without quotes, all other answers with them.
         etag=f'"{found["etag"].strip(chr(34))}"',
@@ -117,6 +159,14 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
             }
         ),
     )
+
+
+def _name(row: ElementTree.Element) -> str:
+    """Of a blob or a folder. Raises ValueError."""
+    name = row.find("Name")
+    if name is None or not name.text:
+        raise ValueError("a row without a name")
+    return unquote(name.text) if name.get("Encoded") == "true" else name.text
 
 
 def _broken(what: str, why: str) -> StoreError:

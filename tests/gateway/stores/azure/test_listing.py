@@ -95,3 +95,38 @@ def test_metadata_that_a_copy_will_not_have(
 ) -> None:
     (row,) = opened(scripted, page("a", properties=properties), reply=reply).list("")
     assert row.not_carried == lost
+
+
+def folder(prefix: str, files: list[str], folders: list[str]) -> bytes:
+    """A page of one folder of an account with a hierarchical namespace."""
+    kind = "<ResourceType>file</ResourceType>"
+    body = page(*(prefix + name for name in files), properties=kind).decode()
+    rows = "".join(f"<BlobPrefix><Name>{prefix}{name}/</Name></BlobPrefix>" for name in folders)
+    return body.replace("</Blobs>", rows + "</Blobs>").encode()
+
+
+def test_a_hierarchical_namespace_is_listed_folder_by_folder(scripted: Any, reply: Any) -> None:
+    directory = page("a", properties="<ResourceType>directory</ResourceType>")
+    store = opened(
+        scripted,
+        directory,
+        folder("", ["a-b", "z"], ["a", "m"]),
+        folder("a/", ["x"], []),
+        folder("m/", ["y"], []),
+        reply=reply,
+    )
+    assert [row.key for row in store.list("")] == ["a-b", "a/x", "m/y", "z"]
+    assert "delimiter=%2F" in scripted.requests[1].path
+
+
+def test_folders_before_the_start_are_left_out(scripted: Any, reply: Any) -> None:
+    directory = page("m", properties="<ResourceType>directory</ResourceType>")
+    store = opened(
+        scripted,
+        directory,
+        folder("", ["a-b", "z"], ["a", "m"]),
+        folder("m/", ["x", "y"], []),
+        reply=reply,
+    )
+    assert [row.key for row in store.list("", start_after="m/x")] == ["m/y", "z"]
+    assert len(scripted.requests) == 3

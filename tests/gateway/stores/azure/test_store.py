@@ -143,11 +143,29 @@ def test_uploads_of_long_keys_are_listed(azure: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["a\\b", "a/../b", "./a", "a/.", "\x81", f"{UPLOADS_FOLDER}x", "/" * 254]
+    "key",
+    [
+        "a\\b",
+        "a/../b",
+        "./a",
+        "a/.",
+        "a./b",
+        "a.",
+        "\x7f",
+        "\U0001f600" * 513,
+        f"{UPLOADS_FOLDER}x",
+        "/" * 254,
+    ],
 )
 def test_keys_that_azure_would_change_are_refused(key: str) -> None:
     with pytest.raises(InvalidKey):
         check_azure_key(key)
+
+
+def test_keys_that_azure_keeps(azure: Any) -> None:
+    for key in ("a.b/.c", "..x/...y", "\x85", "\U0001f600" * 512, "a//b", "/a", "a /"):
+        azure.shared.put(key, key.encode())
+        assert azure.read(key) == key.encode()
 
 
 def test_metadata_that_no_header_can_hold_is_refused(azure: Any) -> None:
