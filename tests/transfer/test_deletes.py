@@ -255,3 +255,20 @@ def test_a_destination_above_its_source_is_refused(ends: Path, calls: list[str])
     with pytest.raises(ConfigurationInvalid):
         check_extra(replace(job, destination=Location(f"{link}/")), NONE, random.Random(1))
     assert calls == []
+
+
+def test_a_source_that_may_only_be_listed_by_prefix(
+    ends: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 then refuses a look at a missing key."""
+    honest = LocalStore.head
+
+    def head(self: LocalStore, key: str) -> ObjectInfo:
+        if "/in/" in key:
+            raise PermissionDenied("403")
+        return honest(self, key)
+
+    monkeypatch.setattr(LocalStore, "head", head)
+    after_listing(monkeypatch, lambda: write(ends / "in/e0"))
+    assert delete(job_of(ends)).deleted == 3
+    assert left(ends) == ["a", "e0", "sub/b"]

@@ -19,6 +19,7 @@ from skyplane_gateway.selection import folder_of, is_published_last
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     NotFound,
+    PermissionDenied,
     PreconditionFailed,
     SkyplaneError,
     StoreError,
@@ -262,4 +263,7 @@ def _exists(store: ObjectStore, key: str) -> bool:
         store.head(key)
     except NotFound:
         return False
+    except PermissionDenied:
+        # S3 says so of a missing key if a policy allows to list certain prefixes only.
+        return any(row.key == key for row in store.list(key))
     return True
