@@ -36,13 +36,13 @@ from skyplane_orchestration.timing import timed
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
 
-_POLL_S: Final = 0.02
+_POLL_S: Final = 0.005
 _LOG_TAIL_BYTES: Final = 4096
 
 log = logging.getLogger(__name__)
 
 #: Polls of the files of starting gateways per scan of all processes, which costs more.
-_POLLS_PER_SCAN: Final = 10
+_POLLS_PER_SCAN: Final = 40
 
 
 def bring_up(
