@@ -9,7 +9,6 @@ the original.
 from __future__ import annotations
 
 import re
-import unicodedata
 from itertools import pairwise
 from typing import Final
 
@@ -60,13 +59,16 @@ def _escape_segment(kind: str, segment: str) -> str:
         return _hex(segment[0]) + segment[1:]
     if segment in (".", ".."):
         return "".join(map(_hex, segment))
-    return "".join(_hex(one) if _is_illegal(kind, one) else one for one in segment)
+    stem = segment.rstrip(".") if kind == "azure" else segment
+    dots = segment[len(stem) :]  # Azure drops dots at the end of a segment.
+    made = "".join(_hex(one) if _is_illegal(kind, one) else one for one in stem)
+    return made + "".join(map(_hex, dots))
 
 
 def _is_illegal(kind: str, character: str) -> bool:
     if kind == "file":
         return character == "\0"
-    return character == "\\" or unicodedata.category(character) == "Cc"
+    return character == "\\" or character < " " or character == "\x7f"
 
 
 def _escape_slashes(name: str, *, holds_bytes: bool) -> str:

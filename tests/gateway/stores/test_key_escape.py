@@ -47,6 +47,7 @@ def test_an_escaped_name_is_legal(kind: str, name: str, size: int) -> None:
         ("azure", "a\\b", "a~5Cb"),
         ("azure", "a/../b", "a/~2E~2E/b"),
         ("azure", "a\nb", "a~0Ab"),
+        ("azure", "a../b.c.", "a~2E~2E/b.c~2E"),
         ("gcs", "a\\b", "a\\b"),
         ("gcs", "a\rb", "a~0Db"),
         ("gcs", ".well-known/acme-challenge/x", "~2Ewell-known/acme-challenge/x"),
