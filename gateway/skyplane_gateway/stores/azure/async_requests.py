@@ -59,6 +59,8 @@ class AzureAsyncRequests:
         precondition: Precondition,
         crc32c: int,
     ) -> ObjectInfo:
+        if key.startswith("/") or "//" in key:
+            raise Unsettled("`AzureStore.put` looks whether the account keeps empty segments")
         with _unsettled():
             headers = put_headers(data, attributes, precondition, crc32c, key)
         async with self._answer(Request("PUT", key, 201, headers), data) as answer:

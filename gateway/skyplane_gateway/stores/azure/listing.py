@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -45,6 +45,17 @@ def objects(
         except _Hierarchical:
             start_after = last
             rows = _tree(container, prefix, start_after, what)
+
+
+def is_hierarchical(container: Container, what: str) -> bool:
+    """Whether the account has a hierarchical namespace; also False for an empty container. 1 call.
+
+    Only blobs of such accounts have a resource type.
+    """
+    return any(
+        page.find("Blobs/*/Properties/ResourceType") is not None
+        for page in islice(_pages(container, "", None, what, maxresults="1"), 1)
+    )
 
 
 class _Hierarchical(Exception):

@@ -19,6 +19,7 @@ from azure.core.exceptions import AzureError
 from urllib3.exceptions import HTTPError
 
 from skyplane_gateway.errors import (
+    InvalidKey,
     PreconditionFailed,
     StoreError,
     StoreUnavailable,
@@ -76,6 +77,7 @@ class AzureStore:
         self.spec = spec
         self._container = Container(spec, credentials)
         self._uploads = Uploads(self._container)
+        self._is_flat = False
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._container.trusts_checksum,
             ordered_listing=True,
@@ -143,7 +145,7 @@ class AzureStore:
         precondition: Precondition = UNCONDITIONAL,
         crc32c: int | None = None,
     ) -> ObjectInfo:
-        what = self._container.doing("writing", check_azure_key(key))
+        what = self._container.doing("writing", self._check_new(key))
         headers = put_headers(data, attributes, precondition, crc32c, what)
         try:
             answer = self._container.send(Request("PUT", key, 201, headers), data)
@@ -159,7 +161,7 @@ class AzureStore:
         return info or self.head(key)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._uploads.create(check_azure_key(key), attributes)
+        return self._uploads.create(self._check_new(key), attributes)
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
@@ -219,6 +221,20 @@ class AzureStore:
 
     def close(self) -> None:
         self._container.close()
+
+    def _check_new(self, key: str) -> str:
+        """Raise InvalidKey for a key that this account would change."""
+        check_azure_key(key)
+        has_empty_segment = key.startswith("/") or "//" in key
+        if has_empty_segment and not self._is_flat:
+            what = self._container.doing("looking for the kind of account of", key)
+            if listing.is_hierarchical(self._container, what):
+                raise InvalidKey(
+                    f"{key!r} has an empty segment, which an account with a hierarchical namespace "
+                    "drops; rename the object"
+                )
+            self._is_flat = True
+        return key
 
     def _head(self, key: str, if_match: str | None) -> Answer:
         return self._container.send(Request("HEAD", key, 200, match_headers(if_match)))

@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.errors import InvalidKey, StoreError
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
@@ -130,3 +130,19 @@ def test_folders_before_the_start_are_left_out(scripted: Any, reply: Any) -> Non
     )
     assert [row.key for row in store.list("", start_after="m/x")] == ["m/y", "z"]
     assert len(scripted.requests) == 3
+
+
+def test_a_hierarchical_namespace_takes_no_empty_segments(scripted: Any, reply: Any) -> None:
+    store = opened(scripted, folder("", ["a"], []), folder("", ["a"], []), reply=reply)
+    with pytest.raises(InvalidKey, match="hierarchical"):
+        store.put("a//b", b"x")
+    with pytest.raises(InvalidKey, match="hierarchical"):
+        store.create_upload("/a")
+
+
+def test_the_kind_of_account_is_looked_up_once(scripted: Any, reply: Any) -> None:
+    store = opened(scripted, page("a"), reply=reply)
+    scripted.replies += [reply(201, headers={"ETag": '"1"'})] * 3
+    for key in ("a//b", "/a", "a"):
+        store.put(key, b"x")
+    assert [request.method for request in scripted.requests] == ["GET", "PUT", "PUT", "PUT"]
