@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
-from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
+from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
@@ -90,7 +90,10 @@ class InProcessProvisioner:
 
     def _start(self, spec: FleetSpec, authority: Authority, stack: ExitStack) -> _Running:
         # It loads the gateway and aiohttp, which a job with nothing to do does not need.
-        from skyplane_orchestration.provision.in_process.fleet_thread import FleetThread
+        try:
+            from skyplane_orchestration.provision.in_process.fleet_thread import FleetThread
+        except ModuleNotFoundError as error:
+            raise MissingExtra.of("a copy inside this process", "gateway") from error
 
         began_s, now = self._clock.monotonic(), self._clock.wall()
         nodes = node_names(spec.plan, 1)
