@@ -8,12 +8,13 @@ from typing import Literal
 
 import pytest
 
+from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
-from skyplane_gateway.errors import MetadataNotCarried, UnknownTransfer
+from skyplane_gateway.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.protocol import RawFrame
+from skyplane_gateway.protocol import ChunkId, ChunkManifest, RawFrame
 from skyplane_gateway.source.bandwidth import Bandwidth, Pace
-from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
+from skyplane_gateway.source.transfer import LocalSink, SendFrame, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
 from skyplane_gateway.stores.memory import MemoryReader, MemoryStore, create_bucket
 
@@ -26,6 +27,7 @@ def _source(
     threads: ThreadPoolExecutor,
     store: ObjectStore | None = None,
     send_frame: SendFrame = _send_frame,
+    sink: LocalSink | None = None,
     pace: Pace | None = None,
 ) -> SourceTransfer:
     return SourceTransfer(
@@ -36,6 +38,7 @@ def _source(
         send_frame=send_frame,
         threads=threads,
         readers=1,
+        sink_of=lambda number: sink,
         pace=pace,
     )
 
@@ -154,3 +157,62 @@ def test_a_chunk_that_waits_for_bandwidth_is_excused() -> None:
             await source.close()
 
     asyncio.run(scenario())
+
+
+class _Sink:
+    """A sink in memory; it writes nothing."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, bytearray] = {}
+        self.ended: dict[int, int] = {}
+        self.dropped: list[int] = []
+
+    def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> memoryview | None:
+        self.memory[chunk.chunk] = bytearray(manifest.length_bytes)
+        return memoryview(self.memory[chunk.chunk])
+
+    def end_chunk(self, chunk: ChunkId, crc32c: int) -> None:
+        self.ended[chunk.chunk] = crc32c
+
+    def drop_chunk(self, chunk: ChunkId) -> None:
+        self.dropped.append(chunk.chunk)
+
+
+class _Broken(MemoryStore):
+    """The bodies of some objects break off."""
+
+    def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> MemoryReader:
+        reader = super().read(key, offset=offset, length=length, if_match=if_match)
+        if key == "broken":
+            reader.readinto = lambda buffer: 0  # type: ignore[method-assign]
+        return reader
+
+
+def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() -> None:
+    create_bucket("local")
+    store, sink, sent = _Broken(StoreSpec("memory", "local")), _Sink(), list[RawFrame]()
+    orders = [
+        ChunkOrder(number, 1, 0, "objects", (RangeOrder(key, etag, 0, 3, key),))
+        for number, key in enumerate(("whole", "broken"), start=1)
+        for etag in (store.put(key, b"abc").etag,)
+    ]
+
+    async def send(frame: RawFrame) -> None:
+        sent.append(frame)
+
+    async def scenario() -> list[RangeOutcome]:
+        with ThreadPoolExecutor(2) as threads:
+            source = _source(threads, store, send, sink)
+            for order in orders:
+                source.take(order)
+            _, ended = await source.outcomes(0, 60.0)
+            await source.close()
+            return list(ended[0].ranges)
+
+    (outcome,) = asyncio.run(scenario())
+    assert isinstance(outcome.error, StoreUnavailable)
+    assert outcome.at_source
+    assert sink.memory[1] == b"abc"
+    assert sink.ended == {1: crc32c(b"abc")}
+    assert sink.dropped == [2]
+    assert sent == []
