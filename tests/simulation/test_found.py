@@ -74,14 +74,11 @@ def test_an_object_that_could_not_be_compared_fails_but_is_no_conflict() -> None
     play(104312, 0, sizes, faults, "fail", 2, announcing=0, **more)
 
 
-def test_an_object_that_cannot_be_compared_fails_alone_and_the_next_run_compares_it() -> None:
-    """The error of one object had ended the transfer."""
-    sizes = (153600, 32767, 32769, 1, 32768, 266240, 65536, 5120)
-    faults = (Kill(0.439, 0, 0.5), Store("source", "read", 7, 100, "ends early"))
-    more = {"then": "again", "source_vouches": False}
-    outcome = play(104312, 0, sizes, faults, "fail", 2, announcing=0, **more)
-    ends = [line.split(maxsplit=1)[1].strip() for line in outcome.log if " k07: " in line]
-    assert ends == ["k07: failed store-unavailable", "k07: copied"]
+def test_a_journal_whose_body_ends_early_is_read_again_and_removed() -> None:
+    """It stayed after a success, until a sweep."""
+    faults = (Store("destination", "read", 1, 2, "ends early"),)
+    sizes = (0, 65536, 71680, 65536, 71680, 71680, 65536, 0)
+    play(141428995, 0, sizes, faults, "replace", 1, announcing=4, source_vouches=False)
 
 
 def test_a_bad_copy_is_removed_although_its_transfer_ends_while_it_is_read_back() -> None:

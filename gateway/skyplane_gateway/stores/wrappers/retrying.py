@@ -221,7 +221,9 @@ class RetryingStore:
             )
 
         release = self._limiter.release
-        return RetryingReader(open_rest, release, can_resume=if_match is not None, call=call)
+        return RetryingReader(
+            open_rest, release, length=length, can_resume=if_match is not None, call=call
+        )
 
     def put(
         self,
