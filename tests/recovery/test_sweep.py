@@ -345,9 +345,8 @@ def test_journals_are_found_at_any_depth_unless_the_sweep_is_not_recursive(tmp_p
 def test_an_invalid_destination_is_refused_before_the_sweep(lot: Lot) -> None:
     lot.left_by(ONE, "a")
     before = lot.files()
-    for bad in (Location("gs://bucket/x/"), Location("s3://b/", credential_ref="env:NOTHING")):
-        with pytest.raises(ConfigurationInvalid):
-            swept(lot.place, bad)
+    with pytest.raises(ConfigurationInvalid):
+        swept(lot.place, Location("s3://b/", credential_ref="env:NOTHING"))
     assert lot.files() == before
 
 
