@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -131,9 +132,12 @@ class _NoBody:
 
 def _prepared_head(client: S3Client, bucket: str) -> AWSPreparedRequest:
     found: list[AWSPreparedRequest] = []
+    here = threading.get_ident()
 
     # Any: the stubs do not know that an answer of a handler replaces the request.
     def keep(request: AWSPreparedRequest, **_: Any) -> Any:
+        if threading.get_ident() != here:
+            return None  # A request of another thread, which shares the client.
         found.append(request)
         return AWSResponse(request.url, 200, HTTPHeaders(), _NoBody())
 
