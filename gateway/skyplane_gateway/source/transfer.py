@@ -104,7 +104,7 @@ class SourceTransfer:
         self._pace = pace
         self._objects = ObjectReader(store, threads, node)
         self._sink_of = sink_of
-        #: (chunk, attempt) of those that wait for the store or for bandwidth.
+        #: (chunk, attempt) of orders that wait for the store or for bandwidth.
         self._reading: set[tuple[int, int]] = set()
         #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
         self._pending: dict[tuple[int, int], ChunkOrder] = {}
@@ -329,7 +329,7 @@ class SourceTransfer:
     def _begin(
         self,
         order: ChunkOrder,
-        content: PartEntry | tuple[ObjectEntry, ...],
+        content: Content,
         length: int,
         indexes: list[int],
         not_carried: list[tuple[str, ...]],

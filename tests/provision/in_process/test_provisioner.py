@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.main import Listening
 from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
 from skyplane_orchestration.model.plan import InstanceGroup
@@ -145,6 +147,23 @@ def test_a_gateway_that_cannot_listen_leaves_nothing(
     with pytest.raises(ProvisionFailed, match="did not start"):
         provisioner.ensure(spec, AUTHORITY)
     assert (files(root), threads()) == ([], set())
+
+
+def test_an_error_after_the_start_is_logged(
+    provisioner: InProcessProvisioner,
+    spec: FleetSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(_: Listening) -> None:
+        raise OSError("the disk is full")
+
+    provisioner.ensure(spec, AUTHORITY)
+    monkeypatch.setattr(Listening, "close", fail)
+    with caplog.at_level(logging.ERROR):
+        provisioner.destroy(KEY)
+    assert "ended with an error" in caplog.text
+    assert "the disk is full" in caplog.text
 
 
 def test_more_is_small_where_one_gateway_is_both_ends(spec: FleetSpec) -> None:

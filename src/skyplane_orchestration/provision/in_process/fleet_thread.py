@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ from typing import Final
 from skyplane_gateway.config import GatewayConfig, Route, Topology
 from skyplane_gateway.main import Listening, listen
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
+
+log = logging.getLogger(__name__)
 
 #: Control calls and long polls, which mostly wait.
 _CALL_THREADS: Final = 16
@@ -35,7 +38,7 @@ class FleetThread:
         self._loop = asyncio.new_event_loop()
         self._gateways: list[Listening] = []
         self._ready = threading.Event()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self.ports: dict[str, Ports] = {}
         # A daemon: the interpreter must be able to end while a store does not respond.
         self._thread = threading.Thread(target=self._run, name="gateways", daemon=True)
@@ -74,7 +77,9 @@ class FleetThread:
         self._loop.set_default_executor(calls)
         try:
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+        except Exception as error:
+            if self._ready.is_set():  # Else `start` raises it.
+                log.exception("the gateways in this process ended with an error")
             self._error = error
         finally:
             calls.shutdown(wait=False, cancel_futures=True)

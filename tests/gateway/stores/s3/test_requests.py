@@ -102,7 +102,7 @@ def test_a_slow_server_does_not_time_out_while_it_reads(
 
 
 def test_a_body_is_sent_from_the_memory_of_its_caller(scripted: Any, reply: Any) -> None:
-    """botocore's signer and urllib3 copy what they do not take for a file."""
+    """botocore's signer and urllib3 copy a body that does not look like a file."""
     body = bytearray(3 * MIB)
     sent = SentBody(memoryview(body)[1:])
     assert all(block.obj is body for block in sent.blocks())
