@@ -44,6 +44,7 @@ class FakeClient:
         joined: whether the transfer runs already.
         moved_to: key of the fleet on which a transfer ends, if it is another.
         result: of every transfer, but for its ends.
+        is_unchanged: whether there is nothing to copy.
     """
 
     identity: RunIdentity = field(default_factory=lambda: RunIdentity("local", "dag", "run"))
@@ -54,6 +55,7 @@ class FakeClient:
     joined: bool = False
     moved_to: str = ""
     result: TransferResult = field(default_factory=samples.result)
+    is_unchanged: bool = False
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
 
     @property
@@ -87,8 +89,11 @@ class FakeClient:
         self._note("plan", job)
         return PLAN
 
+    def has_nothing_to_copy(self, job: TransferJob) -> bool:
+        return self.is_unchanged
+
     def provision(self, plan: TransferPlan) -> Fleet:
-        assert plan == PLAN
+        assert plan == (PLAN.without_work() if self.is_unchanged else PLAN)
         self._note("provision", self.identity.fleet_key())
         self.meanwhile()
         return self._fleet()

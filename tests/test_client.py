@@ -278,6 +278,34 @@ def test_a_plan_a_manifest_a_difference_and_a_fleet_that_is_up_need_gateways(
     assert script.names.count("ensure") == 4
 
 
+def test_a_fleet_without_gateways_is_for_a_job_that_has_nothing_to_copy(
+    client: Client,
+    script: Script,
+    same: TransferJob,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = replace(PLAN, src=A, dst=A)
+    monkeypatch.setattr(client, "plan", lambda job, **_: plan)
+    assert client.has_nothing_to_copy(same)
+    fleet = client.provision(plan.without_work())
+    assert (fleet.key, fleet.gateways) == (client.identity.fleet_key(), ())
+    assert not client.transfer(same, fleet).used_gateways
+    assert script.names == []
+    # What came since is copied, on gateways that the same call ends.
+    (tmp_path / "in" / "b").write_bytes(b"new")
+    assert not client.has_nothing_to_copy(same)
+    script.statuses = [status("succeeded")]
+    used: list[Fleet] = []
+    result = client.transfer(same, fleet, on_submitted=lambda fleet, _: used.append(fleet))
+    assert result.used_gateways
+    assert [bool(one.gateways) for one in used] == [True]
+    assert (script.names[0], script.names[-1]) == ("ensure", "destroy")
+    # A killed call may have left gateways: they are found by the key.
+    client.teardown(fleet)
+    assert script.names[-1] == "destroy"
+
+
 @pytest.mark.parametrize(
     "error",
     [KeyboardInterrupt(), SystemExit(1), RuntimeError("of the caller"), StoreUnavailable("503")],

@@ -218,11 +218,7 @@ class Client:
         None as well if the ends cannot be listed or have too many keys, and if an earlier try of
         the transfer has left a journal or a fleet.
         """
-        if self.provisioner.find(self.identity.fleet_key()):
-            return None
-        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
-
-        result = result_if_unchanged(job, self.transfer_key(job), self._credentials, self._clock)
+        result = self._unchanged(job)
         if result is None or not job.delete:
             return result
         from skyplane_orchestration.transfer.deletes import delete_extra
@@ -235,6 +231,17 @@ class Client:
                 is_permanent=result.error_code == TooManyDeletes.code,
             )
         return result
+
+    def _unchanged(self, job: TransferJob) -> TransferResult | None:
+        if self.provisioner.find(self.identity.fleet_key()):
+            return None
+        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
+
+        return result_if_unchanged(job, self.transfer_key(job), self._credentials, self._clock)
+
+    def has_nothing_to_copy(self, job: TransferJob) -> bool:
+        """Whether `unchanged` would find nothing to copy. Changes nothing."""
+        return self._unchanged(job) is not None
 
     # -- provision and teardown
 
@@ -252,8 +259,13 @@ class Client:
         return Authority(self._secret, fleet_key)
 
     def provision(self, plan: TransferPlan, *, generation: int = 0) -> Fleet:
-        """Find or create the fleet of this run for a plan. Raises ProvisionFailed."""
+        """Find or create the fleet of this run for a plan. Raises ProvisionFailed.
+
+        The fleet of a plan that needs no gateways has none.
+        """
         key = self.identity.fleet_key(generation)
+        if not plan.needs_gateways:
+            return Fleet.without_gateways(key, self.identity.deployment, plan)
         return self._fleets.ensure(key, plan, generation, self.identity.deployment)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
@@ -370,6 +382,9 @@ class Client:
     ) -> TransferResult:
         """Run a job on a fleet to its end; a fleet that is gone is built once more.
 
+        A fleet without gateways has none because there was nothing to copy. Then this call is
+        `run`: it looks again, and starts and ends gateways if there is work by now.
+
         Args as `submit` and `wait`; `on_submitted` is also called after the submit.
 
         Raises:
@@ -377,6 +392,8 @@ class Client:
             SkyplaneError: it could not start.
         """
         options = RunOptions(manifest, on_status, on_submitted)
+        if not fleet.gateways:
+            return self._run_whole(job, None, options)
         return self._run(job, fleet, transfer_key, options).run(least_epoch=least_epoch)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
@@ -398,14 +415,18 @@ class Client:
         Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
         the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
         """
-        preflight.require_usable(job, manifest)
+        return self._run_whole(job, plan, RunOptions(manifest, on_status, on_fleet=on_fleet))
+
+    def _run_whole(
+        self, job: TransferJob, plan: TransferPlan | None, options: RunOptions
+    ) -> TransferResult:
+        preflight.require_usable(job, options.manifest)
         if plan is None:
-            done = None if manifest else self.unchanged(job)
+            done = None if options.manifest else self.unchanged(job)
             if done is not None:
                 return done
             plan = self.plan(job)
         fleet = self.provision(plan)
-        options = RunOptions(manifest, on_status, on_fleet=on_fleet)
         return self._run(job, fleet, options=options).run_and_tear_down()
 
     def resume(

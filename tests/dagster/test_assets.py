@@ -64,6 +64,11 @@ def test_all_ops_succeed(lab: Lab) -> None:
     assert (where, job.destination.url, manifest) == (fleet_key, "s3://b/y/", "/m.parquet")
 
 
+def test_a_plan_without_work_has_no_volume(lab: Lab) -> None:
+    lab.client.is_unchanged = True
+    assert lab.materialize(asset()).output_for_node("paris.plan")["volume_gb"] == 0
+
+
 def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:
     assert lab.materialize(asset(move=True)).success
     verbs = [verb for verb in lab.client.verbs if verb != "identity"]

@@ -130,6 +130,7 @@ def main() -> None:
     for name in SCENARIOS:
         with faults.get(name, nullcontext)():
             results[name] = run(dags[name])
+    results["all_good_again"] = run(dags["all_good"])
     results["assets"] = asset_extras()
     print(json.dumps(results))
 

@@ -65,7 +65,15 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
 
 @pytest.mark.parametrize(
     "name",
-    ["all_good", "transfer_fails", "provision_fails", "teardown_fails", "one_task", "killed"],
+    [
+        "all_good",
+        "all_good_again",
+        "transfer_fails",
+        "provision_fails",
+        "teardown_fails",
+        "one_task",
+        "killed",
+    ],
 )
 def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
     assert scenarios.results[name]["alive"] == []
@@ -83,6 +91,17 @@ def test_all_good(scenarios: Scenarios) -> None:
     assert TransferPlan.from_dict(run["returned"]["move.plan"]).src == "local:this-machine"
     fleet = Fleet.from_dict(run["returned"]["move.provision"])
     assert run["returned"]["move.teardown"] == {"stopped": [fleet.gateways[0].node]}
+
+
+def test_a_run_with_nothing_to_copy_starts_no_gateways_and_is_green(scenarios: Scenarios) -> None:
+    run = scenarios.results["all_good_again"]
+    assert run["state"] == "success"
+    assert set(run["tasks"].values()) == {"success"}
+    assert TransferPlan.from_dict(run["returned"]["move.plan"]).cost.total_usd == 0
+    assert Fleet.from_dict(run["returned"]["move.provision"]).gateways == ()
+    result = TransferResult.from_dict(run["returned"]["move.transfer"])
+    assert (result.skipped, result.copied, result.used_gateways) == (len(FILES), 0, False)
+    assert run["returned"]["move.teardown"] == {"stopped": []}
 
 
 def test_a_failed_transfer_is_torn_down_and_fails_the_run(scenarios: Scenarios) -> None:

@@ -85,6 +85,15 @@ def test_plan_checks_the_destination_first(hook: Any, context: Any) -> None:
     assert hook.clients["default"].verbs == ["check_destination", "plan"]
 
 
+def test_a_plan_without_work_has_no_volume(
+    hook: Any, context: Any, task_log: Callable[[], str]
+) -> None:
+    hook.client(context, "default").is_unchanged = True
+    plan = TransferPlan.from_dict(plan_document(hook, context))
+    assert (plan.needs_gateways, plan.volume_gb, plan.cost.total_usd) == (False, 0, 0)
+    assert "there is nothing to copy, so no gateways are started" in task_log()
+
+
 def test_a_move_is_checked_before_provisioning(hook: Any, context: Any) -> None:
     SkyplanePlanOperator(task_id="plan", move=True, **ENDS).execute(context)
     SkyplaneTransferOperator(task_id="copy", move=True, **ENDS).execute(context)

@@ -123,7 +123,7 @@ def build_skyplane_transfer_asset(
         fleet = provision_op(asset).alias("provision").with_hooks(hooks)(plan=plan)
         outcome = transfer_op(asset).alias("transfer").with_hooks(hooks)(fleet=fleet)
         torn_down = teardown_op(asset).alias("teardown").with_hooks(hooks)(outcome=outcome)
-        return finish_op(asset).alias("finish")(plan=plan, outcome=outcome, torn_down=torn_down)
+        return finish_op(asset).alias("finish")(outcome=outcome, torn_down=torn_down)
 
     return transfer_asset
 

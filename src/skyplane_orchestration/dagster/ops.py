@@ -175,6 +175,8 @@ def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
             client.check_destination(job)
             client.check_deletes(job)
             found = client.plan(job)
+            if client.has_nothing_to_copy(job):
+                found = found.without_work()
         context.add_output_metadata(plan_metadata(found))
         return found.to_dict()
 
@@ -253,15 +255,15 @@ def teardown_op(asset: AssetTransfer) -> dg.OpDefinition:
 
 
 def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
-    ins = {"plan": dg.In(dict), "outcome": dg.In(dict), "torn_down": dg.In(dict)}
+    ins = {"outcome": dg.In(dict), "torn_down": dg.In(dict)}
 
     @asset.op("finish", ins=ins, out=dg.Out(dg.Nothing))
     def finish(
-        context: dg.OpExecutionContext, plan: Document, outcome: Document, torn_down: Document
+        context: dg.OpExecutionContext, outcome: Document, torn_down: Document
     ) -> dg.Output[None]:
         metadata = materialization_metadata(
             asset.job_of(context),
-            TransferPlan.from_dict(plan),
+            Fleet.from_dict(outcome["fleet"]).plan,
             TransferResult.from_dict(outcome["result"]),
         )
         return dg.Output(None, metadata=metadata)

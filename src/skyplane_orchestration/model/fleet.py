@@ -71,7 +71,7 @@ class Fleet:
         deployment: the deployment id that the fleet is tagged with.
         provisioner: `local`, ...
         plan: the plan that the fleet was built for.
-        gateways: the members.
+        gateways: the members; none where the plan needs none.
         routes: the fleet's routes, as `skyplane_gateway.config.Route` values in JSON form.
         host: name and boot id of the machine, for fleets that only this machine can reach.
         provision_s: duration of provisioning.
@@ -88,6 +88,11 @@ class Fleet:
     host: str
     provision_s: float
     hard_end_unix_s: float
+
+    @classmethod
+    def without_gateways(cls, key: str, deployment: str, plan: TransferPlan) -> Fleet:
+        """The fleet of a plan that has nothing to copy."""
+        return cls(key, 0, deployment, "", plan, (), (), "", 0.0, 0.0)
 
     def gateway(self, node: str) -> GatewayHandle:
         for handle in self.gateways:

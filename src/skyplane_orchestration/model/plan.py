@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skyplane_gateway.schema import decode, encode
@@ -125,7 +125,7 @@ class TransferPlan:
         src, dst: region tags.
         objective: the job's objective, as plain data.
         throughput_gbps: planned payload rate from source to sink.
-        volume_gb: volume to move; None when not given.
+        volume_gb: volume to move; None when not given, 0 when there is nothing to copy.
         transfer_s: predicted seconds of moving, without provisioning; None without volume.
         provision_s: predicted seconds until the gateways are up.
         instances: region tag -> instances there.
@@ -157,6 +157,22 @@ class TransferPlan:
     @property
     def instance_count(self) -> int:
         return sum(group.count for group in self.instances.values())
+
+    @property
+    def needs_gateways(self) -> bool:
+        """False where there is nothing to copy."""
+        return self.volume_gb != 0
+
+    def without_work(self) -> TransferPlan:
+        """The same plan for a job that has nothing to copy: it takes no time and costs nothing."""
+        return replace(
+            self,
+            volume_gb=0.0,
+            transfer_s=0.0,
+            provision_s=0.0,
+            cost=PlanCost(0.0, 0.0, 0.0, 0.0, self.cost.usd_per_gb, 0.0, 0.0),
+            notes=(*self.notes, "there is nothing to copy, so no gateways are started"),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data, `schema_version` first."""

@@ -18,7 +18,8 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
     """Plans a job: regions, instances, paths and price.
 
     The task first checks that the destination exists and that a move may delete at the
-    source. It lists the source to get the volume.
+    source. It lists the source to get the volume. If both listings show that there is nothing
+    to copy, the plan's volume is 0, and the provision task starts no gateways.
 
     Returns the plan, `TransferPlan.to_dict()`.
     """
@@ -29,6 +30,8 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
         client.check_destination(job)
         client.check_deletes(job)
         plan = client.plan(job)
+        if client.has_nothing_to_copy(job):
+            plan = plan.without_work()
         self.log.info(
             "%s to %s at %.2f Gbit/s for %.4f USD per GB, %s, relays: %s",
             plan.src,

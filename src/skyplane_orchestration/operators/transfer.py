@@ -31,6 +31,9 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     for small jobs. If both listings show that there is nothing to do, it starts no gateways.
     The task fails if an object failed, unless `allow_failed` is set.
 
+    If the fleet has no gateways, since there was nothing to copy, the task looks again. If there
+    is work by then, it starts gateways and ends them.
+
     Args:
         fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
         manifest: path or URL for the list of all objects (Parquet).
@@ -95,23 +98,25 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     ) -> tuple[Fleet | None, TransferResult]:
         if not self.fleet:
             raise ConfigurationInvalid("the provision task left no fleet; run it again")
-        fleet = Fleet.from_dict(self.fleet)
+        # The client may replace the fleet during the transfer.
+        fleets = [Fleet.from_dict(self.fleet)]
 
         def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            fleets.append(fleet)
             self._running = (client, fleet, submitted)
             log_submitted(self.log, submitted)
 
         try:
             result = client.transfer(
                 job,
-                fleet,
+                fleets[0],
                 on_submitted=on_submitted,
                 on_status=ProgressLog(self.log.info),
                 manifest=self.manifest,
             )
         finally:
             self._running = None
-        return fleet, result
+        return fleets[-1], result
 
     def cancel_work(self) -> None:
         if self._running is None or not self.cancel_on_kill:

@@ -99,6 +99,8 @@ class Fleets:
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or its key; see `Client.teardown`."""
+        if isinstance(fleet, Fleet) and not fleet.gateways:
+            fleet = fleet.key  # The transfer may have found work since, and started gateways.
         key = fleet if isinstance(fleet, str) else fleet.key
         if isinstance(fleet, str):
             known = self.provisioner.recorded(fleet)

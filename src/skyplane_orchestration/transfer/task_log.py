@@ -35,6 +35,9 @@ class TaskLogger(Protocol):
 
 
 def log_fleet(log: TaskLogger, fleet: Fleet) -> None:
+    if not fleet.gateways:
+        log.info("there is nothing to copy: no gateways are started")
+        return
     log.info(
         "fleet %s: %s up in %.1f s; %s",
         fleet.key,
