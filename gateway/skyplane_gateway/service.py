@@ -26,6 +26,7 @@ from skyplane_gateway.pending_connections import DATA_PORT_LIMIT, within_open_fi
 from skyplane_gateway.pollers import Pollers
 from skyplane_gateway.protocol import WIRE_VERSION, Identity
 from skyplane_gateway.sink.receiver import Sink
+from skyplane_gateway.stores.http_client import close_connections
 from skyplane_gateway.stores.http_session import close_http_session
 from skyplane_gateway.transport.router import Router
 
@@ -243,6 +244,7 @@ class GatewayService:
         await self.sink.drain()
         await self.endpoints.close()
         self.router.close()
+        close_connections()
         await close_http_session()
         self._threads.shutdown(wait=False, cancel_futures=True)
 

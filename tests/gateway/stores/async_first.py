@@ -21,6 +21,7 @@ from skyplane_gateway.stores.async_requests import (
     WholeObject,
 )
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader
+from skyplane_gateway.stores.http_client import close_connections
 from skyplane_gateway.stores.http_session import close_http_session
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class AsyncFirst:
             try:
                 return await request(requests)
             finally:
+                close_connections()
                 await close_http_session()
 
         try:

@@ -1,17 +1,14 @@
-"""Requests to S3 for small objects over asyncio, through aiohttp, signed by botocore."""
+"""Requests to S3 for small objects over asyncio, signed by botocore."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, Final
 
-import aiohttp
 from botocore.exceptions import BotoCoreError
-from multidict import CIMultiDictProxy
-from yarl import URL
 
 from skyplane_gateway.objects import (
     Body,
@@ -22,7 +19,8 @@ from skyplane_gateway.objects import (
     is_time_pin,
 )
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
-from skyplane_gateway.stores.http_session import http_session
+from skyplane_gateway.stores.http_client import Answer, send
+from skyplane_gateway.stores.http_session import send_through_proxy
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.requests import (
@@ -36,8 +34,6 @@ from skyplane_gateway.stores.s3.requests import (
 from skyplane_gateway.stores.s3.signing import Signing, signing_of
 
 log = logging.getLogger(__name__)
-
-Headers = CIMultiDictProxy[str]
 
 #: Header -> the name of its value in boto3's requests and answers.
 _NAMES: Final = {
@@ -56,6 +52,7 @@ _NAMES: Final = {
     "x-amz-website-redirect-location": "WebsiteRedirectLocation",
 }
 _METADATA: Final = "x-amz-meta-"
+_NAMES_OF_ANSWERS: Final = {header.lower(): name for header, name in _NAMES.items()}
 
 
 def open_requests(bucket: Bucket, spec: StoreSpec) -> S3AsyncRequests | None:
@@ -93,15 +90,14 @@ class S3AsyncRequests:
         method, expected = ("HEAD", 200) if length == 0 else ("GET", 206)
         if length:
             headers["Range"] = f"bytes=0-{length - 1}"
-        async with self._answer(method, key, headers, expected) as answer:
-            _require_whole(answer.headers, length)
-            if if_match is not None and not _is_same(answer.headers.get("ETag"), if_match):
-                raise Unsettled("the answer is another version")
-            data = await answer.read()
-            found = _boto_answer(answer.headers)
-        if len(data) != length:
+        answer = await self._answer(method, key, headers, expected)
+        _require_whole(answer.headers, length)
+        if if_match is not None and not _is_same(answer.headers.get("etag"), if_match):
+            raise Unsettled("the answer is another version")
+        if len(answer.body) != length:
             raise Unsettled("the answer ended early")
-        return WholeObject(data, attributes_of(found), not_carried_of(found))
+        found = _boto_answer(answer)
+        return WholeObject(answer.body, attributes_of(found), not_carried_of(found))
 
     async def put(
         self,
@@ -118,42 +114,35 @@ class S3AsyncRequests:
         if self._bucket.sends_checksum:
             arguments["ChecksumCRC32C"] = to_header(crc32c)
         sent = {**_headers(arguments), **self._parameters.headers(key, writes=True)}
-        async with self._answer("PUT", key, sent, 200, data) as answer:
-            headers = answer.headers
-            await answer.read()
-        if "ETag" not in headers:
+        answer = await self._answer("PUT", key, sent, 200, data)
+        headers = answer.headers
+        if "etag" not in headers:
             raise Unsettled("the answer names no version")
-        stored = full_checksum(_boto_answer(headers)) if self._bucket.trusts_checksum else None
+        stored = full_checksum(_boto_answer(answer)) if self._bucket.trusts_checksum else None
         return ObjectInfo(
             key=key,
             size_bytes=len(data),
-            etag=headers["ETag"],
-            last_modified=_unix_s(headers.get("Date")),
+            etag=headers["etag"],
+            last_modified=_unix_s(headers.get("date")),
             crc32c=stored,
             attributes=attributes,
         )
 
-    @asynccontextmanager
     async def _answer(
         self, method: str, key: str, headers: Mapping[str, str], expected: int, data: Body = b""
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> Answer:
         """The answer to one request. Raises Unsettled for every other status."""
-        url, signed = self._signing.sign(method, key, headers, data)
-        try:
-            async with http_session().request(
-                method,
-                URL(url, encoded=True),
-                headers=signed,
-                data=data if method == "PUT" else None,
-                allow_redirects=False,
-                ssl=self._signing.ssl or True,
-                proxy=self._signing.proxy,
-            ) as answer:
-                if answer.status != expected:
-                    raise Unsettled(f"the answer is {answer.status}")
-                yield answer
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Unsettled(f"{type(error).__name__}: {error}") from error
+        signing = self._signing
+        url, signed = signing.sign(method, key, headers, data)
+        if signing.proxy is None:
+            answer = await send(method, url, signed, data, tls=signing.ssl)
+        else:
+            answer = await send_through_proxy(
+                method, url, signed, data, tls=signing.ssl, proxy=signing.proxy
+            )
+        if answer.status != expected:
+            raise Unsettled(f"the answer is {answer.status}")
+        return answer
 
 
 def _headers(arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -165,38 +154,36 @@ def _headers(arguments: Mapping[str, Any]) -> dict[str, str]:
     return dict(pairs)
 
 
-def _boto_answer(headers: Headers) -> dict[str, Any]:
+def _boto_answer(answer: Answer) -> dict[str, Any]:
     """What boto3 would return for these headers."""
     found: dict[str, Any] = {
-        name: _text(headers[header]) for header, name in _NAMES.items() if header in headers
+        _NAMES_OF_ANSWERS[name]: text
+        for name, text in answer.headers.items()
+        if name in _NAMES_OF_ANSWERS
     }
     found["Metadata"] = {
-        header[len(_METADATA) :]: _text(value)
-        for header, value in headers.items()
-        if header.lower().startswith(_METADATA)
+        name[len(_METADATA) :]: text
+        for name, text in answer.pairs
+        if name.lower().startswith(_METADATA)
     }
     return found
-
-
-def _text(value: str) -> str:
-    """The text as http.client decodes it: aiohttp decodes UTF-8, http.client Latin-1."""
-    return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _is_same(etag: str | None, other: str) -> bool:
     return etag is not None and etag.strip('"') == other.strip('"')
 
 
-def _require_whole(headers: Headers, length: int) -> None:
+def _require_whole(headers: Mapping[str, str], length: int) -> None:
     """The answer must be the whole object of that length."""
     if length == 0:
-        is_whole = headers.get("Content-Length", "0") == "0"
+        is_whole = headers.get("content-length", "0") == "0"
     else:
-        is_whole = headers.get("Content-Range", "").startswith(f"bytes 0-{length - 1}/")
+        is_whole = headers.get("content-range", "").startswith(f"bytes 0-{length - 1}/")
     if not is_whole:
         raise Unsettled("the answer is another range")
 
 
+@lru_cache(maxsize=16)
 def _unix_s(date: str | None) -> float:
     """Unix seconds of a `Date` header; 0.0 for none."""
     return 0.0 if date is None else parsedate_to_datetime(date).timestamp()

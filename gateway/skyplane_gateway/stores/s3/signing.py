@@ -2,39 +2,102 @@
 
 botocore resolves the endpoint (addressing style, access points, FIPS, dual-stack, profiles) and
 signs. A HEAD that is prepared and never sent tells the result.
+
+The signer gets plain dicts: with botocore's own requests, whose headers are e-mail messages, a
+signature takes 0.075 ms of CPU instead of 0.02.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote, urlsplit
 
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSPreparedRequest, AWSRequest, AWSResponse
+from botocore.auth import SIGNED_HEADERS_BLACKLIST, S3SigV4Auth
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials as SdkCredentials
+from botocore.credentials import ReadOnlyCredentials
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
 from skyplane_gateway.stores.async_requests import Unsettled
 
 if TYPE_CHECKING:
+    from botocore.awsrequest import AWSRequest
     from mypy_boto3_s3 import S3Client
 
 _KEY: Final = "k"
 _EVENT: Final = "before-send.s3.HeadObject"
 _UNSIGNED: Final = "UNSIGNED-PAYLOAD"
 
+#: Secret key, day, region, service, and the last word of a signing scope.
+_Scope = tuple[str, ...]
 
-class _UnsignedPayload(S3SigV4Auth):
+
+@dataclass(slots=True)
+class _Request:
+    """What the signer reads of a botocore request, and where it adds headers."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: Any
+    params: Mapping[str, str] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+
+
+class _Signer(S3SigV4Auth):
+    """Signs requests whose headers are in a dict, each once. Keeps derived keys in `keys`.
+
+    Any: the stubs know botocore's own requests only.
+    """
+
+    def __init__(
+        self, credentials: ReadOnlyCredentials, signing: Signing, keys: dict[_Scope, bytes]
+    ) -> None:
+        super().__init__(credentials, signing.service, signing.region)
+        self._secret_key = str(credentials.secret_key)
+        self._place = signing.region, signing.service
+        self._keys = keys
+
+    def headers_to_sign(self, request: Any) -> Any:
+        named = {name.lower(): value for name, value in request.headers.items()}
+        return {name: named[name] for name in sorted(named) if name not in SIGNED_HEADERS_BLACKLIST}
+
+    def canonical_headers(self, headers_to_sign: Any) -> str:
+        lines = (f"{name}:{' '.join(text.split())}" for name, text in headers_to_sign.items())
+        return "\n".join(lines)
+
+    def signed_headers(self, headers_to_sign: Any) -> str:
+        return ";".join(headers_to_sign)
+
+    def signature(self, string_to_sign: str, request: Any) -> str:
+        day = request.context["timestamp"][:8]
+        scope = (self._secret_key, day, *self._place, "aws4_request")
+        if scope not in self._keys:
+            self._keys.clear()
+            self._keys[scope] = _signing_key(scope)
+        return hmac.digest(self._keys[scope], string_to_sign.encode(), "sha256").hex()
+
+
+def _signing_key(scope: _Scope) -> bytes:
+    """The key of a secret, day, region and service (AWS, "Create a signed request")."""
+    key = f"AWS4{scope[0]}".encode()
+    for text in scope[1:]:
+        key = hmac.digest(key, text.encode(), "sha256")
+    return key
+
+
+class _UnsignedPayload(_Signer):
     """Signs no body: each carries its CRC32C. botocore would sign those over plain HTTP."""
 
-    def payload(self, request: AWSRequest) -> str:
+    def payload(self, request: Any) -> str:
         return _UNSIGNED
 
 
@@ -57,6 +120,7 @@ class Signing:
     signs_payload: bool
     ssl: ssl.SSLContext | None
     proxy: str | None
+    _keys: dict[_Scope, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def url(self, key: str) -> str:
         return self.base_url + quote(key, safe="/~")
@@ -74,11 +138,11 @@ class Signing:
         is_old = getattr(self.credentials, "refresh_needed", None)
         if is_old is not None and is_old():
             raise Unsettled("the credentials are being renewed")
-        kind = S3SigV4Auth if self.signs_payload else _UnsignedPayload
-        named = {**headers, "Host": self.host}
-        request = AWSRequest(method=method, url=url, headers=named, data=data)
-        kind(self.credentials.get_frozen_credentials(), self.service, self.region).add_auth(request)
-        return url, dict(request.headers.items())
+        kind = _Signer if self.signs_payload else _UnsignedPayload
+        request = _Request(method, url, {**headers, "Host": self.host}, data)
+        signer = kind(self.credentials.get_frozen_credentials(), self, self._keys)
+        signer.add_auth(cast("AWSRequest", request))
+        return url, request.headers
 
 
 def signing_of(

@@ -86,7 +86,7 @@ class S3Store:
 
     @cached_property
     def async_requests(self) -> AsyncRequests | None:
-        """See `HasAsyncRequests`. boto3 and threads are left without aiohttp, or without SigV4."""
+        """See `HasAsyncRequests`. Without httptools or SigV4, threads and boto3 are left."""
         try:
             from skyplane_gateway.stores.s3.async_requests import open_requests
         except ModuleNotFoundError:

@@ -1,0 +1,272 @@
+"""HTTP/1.1 requests with small bodies over asyncio; httptools parses the answers.
+
+A request takes 0.08 ms of CPU, one through aiohttp 0.2. The stores' limiters bound the number of
+connections. Each request is sent once, and bodies are not decompressed: they are objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import httptools
+
+from skyplane_gateway.objects import MIB, Body
+from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled
+
+#: Waits for a connection and for progress of a request, as for requests in threads.
+_CONNECT_TIMEOUT_S: Final = 10.0
+_SILENCE_TIMEOUT_S: Final = 60.0
+#: Servers close idle connections; S3 does so after a minute.
+_KEEP_ALIVE_S: Final = 30.0
+#: Between attempts at several addresses of a host (RFC 8305).
+_NEXT_ADDRESS_S: Final = 0.25
+#: Longest answer, with its headers.
+_MAX_ANSWER_BYTES: Final = MAX_SMALL_BYTES + MIB
+#: A longer body is not copied into one buffer with its headers.
+_JOINED_BYTES: Final = 64 << 10
+
+
+class Answer:
+    """Status, headers and body. Texts are Latin-1, as in http.client.
+
+    Attributes:
+        pairs: the headers as they came.
+        headers: name in lower case -> text.
+    """
+
+    __slots__ = ("body", "headers", "pairs", "status")
+
+    def __init__(self, status: int, pairs: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status = status
+        self.pairs = [(name.decode("latin-1"), text.decode("latin-1")) for name, text in pairs]
+        self.headers = {name.lower(): text for name, text in self.pairs}
+        self.body = body
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where connections lead to; `tls` is None for plain HTTP."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with at most one request at a time. Methods `on_*` are httptools'."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._has_body = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._progress = (0, 0)
+        self.idle_since_s = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def send(self, head: bytes, body: Body, *, has_body: bool) -> Answer:
+        """Raises Unsettled; then, and when it is cancelled, the connection is closed."""
+        transport = self._transport
+        assert transport is not None
+        self._parser = httptools.HttpResponseParser(self)
+        self._pairs: list[tuple[bytes, bytes]] = []
+        self._pieces: list[bytes] = []
+        self._received = 0
+        self._has_body = has_body
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._answer = answer
+        self._progress = (-1, -1)
+        self._timer = self._loop.call_later(_SILENCE_TIMEOUT_S, self._check_progress)
+        try:
+            if len(body) <= _JOINED_BYTES:
+                transport.write(b"".join((head, body)))
+            else:
+                transport.write(head)
+                transport.write(body)
+            return await answer
+        except BaseException:
+            transport.abort()
+            raise
+        finally:
+            self._answer = None
+            self._timer.cancel()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _check_progress(self) -> None:
+        """Fail a request of which nothing was sent or received since the last time."""
+        assert self._transport is not None
+        progress = (self._received, self._transport.get_write_buffer_size())
+        if progress == self._progress or progress == (0, 0):
+            self._fail(Unsettled(f"no answer within {_SILENCE_TIMEOUT_S:g} s"))
+            return
+        self._progress = progress
+        self._timer = self._loop.call_later(_SILENCE_TIMEOUT_S, self._check_progress)
+
+    def _fail(self, error: Unsettled) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        self.close()
+
+    # -- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._answer is None or self._answer.done() or self._received > _MAX_ANSWER_BYTES:
+            self._fail(Unsettled("the answer is longer than it should be"))
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(Unsettled(f"the answer is not HTTP: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(Unsettled(f"the connection broke: {exc or 'closed by the server'}"))
+
+    # -- httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._pairs.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if not self._has_body and self._parser.get_status_code() >= 200:
+            self._end()
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < 200:
+            self._pairs.clear()  # An interim answer, as 103.
+        elif self._has_body:
+            self._end()
+
+    def _end(self) -> None:
+        if self._answer is None or self._answer.done():
+            self.close()  # A second answer.
+            return
+        parser = self._parser
+        body = b"".join(self._pieces)
+        self._answer.set_result(Answer(parser.get_status_code(), self._pairs, body))
+        if not parser.should_keep_alive():
+            self.close()
+
+
+class _Connections:
+    """The idle connections of one event loop."""
+
+    def __init__(self) -> None:
+        self._idle: dict[_Origin, deque[_Connection]] = {}
+
+    async def take(self, origin: _Origin) -> _Connection:
+        """An open connection. Raises Unsettled."""
+        loop = asyncio.get_running_loop()
+        idle = self._idle.get(origin)
+        while idle:
+            # The newest first, so that others can be closed.
+            found = idle.pop()
+            if found.is_open and loop.time() - found.idle_since_s < _KEEP_ALIVE_S:
+                return found
+            found.close()
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                _, made = await loop.create_connection(
+                    _Connection,
+                    origin.host,
+                    origin.port,
+                    ssl=origin.tls,
+                    happy_eyeballs_delay=_NEXT_ADDRESS_S,
+                )
+        except (TimeoutError, OSError) as error:
+            raise Unsettled(f"no connection to {origin.host}:{origin.port}: {error}") from error
+        return made
+
+    def give_back(self, origin: _Origin, connection: _Connection) -> None:
+        if not connection.is_open:
+            return
+        now_s = connection.idle_since_s = asyncio.get_running_loop().time()
+        idle = self._idle.setdefault(origin, deque())
+        while idle and now_s - idle[0].idle_since_s >= _KEEP_ALIVE_S:
+            idle.popleft().close()
+        idle.append(connection)
+
+    def close(self) -> None:
+        for idle in self._idle.values():
+            for connection in idle:
+                connection.close()
+        self._idle.clear()
+
+
+_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connections] = WeakKeyDictionary()
+
+
+async def send(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: Body = b"",
+    *,
+    tls: ssl.SSLContext | None,
+) -> Answer:
+    """Send one request, whose `url` is encoded and whose headers name the host.
+
+    Raises Unsettled when there is no answer, or the answer is not HTTP or longer than small bodies.
+    """
+    end = url.index("/", len("https://"))
+    origin = _Origin(*_address(url[:end]), tls)
+    head = _head(method, url[end:], headers, len(body))
+    loop = asyncio.get_running_loop()
+    connections = _connections.get(loop)
+    if connections is None:
+        connections = _connections[loop] = _Connections()
+    connection = await connections.take(origin)
+    answer = await connection.send(head, body, has_body=method != "HEAD")
+    connections.give_back(origin, connection)
+    return answer
+
+
+@lru_cache
+def _address(origin: str) -> tuple[str, int]:
+    """Host and port of a URL without a path."""
+    parts = urlsplit(origin)
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def close_connections() -> None:
+    """Close the idle connections of the running loop."""
+    connections = _connections.pop(asyncio.get_running_loop(), None)
+    if connections is not None:
+        connections.close()
+
+
+def _head(method: str, target: str, headers: Mapping[str, str], length: int) -> bytes:
+    """Raises Unsettled for a header that would be two, or that HTTP cannot hold."""
+    lines = [f"{method} {target} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if method == "PUT":
+        lines.append(f"Content-Length: {length}")
+    text = "\r\n".join(lines)
+    if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1:
+        raise Unsettled("a header has a line break")
+    try:
+        return f"{text}\r\n\r\n".encode("ascii")
+    except UnicodeEncodeError as error:
+        raise Unsettled(f"a header is not ASCII: {error}") from error

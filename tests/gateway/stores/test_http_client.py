@@ -1,0 +1,223 @@
+"""Requests over asyncio: one answer for each, or `Unsettled`; connections are used again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled
+from skyplane_gateway.stores.http_client import Answer, close_connections, send
+from skyplane_gateway.stores.http_session import close_http_session, send_through_proxy
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: \xe9\r\n\r\nhi"
+
+
+@dataclass
+class Server:
+    """Answers each request with the next of `answers`, and closes when there is none."""
+
+    answers: list[bytes]
+    connections: int = 0
+    heads: list[bytes] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    url: str = ""
+    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while self.answers:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                self.heads.append(head)
+                self.is_asked.set()
+                self.bodies.append(await reader.readexactly(int(length or 0)))
+                writer.write(self.answers.pop(0))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # The client has closed.
+        finally:
+            writer.close()
+
+
+def run(server: Server, talk: Callable[[Server], Awaitable[object]]) -> None:
+    async def main() -> None:
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        host, port = listening.sockets[0].getsockname()
+        server.url = f"http://{host}:{port}"
+        try:
+            await talk(server)
+        finally:
+            close_connections()
+            await close_http_session()
+            listening.close()
+
+    asyncio.run(main())
+
+
+def get(
+    server: Server, method: str = "GET", body: bytes = b"", **headers: str
+) -> Awaitable[Answer]:
+    return send(method, f"{server.url}/a%20b", {"Host": "here", **headers}, body, tls=None)
+
+
+def test_a_request_and_its_answer() -> None:
+    async def talk(server: Server) -> None:
+        answer = await get(server, "PUT", b"data", If_Match="x")
+        assert (answer.status, answer.body) == (200, b"hi")
+        assert answer.headers["x-name"] == "é"
+        assert ("X-Name", "é") in answer.pairs
+
+    server = Server([OK])
+    run(server, talk)
+    assert server.heads[0].startswith(b"PUT /a%20b HTTP/1.1\r\nHost: here\r\nIf_Match: x\r\n")
+    assert server.bodies == [b"data"]
+
+
+def test_a_large_body_arrives_whole() -> None:
+    body = bytes(range(256)) * (MAX_SMALL_BYTES // 256)
+    server = Server([OK])
+    run(server, lambda server: get(server, "PUT", body))
+    assert server.bodies == [body]
+
+
+def test_one_connection_serves_requests_in_turn() -> None:
+    async def talk(server: Server) -> None:
+        for _ in range(3):
+            assert (await get(server)).body == b"hi"
+
+    server = Server([OK, OK, OK])
+    run(server, talk)
+    assert server.connections == 1
+
+
+def test_requests_at_once_have_connections_of_their_own() -> None:
+    async def talk(server: Server) -> None:
+        answers = await asyncio.gather(get(server), get(server))
+        assert [answer.body for answer in answers] == [b"hi", b"hi"]
+
+    server = Server([OK, OK])
+    run(server, talk)
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        OK + OK,
+    ],
+)
+def test_a_connection_that_ends_or_says_too_much_is_not_used_again(first: bytes) -> None:
+    async def talk(server: Server) -> None:
+        assert (await get(server)).body == b"hi"
+        assert (await get(server)).body == b"hi"
+
+    server = Server([first, OK])
+    run(server, talk)
+    assert server.connections == 2
+
+
+def test_the_answer_to_head_has_a_length_and_no_body() -> None:
+    async def talk(server: Server) -> None:
+        for length in ("7", "0"):
+            answer = await get(server, "HEAD")
+            assert (answer.headers["content-length"], answer.body) == (length, b"")
+
+    server = Server(
+        [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length for length in (7, 0)]
+    )
+    run(server, talk)
+    assert server.connections == 1
+
+
+def test_interim_answers_and_chunks() -> None:
+    answer = (
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n"
+    )
+
+    async def talk(server: Server) -> None:
+        found = await get(server)
+        assert (found.status, found.body) == (200, b"hi!")
+        assert "link" not in found.headers
+
+    run(Server([answer]), talk)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [],
+        [b""],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"],
+        [b"SSH-2.0-nothing\r\n\r\n"],
+        [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n" + bytes(3 * MAX_SMALL_BYTES)],
+    ],
+    ids=["closed", "silent", "short", "other protocol", "upgrade", "too long"],
+)
+def test_anything_but_one_whole_answer_is_unsettled(answers: list[bytes]) -> None:
+    async def talk(server: Server) -> None:
+        with pytest.raises(Unsettled):
+            await get(server)
+
+    run(Server(answers), talk)
+
+
+def test_nobody_listens() -> None:
+    async def talk() -> None:
+        listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        listening.close()
+        await listening.wait_closed()
+        with pytest.raises(Unsettled, match=f"no connection to 127.0.0.1:{port}"):
+            await send("GET", f"http://127.0.0.1:{port}/", {}, tls=None)
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("text", ["a\r\nb: c", "a\nb", "a\rb", "é"])
+def test_a_header_that_would_be_two_is_not_sent(text: str) -> None:
+    async def talk(server: Server) -> None:
+        with pytest.raises(Unsettled):
+            await get(server, X=text)
+
+    server = Server([OK])
+    run(server, talk)
+    assert server.heads == []
+
+
+def test_a_cancelled_request_closes_its_connection() -> None:
+    async def talk(server: Server) -> None:
+        waiting = asyncio.ensure_future(get(server))
+        await server.is_asked.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        server.answers[:] = [OK]
+        assert (await get(server)).body == b"hi"
+
+    server = Server([b"HTTP/1.1 200 OK\r\n", b""])
+    run(server, talk)
+    assert server.connections == 2
+
+
+def test_a_proxy_gets_the_whole_url() -> None:
+    async def talk(server: Server) -> None:
+        answer = await send_through_proxy(
+            "PUT",
+            "http://store.invalid/a%20b",
+            {"Host": "store.invalid"},
+            b"data",
+            tls=None,
+            proxy=server.url,
+        )
+        assert (answer.status, answer.body, answer.headers["x-name"]) == (200, b"hi", "é")
+
+    server = Server([OK])
+    run(server, talk)
+    assert server.heads[0].startswith(b"PUT http://store.invalid/a%20b HTTP/1.1\r\n")
