@@ -150,6 +150,7 @@ def test_one_task_does_all(scenarios: Scenarios) -> None:
     run = scenarios.results["one_task"]
     assert run["state"] == "success"
     assert scenarios.copy_is_whole("one_task")
+    assert run["returned"]["copy"]["gateways"] == "in-process"
     result = run["returned"]["copy"]
     assert pq.read_table(result["manifest_uri"].removeprefix("file://")).num_rows == len(FILES)
 

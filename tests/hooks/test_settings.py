@@ -12,6 +12,7 @@ from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provider_info import CONNECTION_FIELDS
+from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
 
 SECRET = "0123456789abcdef" * 4
 
@@ -46,6 +47,7 @@ def test_all_fields() -> None:
     assert settings.grid == "/grids/mine"
     assert settings.run_root == Path("/run/fleets")
     provisioner: Any = settings.open_provisioner()
+    assert type(settings.open_provisioner("auto")) is SmallJobsProvisioner
     assert provisioner.options.gateway_settings == {"ack_deadline_s": 30, "stall_deadline_s": 45.5}
     assert settings.times == FleetTimes(start_within_s=30, lease_s=60, hard_end_s=3600)
     assert settings.secret is not None

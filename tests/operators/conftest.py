@@ -20,8 +20,10 @@ class FakeHook:
 
     def __init__(self) -> None:
         self.clients: dict[str, FakeClient] = {}
+        self.gateways: str | None = None
 
-    def client(self, context: Any, fleet_name: str) -> FakeClient:
+    def client(self, context: Any, fleet_name: str, gateways: str | None = None) -> FakeClient:
+        self.gateways = gateways
         if fleet_name not in self.clients:
             identity = RunIdentity("local", "dag", "run", fleet_name)
             self.clients[fleet_name] = FakeClient(identity)

@@ -125,6 +125,18 @@ def test_transfer_without_a_fleet_is_one_task(hook: Any, context: Any) -> None:
     assert hook.clients["copy"].verbs == ["run"]
 
 
+@pytest.mark.parametrize("place", ["auto", "always", "never"])
+def test_one_task_says_where_its_gateways_run(hook: Any, context: Any, place: Any) -> None:
+    SkyplaneTransferOperator(task_id="copy", gateways=place, **ENDS).execute(context)
+    assert hook.gateways == place
+
+
+def test_an_unknown_place_of_gateways_is_refused(hook: Any, context: Any) -> None:
+    operator = SkyplaneTransferOperator(task_id="copy", gateways="here", **ENDS)  # type: ignore[arg-type]
+    with pytest.raises(AirflowFailException, match="gateways is 'here'"):
+        operator.execute(context)
+
+
 def test_transfer_whose_fleet_is_missing_does_not_build_one(hook: Any, context: Any) -> None:
     operator = SkyplaneTransferOperator(task_id="t", fleet={"rendered": "later"}, **ENDS)
     operator.fleet = None  # What the template of a provision task without a result renders to.

@@ -14,6 +14,7 @@ from skyplane_orchestration.security.authority import FleetSecret
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
+    from skyplane_orchestration.provision.in_process import GatewayPlace
 
 _LOCAL: Final = "local"
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
@@ -85,15 +86,21 @@ class Settings:
             times=_times(extra),
         )
 
-    def open_provisioner(self) -> Provisioner:
+    def open_provisioner(self, place: GatewayPlace = "always") -> Provisioner:
+        """The provisioner; `place` says whether gateways may run inside this process."""
         from skyplane_orchestration.provision.local import (
             LocalOptions,
             LocalProvisioner,
         )
 
-        return LocalProvisioner(
+        local = LocalProvisioner(
             LocalOptions(run_root=self.run_root, gateway_settings=self.gateway_settings)
         )
+        if place == "always":
+            return local
+        from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
+
+        return SmallJobsProvisioner(local, place)
 
 
 def _gateway_settings(given: object) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from skyplane_gateway.stores import Credentials
     from skyplane_orchestration.model.location import Location
+    from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Scheme of the `credential_ref`s that name an Airflow connection.
 CREDENTIAL_SCHEME: Final = "airflow"
@@ -76,12 +77,14 @@ class SkyplaneHook(BaseHook):
             map_index=-1 if index is None else index,
         )
 
-    def client(self, context: Context, fleet_name: str) -> Client:
+    def client(
+        self, context: Context, fleet_name: str, gateways: GatewayPlace = "always"
+    ) -> Client:
         """A client for the run of `context`. Raises ConfigurationInvalid."""
         settings = self.settings
         return Client(
             identity=self.identity(context, fleet_name),
-            provisioner=settings.open_provisioner(),
+            provisioner=settings.open_provisioner(gateways),
             secret=settings.secret,
             grid=settings.grid,
             credentials=CredentialSources({CREDENTIAL_SCHEME: self.resolve_credentials}),

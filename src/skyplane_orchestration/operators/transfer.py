@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.result import TransferResult
+    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 
@@ -28,7 +29,8 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     new epoch. A transfer that succeeded after its task was killed does not run again.
 
     The form with one task is for local fleets whose tasks would run on different workers, and
-    for small jobs. If both listings show that there is nothing to do, it starts no gateways.
+    for small jobs, which it copies inside its own process. If both listings show that there is
+    nothing to do, it starts no gateways.
     The task fails if an object failed, unless `allow_failed` is set.
 
     If the fleet has no gateways, since there was nothing to copy, the task looks again. If there
@@ -37,6 +39,9 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     Args:
         fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
         manifest: path or URL for the list of all objects (Parquet).
+        gateways: where one task runs its gateways. `auto`: inside its own process for up to
+            64 MB, or 4 GB in one region; `always`: as processes; `never`: always inside. A
+            worker that is killed ends the gateways inside it, and a retry resumes the transfer.
         cancel_on_kill: a killed task cancels its transfer. With False the transfer
             continues and a retry joins it, for workers that are often replaced.
         outlets: assets; their events get the facts of `lineage.transfer_facts`.
@@ -54,15 +59,27 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         *,
         fleet: Mapping[str, Any] | XComArg | None = None,
         manifest: str | None = None,
+        gateways: GatewayPlace = "auto",
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.fleet: Any = fleet  # A document, once rendered.
         self.manifest = manifest
+        self.gateways = gateways
         self.cancel_on_kill = cancel_on_kill
         self._is_one_task = fleet is None
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
+
+    def client(self, context: Context) -> Client:
+        if not self._is_one_task:
+            return super().client(context)
+        if self.gateways not in ("auto", "always", "never"):
+            raise ConfigurationInvalid(
+                f"gateways is {self.gateways!r}; use 'auto', 'always' or 'never'"
+            )
+        name = self.fleet_name or self.default_fleet_name
+        return self.hook.client(context, name, self.gateways)
 
     @property
     def default_fleet_name(self) -> str:
