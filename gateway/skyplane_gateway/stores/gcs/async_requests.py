@@ -40,7 +40,7 @@ def open_requests(client: Client) -> GcsAsyncRequests | None:
 
     None where the certificates cannot be read: then the request in a thread says so.
     """
-    base = client.urls.bucket()
+    base = client.urls.base
     proxy = select_proxy(base, get_environ_proxies(base, None))
     if not base.startswith("https:"):
         return GcsAsyncRequests(client, True, proxy)

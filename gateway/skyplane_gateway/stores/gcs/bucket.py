@@ -6,9 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from skyplane_gateway.errors import NotFound, StoreError
-from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.objects import (
+    UNCONDITIONAL,
+    Body,
+    ObjectAttributes,
+    ObjectInfo,
+    Precondition,
+)
 from skyplane_gateway.stores.checksums import verify
-from skyplane_gateway.stores.gcs.client import Client
+from skyplane_gateway.stores.gcs.client import ONCE, Client
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
     Related,
@@ -32,7 +38,7 @@ class Bucket:
 
     def look(self, key: str, what: str) -> Resource:
         url = self.client.urls.object(key, fields=OBJECT_FIELDS)
-        return self.client.send_json("GET", url, what)
+        return self.client.get_json(url, what)
 
     def insert(
         self,
@@ -74,27 +80,32 @@ class Bucket:
         what: str,
         *,
         attributes: ObjectAttributes | None = None,
-        precondition: Precondition,
-        removes_sources: bool,
-    ) -> Resource:
+        precondition: Precondition = UNCONDITIONAL,
+        removes_sources: bool = False,
+    ) -> ObjectInfo:
         """Join up to 32 objects, each a name with its generation, to one.
 
         `removes_sources` deletes them in the same request, without a fee for early deletion and
         without soft delete. Emulators do not know it.
         """
-        body = {
-            "sourceObjects": [
-                {"name": name, "generation": generation} for name, generation in sources
-            ],
-            "destination": resource_of(attributes),
-            "deleteSourceObjects": removes_sources,
-        }
-        query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
-        return self.client.send_json("POST", self.client.urls.compose(key, **query), what, body)
+        with self.client.sdk(what) as bucket:
+            made = bucket.blob(key)
+            # The blob's JSON, for which the client has no public name.
+            made._properties.update(resource_of(attributes))
+            made.compose(
+                [bucket.blob(name, generation=generation) for name, generation in sources],
+                if_generation_match=precondition_query(precondition).get("ifGenerationMatch"),
+                delete_source_objects=removes_sources,
+                **ONCE,
+            )
+        return info_of(key, made._properties)
 
-    def delete(self, key: str, what: str, **query: str) -> None:
-        """Raises NotFound where there is no such object."""
-        self.client.send("DELETE", self.client.urls.object(key, **query), what, expected=(200, 204))
+    def delete(
+        self, key: str, what: str, *, generation: str | None = None, if_match: str | None = None
+    ) -> None:
+        """Delete the newest version, or an older one by its generation. Raises NotFound."""
+        with self.client.sdk(what) as bucket:
+            bucket.delete_blob(key, generation=generation, if_generation_match=if_match, **ONCE)
 
     def remove(self, key: str, generation: str, what: str) -> None:
         """Delete a temporary object if it is there; also from a bucket that keeps versions."""

@@ -1,17 +1,21 @@
-"""Sends requests of one bucket, each once, with Google's credentials."""
+"""Sends requests of one bucket, each once, with Google's credentials.
+
+Requests that are rare go through Google's own client, by the same connections.
+"""
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 import google.auth.transport.requests
 import requests
 from requests.adapters import HTTPAdapter
 
-from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied
+from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied, StoreError
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
@@ -29,6 +33,8 @@ _TEXTS: Final = ("user_project",)
 _CONNECTIONS: Final = 64
 #: Waits for a connection, and for the next bytes of an answer or to be sent.
 _TIMEOUT_S: Final = (10, 60)
+#: Arguments of each verb of Google's client.
+ONCE: Final[Mapping[str, Any]] = {"retry": None, "timeout": _TIMEOUT_S}
 
 
 def check_options(spec: StoreSpec) -> None:
@@ -115,24 +121,52 @@ class Client:
             )
             if answer.status_code in expected:
                 return answer
-            refusal = refusal_of(answer.status_code, answer.headers, answer.content)
-        is_renewable = self._given is not None and "expires_at" in self._given
-        raise from_refusal(refusal, what, is_renewable=is_renewable)
+            raise self._refused(answer, what)
 
-    def send_json(
-        self, method: str, url: str, what: str, body: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """The answer of the JSON API to a request with an optional JSON body."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {} if body is None else {"Content-Type": "application/json; charset=UTF-8"}
-        found: dict[str, Any] = self.send(method, url, what, headers=headers, data=data).json()
+    def get_json(self, url: str, what: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.send("GET", url, what).json()
         return found
 
+    @contextmanager
+    def sdk(self, what: str) -> Iterator[Any]:
+        """The bucket of Google's own client, for one request, made with `ONCE`.
+
+        Raises StoreError. That client takes long to import, so other requests do without.
+        """
+        from google.api_core.exceptions import GoogleAPICallError
+
+        try:
+            with mapped(what):
+                yield self._sdk_bucket
+        except GoogleAPICallError as error:
+            raise self._refused(error.response, what) from error
+
+    @cached_property
+    def _sdk_bucket(self) -> Any:
+        from google.cloud.storage import Client as SdkClient
+
+        session = self._opened()
+        sdk = SdkClient(
+            # None: requests about objects need no project.
+            project=None,
+            credentials=session.credentials,
+            _http=session,
+            client_options={"api_endpoint": self.urls.base},
+        )
+        # Without this a thread of its own asks for the bucket, which may not be allowed.
+        sdk._bucket_metadata_cache = None
+        return sdk.bucket(self.spec.bucket, self.spec.option("user_project") or None)
+
+    def _refused(self, answer: requests.Response, what: str) -> StoreError:
+        refusal = refusal_of(answer.status_code, answer.headers, answer.content)
+        is_renewable = self._given is not None and "expires_at" in self._given
+        return from_refusal(refusal, what, is_renewable=is_renewable)
+
     def close(self) -> None:
+        """The next request would open connections again."""
         with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            if self._session is not None:
+                self._session.close()
 
     def _opened(self) -> Any:
         with self._lock:
@@ -162,7 +196,8 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     client = Client(spec, credentials)
     what = f"asking for the region of gs://{spec.bucket}"
     try:
-        found = client.send_json("GET", client.urls.bucket(fields="location,locationType"), what)
+        with client.sdk(what) as bucket:
+            bucket.reload(**ONCE)
     except PermissionDenied as error:
         raise PermissionDenied(
             f"{error.message}; grant storage.buckets.get (for example by the role Storage Bucket "
@@ -172,11 +207,10 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
         raise NotFound(f"{what}: there is no such bucket; check its name") from error
     finally:
         client.close()
-    if found.get("locationType", "region") not in ("region", "zone"):
+    if (bucket.location_type or "region") not in ("region", "zone"):
         raise ConfigurationInvalid(
-            f"gs://{spec.bucket} is in the {found['locationType']} {found['location']}, not in one "
+            f"gs://{spec.bucket} is in the {bucket.location_type} {bucket.location}, not in one "
             "region; give the region near which its gateways are to run, for example "
             "gcp:europe-west3"
         )
-    location = str(found.get("location", "")).lower()
-    return location or None
+    return str(bucket.location or "").lower() or None

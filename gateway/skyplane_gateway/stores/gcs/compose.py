@@ -9,9 +9,7 @@ from functools import partial
 from typing import Final
 
 from skyplane_gateway.checksum import combine
-from skyplane_gateway.objects import UNCONDITIONAL
 from skyplane_gateway.stores.gcs.bucket import Bucket
-from skyplane_gateway.stores.gcs.requests import from_text
 
 #: The service takes no more in one request.
 MAX_SOURCES: Final = 32
@@ -45,14 +43,8 @@ def compose(bucket: Bucket, folder: str, pieces: Sequence[Piece], what: str) -> 
 
 
 def _joined(bucket: Bucket, what: str, name: str, group: Sequence[Piece]) -> Piece:
-    made = bucket.compose(
-        name,
-        [(piece.name, piece.generation) for piece in group],
-        what,
-        precondition=UNCONDITIONAL,
-        removes_sources=False,
-    )
-    return Piece(name, made["generation"], int(made["size"]), from_text(made.get("crc32c")))
+    made = bucket.compose(name, [(piece.name, piece.generation) for piece in group], what)
+    return Piece(name, made.etag, made.size_bytes, made.crc32c)
 
 
 def whole_crc32c(pieces: Iterable[tuple[int | None, int]]) -> int | None:

@@ -70,21 +70,15 @@ class Urls:
     """
 
     def __init__(self, endpoint_url: str | None, bucket: str, user_project: str) -> None:
-        self._base = (endpoint_url or GOOGLE_URL).rstrip("/")
+        self.base = (endpoint_url or GOOGLE_URL).rstrip("/")
         self._bucket = quote(bucket, safe="")
         self._common = {"userProject": user_project} if user_project else {}
-
-    def bucket(self, **query: str) -> str:
-        return self._with(f"/storage/v1/b/{self._bucket}", query)
 
     def objects(self, **query: str) -> str:
         return self._with(f"/storage/v1/b/{self._bucket}/o", query)
 
     def object(self, key: str, **query: str) -> str:
         return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}", query)
-
-    def compose(self, key: str, **query: str) -> str:
-        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}/compose", query)
 
     def upload(self, key: str, **query: str) -> str:
         query = {"uploadType": "multipart", "name": key, **query}
@@ -96,7 +90,7 @@ class Urls:
 
     def _with(self, path: str, query: Mapping[str, str]) -> str:
         query = {**self._common, **query}
-        return f"{self._base}{path}{'?' if query else ''}{urlencode(query)}"
+        return f"{self.base}{path}{'?' if query else ''}{urlencode(query)}"
 
 
 class Related:

@@ -1,4 +1,4 @@
-"""Google Cloud Storage, through its HTTP APIs with google-auth.
+"""Google Cloud Storage: hot verbs through its HTTP APIs, rare ones through google-cloud-storage.
 
 The version of an object is its generation. Bodies are sent with their CRC32C. The service checks
 it, and reports that of the whole object also for objects of several parts.
@@ -36,7 +36,6 @@ from skyplane_gateway.stores.gcs.requests import (
     attributes_of_headers,
     info_of,
     not_carried_of_headers,
-    precondition_query,
     read_headers,
     require_answer,
     require_generation,
@@ -94,7 +93,7 @@ class GcsStore:
     def check(self, prefix: str = "") -> None:
         what = self._client.doing("listing", prefix)
         url = self._client.urls.objects(prefix=prefix, maxResults="1", fields="items(name)")
-        self._client.send_json("GET", url, what)
+        self._client.get_json(url, what)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
@@ -191,9 +190,8 @@ class GcsStore:
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         what = self._client.doing("deleting", check_gcs_key(key))
-        query = precondition_query(Precondition(if_match=if_match))
         try:
-            self._bucket.delete(key, what, **query)
+            self._bucket.delete(key, what, if_match=if_match)
         except NotFound:
             if if_match is not None:
                 raise

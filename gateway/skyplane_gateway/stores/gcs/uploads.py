@@ -41,7 +41,6 @@ from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
 from skyplane_gateway.stores.gcs.listing import pages
 from skyplane_gateway.stores.gcs.requests import (
     from_text,
-    info_of,
     to_text,
     unix_s,
 )
@@ -223,7 +222,7 @@ class Uploads:
     ) -> ObjectInfo:
         folder = f"{UPLOADS_FOLDER}{upload_id}/"
         joined = compose(self._bucket, folder, pieces, what)
-        made = self._bucket.compose(
+        return self._bucket.compose(
             key,
             [(piece.name, piece.generation) for piece in joined],
             what,
@@ -231,7 +230,6 @@ class Uploads:
             precondition=precondition,
             removes_sources=True,
         )
-        return info_of(key, made)
 
     def _remove_parts(self, upload_id: str, what: str) -> None:
         with ThreadPoolExecutor(_REMOVALS) as pool:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
 from tests.faults import fake_gcs
 
-from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied
-from skyplane_gateway.objects import ObjectAttributes, Precondition
+from skyplane_gateway.errors import (
+    ConfigurationInvalid,
+    CredentialsExpired,
+    NotFound,
+    PermissionDenied,
+    Throttled,
+)
+from skyplane_gateway.objects import Credentials, ObjectAttributes, Precondition
 from skyplane_gateway.stores import StoreSpec, bucket_region
 from skyplane_gateway.stores.gcs.requests import (
     Related,
@@ -62,9 +69,30 @@ def test_a_delete_names_the_version(scripted: Any, reply: Any) -> None:
     store.delete("k")
     with pytest.raises(NotFound):
         store.delete("k", if_match="7")
-    paths = [request.path for request in scripted.requests]
-    pinned = "/storage/v1/b/bkt/o/k?ifGenerationMatch=7"
-    assert paths == [pinned, "/storage/v1/b/bkt/o/k", pinned]
+    urls = [urlsplit(request.path) for request in scripted.requests]
+    assert {url.path for url in urls} == {"/storage/v1/b/bkt/o/k"}
+    asked = [parse_qs(url.query).get("ifGenerationMatch") for url in urls]
+    assert asked == [["7"], None, ["7"]]
+
+
+def test_google_s_own_client_sends_each_request_once_and_no_other(
+    scripted: Any, reply: Any
+) -> None:
+    """It would retry a 503, and ask for the bucket in a thread."""
+    options = (("user_project", "p"),)
+    credentials = Credentials({"access_token": "t", "expires_at": "1"})
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, options), credentials)
+    scripted.replies += [reply(503, headers={"Retry-After": "7"}), reply(401)]
+    with pytest.raises(Throttled) as throttled:
+        store.delete("a/../b")
+    with pytest.raises(CredentialsExpired):
+        store.delete("k")
+    assert throttled.value.retry_after_s == 7
+    assert [request.method for request in scripted.requests] == ["DELETE", "DELETE"]
+    sent = scripted.requests[0]
+    assert urlsplit(sent.path).path == "/storage/v1/b/bkt/o/a%2F..%2Fb"
+    assert parse_qs(urlsplit(sent.path).query)["userProject"] == ["p"]
+    assert sent.headers["authorization"] == "Bearer t"
 
 
 def test_a_write_whose_answer_is_lost_is_looked_at(
