@@ -22,6 +22,8 @@ class RangeOrder:
         offset, length: the range in bytes.
         precondition: of the write, for whole objects.
         strict_metadata: fail and send nothing when the copy would lose metadata.
+        storage_class: of the copy, as the destination names it; None for its default.
+        tags_for: see `Keeping.tags_for`.
     """
 
     source_key: str
@@ -31,6 +33,8 @@ class RangeOrder:
     destination_key: str
     precondition: Precondition = UNCONDITIONAL
     strict_metadata: bool = False
+    storage_class: str | None = None
+    tags_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ class RangeOutcome:
         etag: of the object or part, from the destination store.
         crc32c: of the bytes, as read at the source and confirmed by the sink.
         at_source: the error comes from the source store.
-        not_carried: see `ObjectInfo.not_carried`, as the source store reported it.
+        not_carried: see `ObjectInfo.not_carried`, as the source store reported it, without what the
+            copy keeps.
     """
 
     error: SkyplaneError | None

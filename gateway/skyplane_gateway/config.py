@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.keeping import Keeping, keeping_of
 from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.schema import decode, encode
@@ -278,6 +279,11 @@ class TransferSpec:
     strict_metadata: bool = False
     filter: ObjectFilter = ALL_OBJECTS
     on_illegal_key: IllegalKeyRule = "fail"
+
+    @property
+    def keeping(self) -> Keeping:
+        """Which class and tags the copies get."""
+        return keeping_of(self.source, self.destination)
 
     def to_dict(self) -> dict[str, Any]:
         return encode(self)

@@ -22,11 +22,19 @@ MIB = 1 << 20
 PROJECT_FOLDER: Final = ".skyplane/"
 
 
+#: Sorted pairs of names and values.
+Tags = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectAttributes:
-    """The HTTP headers and user metadata of an object.
+    """The HTTP headers, user metadata, tags and class of an object.
 
-    `metadata` is sorted pairs of lower-case names (as S3 returns them) and values.
+    Attributes:
+        metadata: sorted pairs of lower-case names (as S3 returns them) and values.
+        tags: sorted pairs; empty where they were not asked for.
+        storage_class: the class that a write asks for, as the store names it; None for the
+            default of the bucket. Reads do not tell it; see `ObjectInfo`.
     """
 
     content_type: str | None = None
@@ -35,15 +43,32 @@ class ObjectAttributes:
     content_disposition: str | None = None
     cache_control: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    tags: Tags = ()
+    storage_class: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {**encode(self), "metadata": dict(self.metadata)}
+        document = {**encode(self), "metadata": dict(self.metadata)}
+        # Journals and markers of uploads without tags and class stay as they are.
+        document.pop("tags")
+        if self.tags:
+            document["tags"] = dict(self.tags)
+        if self.storage_class is None:
+            document.pop("storage_class")
+        return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        pairs = sorted((str(k), str(v)) for k, v in dict(data.get("metadata") or {}).items())
         headers = {name: data.get(name) for name in _HEADERS}
-        return cls(**headers, metadata=tuple(pairs))
+        return cls(
+            **headers,
+            metadata=_pairs(data.get("metadata")),
+            tags=_pairs(data.get("tags")),
+            storage_class=data.get("storage_class"),
+        )
+
+
+def _pairs(found: Mapping[str, Any] | None) -> Tags:
+    return tuple(sorted((str(name), str(text)) for name, text in (found or {}).items()))
 
 
 _HEADERS = (
@@ -113,6 +138,7 @@ class ObjectInfo:
         not_carried: metadata that a copy will not have, as far as this answer tells: `tags`,
             `storage-class`, `website-redirect`, `expires`, and Google's `custom-time`, `hold`,
             `retention`, `contexts`.
+        storage_class: as the store names it; None for the usual one, and in answers to writes.
     """
 
     key: str
@@ -122,6 +148,7 @@ class ObjectInfo:
     crc32c: int | None = None
     attributes: ObjectAttributes | None = None
     not_carried: tuple[str, ...] = ()
+    storage_class: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return encode(self)
@@ -137,6 +164,7 @@ class ObjectInfo:
             crc32c=data.get("crc32c"),
             attributes=None if attributes is None else ObjectAttributes.from_dict(attributes),
             not_carried=tuple(data.get("not_carried", ())),
+            storage_class=data.get("storage_class"),
         )
 
 

@@ -23,8 +23,9 @@ _PROGRAM: Final = go_programs.Program(
 binary = _PROGRAM.binary
 
 #: Where it falls short of S3 (v1.8.0): keys are paths, control characters come back changed
-#: in listings, and a completion whose upload is gone is answered with whatever is there.
-LACKS: Final = frozenset({"posix-keys", "control-characters", "gone-upload"})
+#: in listings, a completion whose upload is gone is answered with whatever is there, and it has no
+#: storage classes.
+LACKS: Final = frozenset({"posix-keys", "control-characters", "gone-upload", "classes"})
 
 
 @dataclass(frozen=True, slots=True)

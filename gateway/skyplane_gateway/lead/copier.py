@@ -41,6 +41,7 @@ class Copier:
     ) -> None:
         self._context = context
         self._spec = context.spec
+        self._keeping = context.spec.keeping
         self._journal = journal
         self._multipart = multipart
         self._recorder = recorder
@@ -71,6 +72,8 @@ class Copier:
                 destination_key=row.destination_key,
                 precondition=row.precondition,
                 strict_metadata=self._spec.strict_metadata,
+                storage_class=row.source.storage_class,
+                tags_for=self._keeping.tags_for,
             )
             for row in batch
         )
@@ -99,7 +102,8 @@ class Copier:
     async def _copy_again(self, row: Selection, again: CopyAgain) -> None:
         """Copy the source's current version from its beginning, once."""
         try:
-            fresh = replace(row, source=await self._context.source.head(row.source.key))
+            found = await self._context.source.head(row.source.key)
+            fresh = replace(row, source=self._keeping.of_source(found))
         except StoreError as error:
             self._recorder.failed(row, error, 1)
             return

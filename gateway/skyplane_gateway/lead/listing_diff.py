@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Final
 
+from skyplane_gateway.keeping import Keeping
 from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import ObjectInfo
@@ -39,6 +40,7 @@ class ListingDiff:
         source: listed in threads.
         fetch_page: a page of the destination.
         counters: counts listed and reserved keys; reserved ones are left out.
+        keeping: see `TransferSpec.keeping`.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class ListingDiff:
         check_key: KeyCheck,
         escape_name: EscapeName | None = None,
         counters: Counters,
+        keeping: Keeping,
     ) -> None:
         self._rule = rule
         self._source = source
@@ -57,6 +60,7 @@ class ListingDiff:
         self._check_key = check_key
         self._escape_name = escape_name
         self._counters = counters
+        self._keeping = keeping
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
@@ -84,7 +88,7 @@ class ListingDiff:
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1
                 self._counters.first_reserved = self._counters.first_reserved or row.key
-            yield row
+            yield self._keeping.of_source(row)
 
 
 def _next_step(found: Iterator[Candidate]) -> list[Candidate]:

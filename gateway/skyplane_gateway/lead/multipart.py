@@ -92,6 +92,7 @@ class MultipartCopier:
         self._context = context
         self._sinks = context.sinks
         self._spec = context.spec
+        self._keeping = context.spec.keeping
         self._journal = journal
         self._parts = asyncio.Semaphore(_PARTS_IN_FLIGHT)
         self._known_parts = WeightedSemaphore(_PARTS_KNOWN)
@@ -138,7 +139,7 @@ class MultipartCopier:
         if left is not None and left.upload_id is not None:
             upload = OpenUpload(left.key, left.upload_id)
         try:
-            info = await self._context.source.head(row.source.key)
+            info = self._keeping.of_source(await self._context.source.head(row.source.key))
             if info.etag != row.source.etag or not _has_attributes_of(left, info):
                 raise CopyAgain
             part_bytes = self._context.capabilities.part_bytes(
@@ -269,7 +270,9 @@ class MultipartCopier:
             offset,
             min(copy.part_bytes, source.size_bytes - offset),
             upload.key,
-            strict_metadata=self._spec.strict_metadata,
+            # A part is read without the object's tags: the look at the whole object decides.
+            strict_metadata=self._spec.strict_metadata and not self._keeping.tags,
+            storage_class=copy.info.storage_class,
         )
         (outcome,), attempts = await self._context.delivery.deliver(
             "part", (order,), upload_id=upload.upload_id, part_number=number
@@ -282,7 +285,8 @@ class MultipartCopier:
         if outcome.error is not None:
             raise ObjectFailed(outcome.error)
         copy.parts.append(PartInfo(number, outcome.etag, order.length, outcome.crc32c))
-        copy.not_carried.update(outcome.not_carried)
+        if not self._keeping.tags:
+            copy.not_carried.update(outcome.not_carried)
         copy.attempts = max(copy.attempts, attempts)
 
     # -- aborting

@@ -84,6 +84,7 @@ class Pipeline:
             check_key=partial(check_destination_key, spec.destination.kind),
             escape_name=partial(escape_name, spec.destination.kind),
             counters=self._counters,
+            keeping=spec.keeping,
         )
 
     async def run(self) -> None:

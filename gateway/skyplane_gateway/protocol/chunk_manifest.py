@@ -6,8 +6,8 @@
                   key | length u64 | attributes | precondition
 
 Texts are UTF-8 after their length (u16). Attributes are a mask of the present headers (u8),
-those headers, the number of metadata pairs (u16), and the pairs. A precondition is u8 (0 none,
-1 if-absent, 2 if-match); the etag follows 2.
+those headers, the number of metadata pairs (u16), and the pairs. With bit 6 of the mask the same
+follows for the tags. A precondition is u8 (0 none, 1 if-absent, 2 if-match); the etag follows 2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _HEADERS: Final = (
     "content_language",
     "content_disposition",
     "cache_control",
+    "storage_class",
 )
+#: The bit of the mask after those of the headers.
+_TAGS_BIT: Final = 1 << len(_HEADERS)
 _NO_ATTRIBUTES: Final = ObjectAttributes()
 
 #: Size of an OBJECTS manifest without entries.
@@ -213,36 +216,48 @@ def _write_attributes(writer: Writer, attributes: ObjectAttributes) -> None:
         return
     values = [getattr(attributes, name) for name in _HEADERS]
     mask = sum(1 << bit for bit, value in enumerate(values) if value is not None)
-    writer.u8(mask, "attribute mask")
+    writer.u8(mask | (_TAGS_BIT if attributes.tags else 0), "attribute mask")
     for name, value in zip(_HEADERS, values, strict=True):
         if value is not None:
             writer.text(value, MAX_ATTRIBUTES, name)
-    writer.u16(len(attributes.metadata), "metadata count")
-    for name, value in attributes.metadata:
-        writer.text(name, MAX_ATTRIBUTES, "metadata name")
-        writer.text(value, MAX_ATTRIBUTES, "metadata value")
+    _write_pairs(writer, attributes.metadata, "metadata")
+    if attributes.tags:
+        _write_pairs(writer, attributes.tags, "tags")
+
+
+def _write_pairs(writer: Writer, pairs: tuple[tuple[str, str], ...], what: str) -> None:
+    writer.u16(len(pairs), f"{what} count")
+    for name, value in pairs:
+        writer.text(name, MAX_ATTRIBUTES, f"{what} name")
+        writer.text(value, MAX_ATTRIBUTES, f"{what} value")
 
 
 def _read_attributes(reader: Reader) -> ObjectAttributes:
     mask = reader.u8("attribute mask")
-    if mask >> len(_HEADERS):
+    if mask >= _TAGS_BIT << 1:
         raise reader.error(f"attribute mask {mask:#04x} has unknown bits")
     headers = {
         name: reader.text(MAX_ATTRIBUTES, name)
         for bit, name in enumerate(_HEADERS)
         if mask & (1 << bit)
     }
-    count = reader.u16("metadata count")
-    if not mask and not count:
+    metadata = _read_pairs(reader, "metadata")
+    if not mask and not metadata:
         return _NO_ATTRIBUTES
-    metadata = tuple(
+    tags = _read_pairs(reader, "tags") if mask & _TAGS_BIT else ()
+    if mask & _TAGS_BIT and not tags:
+        raise reader.error("attributes say that there are tags, and there are none")
+    return ObjectAttributes(**headers, metadata=metadata, tags=tags)
+
+
+def _read_pairs(reader: Reader, what: str) -> tuple[tuple[str, str], ...]:
+    return tuple(
         (
-            reader.text(MAX_ATTRIBUTES, "metadata name"),
-            reader.text(MAX_ATTRIBUTES, "metadata value"),
+            reader.text(MAX_ATTRIBUTES, f"{what} name"),
+            reader.text(MAX_ATTRIBUTES, f"{what} value"),
         )
-        for _ in range(count)
+        for _ in range(reader.u16(f"{what} count"))
     )
-    return ObjectAttributes(**headers, metadata=metadata)
 
 
 def _write_precondition(writer: Writer, precondition: Precondition) -> None:

@@ -38,8 +38,9 @@ MAX_KEY: Final = 1024
 #: Upload id. S3 documents no length; real ones have up to about 200 characters.
 MAX_UPLOAD_ID: Final = 1024
 
-#: Headers and user metadata of one object. The stores allow 2 to 8 KiB of metadata.
-MAX_ATTRIBUTES: Final = 10 << 10
+#: Headers, user metadata and tags of one object. The stores allow 2 to 8 KiB of metadata, and ten
+#: tags of 384 characters.
+MAX_ATTRIBUTES: Final = 20 << 10
 
 #: Etag or generation; opaque, usually below 64 characters.
 MAX_ETAG: Final = 1024

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TypeVar
 
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.chunk_orders import RangeOrder
 from skyplane_gateway.errors import InternalError, SkyplaneError, StoreUnavailable
+from skyplane_gateway.keeping import kept_tags
 from skyplane_gateway.objects import MIB, ObjectAttributes
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject
@@ -55,23 +57,22 @@ class ObjectReader:
         if found is None:
             return await self.in_thread(self._read_in_thread, wanted)
         try:
-            require_metadata(wanted, found)
+            kept = kept_of(wanted, found)
         except SkyplaneError as error:
             return error
-        return SmallObject(found.data, checksum(found.data), found.attributes, found.not_carried)
+        return SmallObject(found.data, checksum(found.data), *kept)
 
     def _read_in_thread(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
         try:
             with self.open(wanted) as reader:
-                require_metadata(wanted, reader)
+                kept = kept_of(wanted, reader)
                 data = read_exactly(reader, wanted.length)
-                attributes = reader.attributes or ObjectAttributes()
         except SkyplaneError as error:
             return error
         except Exception as error:  # The other objects of the chunk must not fail with it.
             log.exception("%r cannot be read", wanted.source_key)
             return self.unexpected(error, wanted.source_key)
-        return SmallObject(data, checksum(data), attributes, reader.not_carried)
+        return SmallObject(data, checksum(data), *kept)
 
     def unexpected(self, error: Exception, key: str) -> InternalError:
         """The error to report for one that no store should raise."""
@@ -94,7 +95,19 @@ def read_into(reader: Reader, buffer: memoryview) -> int:
     return found
 
 
-def require_metadata(wanted: RangeOrder, reader: Reader | WholeObject) -> None:
-    """Raise where the order is strict and the copy would lose metadata."""
+def kept_of(
+    wanted: RangeOrder, reader: Reader | WholeObject
+) -> tuple[ObjectAttributes, tuple[str, ...]]:
+    """The attributes of the copy, and the names of those that it lacks.
+
+    Raises MetadataNotCarried where the order is strict and the copy would lack some.
+    """
+    attributes, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
+    tags = kept_tags(wanted.tags_for, attributes.tags)
+    if tags != attributes.tags or wanted.storage_class is not None:
+        attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)
+    kept = {"tags": tags, "storage-class": wanted.storage_class}
+    lacks = tuple(name for name in lacks if not kept.get(name))
     if wanted.strict_metadata:
-        require_carried(wanted.source_key, reader.not_carried)
+        require_carried(wanted.source_key, lacks)
+    return attributes, lacks

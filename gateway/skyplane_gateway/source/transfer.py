@@ -36,7 +36,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.source.bandwidth import Pace
 from skyplane_gateway.source.batch import fill
-from skyplane_gateway.source.object_reader import ObjectReader, read_into, require_metadata
+from skyplane_gateway.source.object_reader import ObjectReader, kept_of, read_into
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
 from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
 
@@ -263,14 +263,14 @@ class SourceTransfer:
     async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
         reader = await self._ask_store(order, self._objects.open, wanted)
         try:
-            require_metadata(wanted, reader)
-            content = _content_of(order, wanted, reader)
+            attributes, lacks = kept_of(wanted, reader)
+            content = _content_of(order, wanted, attributes)
             # Frames are what a limit paces.
             sink = None if self._is_limited else self._sink_of(order.route)
             if sink is None:
-                await self._stream(order, wanted, content, reader)
+                await self._stream(order, wanted, content, reader, lacks)
             else:
-                await self._hand_over(sink, order, wanted, content, reader)
+                await self._hand_over(sink, order, wanted, content, reader, lacks)
         finally:
             await self._objects.in_thread(reader.close)
 
@@ -281,11 +281,12 @@ class SourceTransfer:
         wanted: RangeOrder,
         content: Content,
         reader: Reader,
+        lacks: tuple[str, ...],
     ) -> None:
         """Read the range into the memory of this gateway's sink."""
         self._require_pending(order)
         chunk = self._chunk_of(order)
-        sending = Sending(order, None, [0], [reader.not_carried])
+        sending = Sending(order, None, [0], [lacks])
         self._sendings[chunk] = sending
         buffer = sink.begin_chunk(chunk, ChunkManifest(wanted.length, content))
         if buffer is None:
@@ -299,10 +300,15 @@ class SourceTransfer:
         sink.end_chunk(chunk, sending.crc32cs[0])
 
     async def _stream(
-        self, order: ChunkOrder, wanted: RangeOrder, content: Content, reader: Reader
+        self,
+        order: ChunkOrder,
+        wanted: RangeOrder,
+        content: Content,
+        reader: Reader,
+        lacks: tuple[str, ...],
     ) -> None:
         """Send the range while it is read."""
-        framer = self._begin(order, content, wanted.length, [0], [reader.not_carried])
+        framer = self._begin(order, content, wanted.length, [0], [lacks])
         left = wanted.length
         while not framer.is_complete:
             piece = await self._ask_store(order, read_exactly, reader, min(left, MAX_PAYLOAD_BYTES))
@@ -397,10 +403,9 @@ class SourceTransfer:
         self._news.set()
 
 
-def _content_of(order: ChunkOrder, wanted: RangeOrder, reader: Reader) -> Content:
+def _content_of(order: ChunkOrder, wanted: RangeOrder, attributes: ObjectAttributes) -> Content:
     """What the range is at the destination."""
     key = wanted.destination_key
     if order.kind == "part":
         return PartEntry(key, order.upload_id, order.part_number, wanted.offset)
-    attributes = reader.attributes or ObjectAttributes()
     return (ObjectEntry(key, wanted.length, attributes, wanted.precondition),)

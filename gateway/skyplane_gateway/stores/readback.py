@@ -84,11 +84,13 @@ def find_written(
 def has_attributes(info: ObjectInfo, wanted: ObjectAttributes | None) -> bool:
     """Whether an object has these attributes, as far as that is known.
 
-    Some stores keep no attributes. Stores choose a content type for a write without one.
+    Some stores keep no attributes. Stores choose a content type for a write without one. Answers
+    about an object do not have its tags, and its class is that of the bucket or of a rule.
     """
-    there = info.attributes
-    if there is None or wanted is None:
+    if info.attributes is None or wanted is None:
         return True
+    there = info.attributes
+    wanted = replace(wanted, tags=there.tags, storage_class=there.storage_class)
     if wanted.content_type is None:
         there = replace(there, content_type=None)
     return there == wanted

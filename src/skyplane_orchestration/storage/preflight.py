@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, metadata_not_carried, refuse_overlap, select
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
@@ -20,7 +21,13 @@ from skyplane_orchestration.storage.empty_source import (
     require_file,
     require_some,
 )
-from skyplane_orchestration.storage.open import open_ends, open_location, rule_of, spec_of
+from skyplane_orchestration.storage.open import (
+    open_ends,
+    open_location,
+    rule_of,
+    spec_of,
+    transfer_spec_of,
+)
 from skyplane_orchestration.units import bytes_to_gb
 
 #: Most objects that are listed for a plan; a plan for more has a note.
@@ -147,12 +154,13 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
             )
         )
         require_some(job, source, selected=len(rows), listed=listing.count)
-    return [_strict(row) for row in rows] if job.strict_metadata else rows
+    spec = transfer_spec_of(job)
+    return [_strict(row, spec) for row in rows] if spec.strict_metadata else rows
 
 
-def _strict(row: Selection) -> Selection:
+def _strict(row: Selection, spec: TransferSpec) -> Selection:
     """The row under `strict_metadata`, as far as listings show metadata."""
-    names = row.source.not_carried
+    names = spec.keeping.of_source(row.source).not_carried
     if row.action != "copy" or not names:
         return row
     return replace(row, action="refuse", reason=metadata_not_carried(row.source.key, names).message)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.errors import NotFound, StoreUnavailable
+from skyplane_gateway.keeping import Keeping
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.objects import ObjectInfo
@@ -61,6 +62,7 @@ def listed(
         check_key=lambda key, size_bytes: None,
         escape_name=escape_name,
         counters=Counters(),
+        keeping=Keeping("memory", tags=False, storage_class=False),
     )
 
     async def collect() -> list[Selection]:
@@ -94,6 +96,7 @@ async def test_objects_that_the_filters_leave_out_count_as_listed() -> None:
         fetch_page=Destination([], 10).fetch,
         check_key=lambda key, size_bytes: None,
         counters=counters,
+        keeping=Keeping("memory", tags=False, storage_class=False),
     )
     assert [row.source.key async for row in listing.selections()] == ["p/0999"]
     assert counters.listed == 1000

@@ -42,6 +42,7 @@ OBJECTS_HEX = (
 
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
 headers = st.none() | texts
+pairs = st.lists(st.tuples(texts, texts), max_size=4).map(tuple)
 entries = st.builds(
     ObjectEntry,
     texts.filter(bool),
@@ -53,7 +54,9 @@ entries = st.builds(
         headers,
         headers,
         headers,
-        st.lists(st.tuples(texts, texts), max_size=4).map(tuple),
+        pairs,
+        pairs,
+        headers,
     ),
     st.builds(Precondition, if_match=headers) | st.just(IF_ABSENT),
 )
@@ -109,13 +112,14 @@ def test_every_cut_and_every_addition_is_refused(data: str) -> None:
         (OBJECTS_HEX.replace("02 0003", "02 1001", 1), "4097 objects"),
         ("0000000000000000 02 0000", "0 objects"),
         (OBJECTS_HEX.replace("0000000000000009", "0000000000000008"), "objects of 9 bytes"),
-        (OBJECTS_HEX.replace("11 0003", "31 0003"), "mask 0x31"),
+        (OBJECTS_HEX.replace("00 0000 01", "40 0000 0000 01"), "there are none"),
+        (OBJECTS_HEX.replace("11 0003", "91 0003"), "mask 0x91"),
         (OBJECTS_HEX.replace("02 0003 226522", "03 0003 226522"), "precondition 3"),
         (OBJECTS_HEX.replace("0001 61 ", "0000 "), "empty key"),
-        (OBJECTS_HEX.replace("11 0003 742f78", "11 2801" + "61" * 10241), "content_type has"),
+        (OBJECTS_HEX.replace("11 0003 742f78", "11 5001" + "61" * 20481), "content_type has"),
         (
             OBJECTS_HEX.replace(
-                "11 0003 742f78 0000", "11 1400" + "61" * 5120 + "1400" + "61" * 5120
+                "11 0003 742f78 0000", "11 2800" + "61" * 10240 + "2800" + "61" * 10240
             ),
             "attributes of",
         ),
@@ -145,7 +149,7 @@ def big_attributes(size: int) -> ObjectAttributes:
         (replace(OBJECTS, length_bytes=10), "objects of 9 bytes in a chunk of 10"),
         (ChunkManifest(0, (ObjectEntry("", 0),)), "empty key"),
         (ChunkManifest(0, (ObjectEntry("k", 0),) * (MAX_ENTRIES + 1)), "4097 objects"),
-        (ChunkManifest(0, (ObjectEntry("k", 0, big_attributes(10241)),)), "attributes of 'k'"),
+        (ChunkManifest(0, (ObjectEntry("k", 0, big_attributes(20481)),)), "attributes of 'k'"),
         (
             ChunkManifest(0, (ObjectEntry("k", 0, precondition=Precondition(False, "e" * 1025)),)),
             "etag has 1025",
@@ -161,7 +165,7 @@ def test_invalid_values_are_a_local_error(manifest: ChunkManifest, problem: str)
 def test_values_at_their_limits_are_allowed() -> None:
     largest = ChunkManifest(
         0,
-        (ObjectEntry("k" * 1024, 0, big_attributes(10240), Precondition(False, "e" * 1024)),),
+        (ObjectEntry("k" * 1024, 0, big_attributes(20480), Precondition(False, "e" * 1024)),),
     )
     assert decode_chunk_manifest(encode_chunk_manifest(largest)) == largest
     many = ChunkManifest(0, tuple(ObjectEntry(f"{n:0113}", 0) for n in range(MAX_ENTRIES)))

@@ -10,6 +10,7 @@ from azure.core.exceptions import AzureError
 from yarl import URL
 
 from skyplane_gateway.errors import StoreError
+from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.azure.client import Container, Request
@@ -61,6 +62,7 @@ class AzureAsyncRequests:
     ) -> ObjectInfo:
         if key.startswith("/") or "//" in key:
             raise Unsettled("`AzureStore.put` looks whether the account keeps empty segments")
+        attributes = placed(attributes, self._container.spec, key) or attributes
         with _unsettled():
             headers = put_headers(data, attributes, precondition, crc32c, key)
         async with self._answer(Request("PUT", key, 201, headers), data) as answer:

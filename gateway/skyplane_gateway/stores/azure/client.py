@@ -15,6 +15,7 @@ import urllib3
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
@@ -22,7 +23,12 @@ from skyplane_gateway.stores.azure.errors import Refused
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
 #: Options of an Azure store with their values, the default first.
-_CHOICES: Final = {"checksum": ("", "sent", "trusted"), "anonymous": ("false", "true")}
+_CHOICES: Final = {
+    "checksum": ("", "sent", "trusted"),
+    "anonymous": ("false", "true"),
+    "storage-class": ("", *CLASSES["azure"], KEEP),
+    "tags": ("", KEEP),
+}
 #: Options that take a number from 1.
 _NUMBERS: Final = ("connections", "attempts")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
@@ -64,10 +70,13 @@ class Container:
         trusts_checksum: our claim in a blob's metadata counts as its checksum.
         tls: None for an endpoint without TLS.
         proxy: its URL; None for none.
+        reads_tags: reads of a blob's attributes also ask for its tags.
     """
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         check_options(spec)
+        self.spec = spec
+        self.reads_tags = spec.option("tags") == KEEP
         account, _, name = spec.bucket.partition("/")
         if not account or not name or "/" in name:
             raise ConfigurationInvalid(

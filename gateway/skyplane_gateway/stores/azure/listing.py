@@ -12,7 +12,7 @@ from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
-from skyplane_gateway.stores.azure.requests import not_carried_of, unix_s
+from skyplane_gateway.stores.azure.requests import chosen_tier, not_carried_of, unix_s
 
 #: Most that the service returns at once.
 _PAGE_KEYS: Final = 5000
@@ -156,19 +156,19 @@ def _is_directory(row: ElementTree.Element) -> bool:
 
 def _info(row: ElementTree.Element) -> ObjectInfo:
     found = {entry.tag.lower(): entry.text or "" for entry in row.iterfind("Properties/*")}
+    headers = {
+        "x-ms-access-tier": found.get("accesstier", "Hot"),
+        "x-ms-access-tier-inferred": found.get("accesstierinferred", ""),
+        "x-ms-tag-count": found.get("tagcount", ""),
+    }
     return ObjectInfo(
         key=_name(row),
         size_bytes=int(found["content-length"]),
         # Listings give ETags without quotes, all other answers with them.
         etag=f'"{found["etag"].strip(chr(34))}"',
         last_modified=unix_s(found["last-modified"]),
-        not_carried=not_carried_of(
-            {
-                "x-ms-access-tier": found.get("accesstier", "Hot"),
-                "x-ms-access-tier-inferred": found.get("accesstierinferred", ""),
-                "x-ms-tag-count": found.get("tagcount", ""),
-            }
-        ),
+        not_carried=not_carried_of(headers),
+        storage_class=chosen_tier(headers),
     )
 
 

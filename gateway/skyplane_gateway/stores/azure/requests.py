@@ -5,12 +5,14 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+from xml.etree import ElementTree
 
 from awscrt import checksums
 
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
-from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import verify
 
@@ -44,6 +46,10 @@ def attribute_headers(
         if (text := getattr(attributes, ours)) is not None
     }
     headers |= {METADATA + to_azure(name): text for name, text in attributes.metadata}
+    if attributes.storage_class is not None:
+        headers["x-ms-access-tier"] = attributes.storage_class
+    if attributes.tags:
+        headers["x-ms-tags"] = urlencode(attributes.tags, quote_via=quote)
     for name, text in headers.items():
         if not text.isascii() or not text.isprintable() or text != text.strip():
             raise StoreError(
@@ -127,8 +133,14 @@ def attributes_of(headers: Mapping[str, str]) -> ObjectAttributes:
         for name, value in headers.items()
         if name.startswith(METADATA) and name != METADATA + CRC32C_NAME
     }
-    values = {ours: headers.get(theirs) for ours, theirs in _HEADERS.items()}
+    values: dict[str, Any] = {ours: headers.get(theirs) for ours, theirs in _HEADERS.items()}
     return ObjectAttributes(**values, metadata=tuple(sorted(pairs.items())))
+
+
+def tags_of(body: bytes) -> Tags:
+    """From an answer to Get Blob Tags. Raises ElementTree.ParseError."""
+    rows = ElementTree.fromstring(body).iterfind("TagSet/Tag")
+    return tuple(sorted((row.findtext("Key", ""), row.findtext("Value", "")) for row in rows))
 
 
 def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInfo:
@@ -141,6 +153,7 @@ def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInf
         crc32c=claimed_crc32c(headers) if trusted else None,
         attributes=attributes_of(headers),
         not_carried=not_carried_of(headers),
+        storage_class=chosen_tier(headers),
     )
 
 
@@ -161,13 +174,18 @@ def claimed_crc32c(headers: Mapping[str, str]) -> int | None:
 
 def not_carried_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """See `ObjectInfo.not_carried`. Only callers that may read tags are told their number."""
-    tier = headers.get("x-ms-access-tier", _DEFAULT_TIER)
     found = {
         "tags": int(headers.get("x-ms-tag-count") or 0) > 0,
-        "storage-class": tier != _DEFAULT_TIER and not is_inferred(headers),
+        "storage-class": chosen_tier(headers) is not None,
         "expires": bool(headers.get("x-ms-expiry-time")),
     }
     return tuple(name for name, is_there in found.items() if is_there)
+
+
+def chosen_tier(headers: Mapping[str, str]) -> str | None:
+    """The tier that was chosen for this blob; None for the usual one."""
+    tier = headers.get("x-ms-access-tier", _DEFAULT_TIER)
+    return None if tier == _DEFAULT_TIER or is_inferred(headers) else tier
 
 
 def is_inferred(headers: Mapping[str, str]) -> bool:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from hashlib import md5
+from xml.etree import ElementTree
 
 from azure.core.exceptions import AzureError
 from urllib3.exceptions import HTTPError
@@ -24,6 +26,7 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
+from skyplane_gateway.keeping import placed, tagged
 from skyplane_gateway.objects import (
     MIB,
     UNCONDITIONAL,
@@ -35,6 +38,7 @@ from skyplane_gateway.objects import (
     Precondition,
     StoreCapabilities,
     StoreSpec,
+    Tags,
     UploadInfo,
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
@@ -51,6 +55,7 @@ from skyplane_gateway.stores.azure.requests import (
     put_headers,
     require_range,
     require_version,
+    tags_of,
     written_info,
 )
 from skyplane_gateway.stores.azure.uploads import Uploads
@@ -95,6 +100,8 @@ class AzureStore:
             from skyplane_gateway.stores.azure.async_requests import AzureAsyncRequests
         except ModuleNotFoundError:
             return None
+        if self._container.reads_tags:
+            return None  # Each read has a second request.
         return AzureAsyncRequests(self._container)
 
     def check(self, prefix: str = "") -> None:
@@ -114,20 +121,26 @@ class AzureStore:
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._container.doing("looking at", check_azure_key(key))):
             answer = self._head(key, None)
-        return self._info(key, answer)
+        info = self._info(key, answer)
+        found = tagged(attributes_of(answer.headers), info.not_carried, self._tags(key))
+        return replace(info, attributes=found[0], not_carried=found[1])
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         what = self._container.doing("reading", check_azure_key(key))
+        # Parts of an object need no attributes.
+        tags = self._tags(key) if offset == 0 else None
         if length == 0:
             with mapped(what):
                 headers = self._head(key, if_match).headers
             require_version(headers, if_match, what)
-            return MemoryReader(memoryview(b""), attributes_of(headers), not_carried_of(headers))
+            found = tagged(attributes_of(headers), not_carried_of(headers), tags)
+            return MemoryReader(memoryview(b""), *found)
         wanted = {"x-ms-range": f"bytes={offset}-{offset + length - 1}", **match_headers(if_match)}
         with mapped(what):
             answer = self._container.open(Request("GET", key, 206, wanted))
         headers = {name.lower(): value for name, value in answer.headers.items()}
-        reader = AzureReader(answer, length, what, attributes_of(headers), not_carried_of(headers))
+        found = tagged(attributes_of(headers), not_carried_of(headers), tags)
+        reader = AzureReader(answer, length, what, *found)
         try:
             require_range(answer.status, headers, offset, length, what)
             require_version(headers, if_match, what)
@@ -146,6 +159,7 @@ class AzureStore:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._container.doing("writing", self._check_new(key))
+        attributes = placed(attributes, self.spec, key)
         headers = put_headers(data, attributes, precondition, crc32c, what)
         try:
             answer = self._container.send(Request("PUT", key, 201, headers), data)
@@ -161,7 +175,7 @@ class AzureStore:
         return info or self.head(key)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._uploads.create(self._check_new(key), attributes)
+        return self._uploads.create(self._check_new(key), placed(attributes, self.spec, key))
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
@@ -238,6 +252,18 @@ class AzureStore:
 
     def _head(self, key: str, if_match: str | None) -> Answer:
         return self._container.send(Request("HEAD", key, 200, match_headers(if_match)))
+
+    def _tags(self, key: str) -> Tags | None:
+        """The tags of a blob; None where they are not asked for. 1 call, or none."""
+        if not self._container.reads_tags:
+            return None
+        what = self._container.doing("reading the tags of", key)
+        with mapped(what):
+            body = self._container.send(Request("GET", key, 200, query={"comp": "tags"})).body
+        try:
+            return tags_of(body)
+        except ElementTree.ParseError as error:
+            raise StoreUnavailable(f"{what}: the answer is no list of tags; try again") from error
 
     def _is_gone(self, key: str) -> bool:
         try:

@@ -17,6 +17,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_p
 from yarl import URL
 
 from skyplane_gateway.errors import StoreError
+from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.gcs.client import Client
@@ -94,7 +95,8 @@ class GcsAsyncRequests:
         precondition: Precondition,
         crc32c: int,
     ) -> ObjectInfo:
-        related = Related(resource_of(attributes, crc32c), data)
+        resource = resource_of(placed(attributes, self._client.spec, key), crc32c)
+        related = Related(resource, data)
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         url = self._client.urls.upload(key, **query)
         headers = {"Content-Type": related.content_type}

@@ -16,6 +16,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied, StoreError
+from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
@@ -25,7 +26,10 @@ from skyplane_gateway.stores.gcs.requests import Urls
 _AuthorizedSession: Any = google.auth.transport.requests.AuthorizedSession
 
 #: Options with their values, the default first.
-_CHOICES: Final = {"anonymous": ("false", "true")}
+_CHOICES: Final = {
+    "anonymous": ("false", "true"),
+    "storage-class": ("", *CLASSES["gcs"], KEEP),
+}
 #: Options that take a number from 1.
 _NUMBERS: Final = ("connections", "attempts")
 _TEXTS: Final = ("user_project",)
@@ -45,7 +49,7 @@ def check_options(spec: StoreSpec) -> None:
                 raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
         elif name in _CHOICES:
             if value not in _CHOICES[name]:
-                choices = ", ".join(_CHOICES[name])
+                choices = ", ".join(filter(None, _CHOICES[name]))
                 raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
         elif name not in _TEXTS:
             known = ", ".join([*_CHOICES, *_NUMBERS, *_TEXTS])

@@ -128,6 +128,8 @@ def resource_of(attributes: ObjectAttributes | None, crc32c: int | None = None) 
         found = {name: value for name, value in values.items() if value is not None}
         if attributes.metadata:
             found["metadata"] = dict(attributes.metadata)
+        if attributes.storage_class is not None:
+            found["storageClass"] = attributes.storage_class
     if crc32c is not None:
         found["crc32c"] = to_text(crc32c)
     return found
@@ -152,13 +154,19 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
         crc32c=from_text(resource.get("crc32c")),
         attributes=attributes_of_resource(resource) if with_attributes else None,
         not_carried=not_carried_of_resource(resource),
+        storage_class=_class_of(resource.get("storageClass")),
     )
 
 
 def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
-    headers = {ours: resource.get(theirs) or None for ours, theirs in _FIELDS.items()}
+    headers: dict[str, Any] = {
+        ours: resource.get(theirs) or None for ours, theirs in _FIELDS.items()
+    }
     metadata = {name.lower(): text for name, text in resource.get("metadata", {}).items()}
-    return ObjectAttributes(**headers, metadata=tuple(sorted(metadata.items())))
+    return ObjectAttributes(
+        **headers,
+        metadata=tuple(sorted(metadata.items())),
+    )
 
 
 def not_carried_of_resource(resource: Mapping[str, Any]) -> tuple[str, ...]:
@@ -197,7 +205,7 @@ def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
 
     The service sends a cache control for objects that have none; it counts as none.
     """
-    found = {ours: _text(headers.get(theirs)) for ours, theirs in _HEADERS.items()}
+    found: dict[str, Any] = {ours: _text(headers.get(theirs)) for ours, theirs in _HEADERS.items()}
     if found["content_encoding"] == "identity":
         found["content_encoding"] = None
     if found["cache_control"] in _DEFAULT_CACHE_CONTROL:
@@ -207,7 +215,10 @@ def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
         for name, text in headers.items()
         if name.lower().startswith(_METADATA)
     }
-    return ObjectAttributes(**found, metadata=tuple(sorted(metadata.items())))
+    return ObjectAttributes(
+        **found,
+        metadata=tuple(sorted(metadata.items())),
+    )
 
 
 def not_carried_of_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
@@ -234,8 +245,13 @@ def unix_s(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+def _class_of(name: str | None) -> str | None:
+    """The class; None for the usual one."""
+    return None if (name or _STANDARD[0]) in _STANDARD else name
+
+
 def _class_name(storage_class: str | None) -> tuple[str, ...]:
-    return () if (storage_class or _STANDARD[0]) in _STANDARD else ("storage-class",)
+    return () if _class_of(storage_class) is None else ("storage-class",)
 
 
 def _header(content_type: str | None) -> str:

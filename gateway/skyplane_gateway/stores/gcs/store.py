@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Final
 
 from skyplane_gateway.errors import NotFound, StoreError, StoreUnavailable
+from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import (
     MIB,
     UNCONDITIONAL,
@@ -141,6 +142,7 @@ class GcsStore:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._client.doing("writing", check_gcs_key(key))
+        attributes = placed(attributes, self.spec, key)
         try:
             made = self._bucket.insert(
                 key,
@@ -160,7 +162,7 @@ class GcsStore:
         return info_of(key, made)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._uploads.create(check_gcs_key(key), attributes)
+        return self._uploads.create(check_gcs_key(key), placed(attributes, self.spec, key))
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int

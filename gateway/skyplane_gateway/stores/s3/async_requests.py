@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError
 
+from skyplane_gateway.keeping import KEEP
 from skyplane_gateway.objects import (
     Body,
     ObjectAttributes,
@@ -48,6 +49,7 @@ _NAMES: Final = {
     "x-amz-checksum-crc32c": "ChecksumCRC32C",
     "x-amz-checksum-type": "ChecksumType",
     "x-amz-storage-class": "StorageClass",
+    "x-amz-tagging": "Tagging",
     "x-amz-tagging-count": "TagCount",
     "x-amz-website-redirect-location": "WebsiteRedirectLocation",
 }
@@ -56,7 +58,9 @@ _NAMES_OF_ANSWERS: Final = {header.lower(): name for header, name in _NAMES.item
 
 
 def open_requests(bucket: Bucket, spec: StoreSpec) -> S3AsyncRequests | None:
-    """The requests of a bucket; None where they need another signature than SigV4."""
+    """The requests of a bucket; None where they need more than one, or other than SigV4."""
+    if spec.option("tags") == KEEP:
+        return None  # Each read has a second request.
     is_anonymous = spec.option("anonymous") == "true"
     try:
         signing = signing_of(

@@ -14,19 +14,21 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     StoreUnavailable,
 )
+from skyplane_gateway.keeping import KEEP
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Credentials,
     ObjectInfo,
     Precondition,
     StoreSpec,
+    Tags,
     is_time_pin,
     time_pin,
 )
 from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
-from skyplane_gateway.stores.s3.requests import info_of_head
+from skyplane_gateway.stores.s3.requests import info_of_head, tags_of
 
 
 class Bucket:
@@ -35,6 +37,7 @@ class Bucket:
     Attributes:
         trusts_checksum: the CRC32C that the store reports is that of the stored bytes.
         sends_checksum: bodies are sent with their CRC32C.
+        reads_tags: reads of an object's attributes also ask for its tags.
     """
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
@@ -44,6 +47,7 @@ class Bucket:
         checksum = spec.option("checksum") or ("sent" if spec.endpoint_url else "trusted")
         self.trusts_checksum = checksum == "trusted"
         self.sends_checksum = checksum != "none"
+        self.reads_tags = spec.option("tags") == KEEP
 
     def doing(self, verb: str, key: str) -> str:
         """The beginning of an error message: which request, of which object."""
@@ -52,6 +56,13 @@ class Bucket:
     def info(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
         """The object that a HEAD answer shows."""
         return info_of_head(key, answer, trusted=self.trusts_checksum)
+
+    def tags(self, key: str) -> Tags | None:
+        """The tags of an object; None where they are not asked for. 1 call, or none."""
+        if not self.reads_tags:
+            return None
+        with mapped(self.doing("reading the tags of", key)):
+            return tags_of(self.client.get_object_tagging(Bucket=self.name, Key=key))
 
     def head(self, key: str, *, with_checksum: bool = False, **more: Any) -> dict[str, Any]:
         """The answer to HEAD. Raises ClientError, BotoCoreError."""

@@ -12,13 +12,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.handlers import add_expect_header
 
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import (
     ACLS,
     ENCRYPTIONS,
-    STORAGE_CLASSES,
     RequestParameters,
 )
 from skyplane_gateway.stores.s3.sdk import Parsers, descriptions, new_session
@@ -35,7 +35,8 @@ _CHOICES = {
     "acl": ("", *ACLS),
     "requester-pays": ("false", "true"),
     "sse": ("", *ENCRYPTIONS),
-    "storage-class": ("", *STORAGE_CLASSES),
+    "storage-class": ("", *CLASSES["s3"], KEEP),
+    "tags": ("", KEEP),
 }
 #: Options with a text of their own.
 _TEXTS = ("bucket-owner", "sse-kms-key-id")

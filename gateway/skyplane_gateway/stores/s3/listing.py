@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.s3.errors import mapped
-from skyplane_gateway.stores.s3.requests import etag_of, from_header, not_carried_of
+from skyplane_gateway.stores.s3.requests import class_of, etag_of, from_header, not_carried_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -44,6 +44,7 @@ def objects(
                 etag=etag_of(entry, entry["Size"]),
                 last_modified=entry["LastModified"].timestamp(),
                 not_carried=not_carried_of(entry),
+                storage_class=class_of(entry),
             )
         if not page.get("IsTruncated"):
             return

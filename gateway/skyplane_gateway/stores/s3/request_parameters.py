@@ -5,21 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from skyplane_gateway.keeping import KEEP, is_own
 from skyplane_gateway.objects import StoreSpec
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
     from mypy_boto3_s3 import S3Client
 
-#: Classes whose objects can be read at once: a copy is read back.
-STORAGE_CLASSES: Final = (
-    "STANDARD",
-    "STANDARD_IA",
-    "ONEZONE_IA",
-    "INTELLIGENT_TIERING",
-    "GLACIER_IR",
-    "REDUCED_REDUNDANCY",
-)
 ENCRYPTIONS: Final = ("AES256", "aws:kms", "aws:kms:dsse")
 #: Canned ACLs of the S3 documentation.
 ACLS: Final = (
@@ -31,9 +23,6 @@ ACLS: Final = (
     "public-read",
     "public-read-write",
 )
-
-#: Keys of this project's own objects, which stay in the bucket's default class.
-_OWN_PREFIX: Final = ".skyplane/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +50,9 @@ class RequestParameters:
 
     def __init__(self, spec: StoreSpec) -> None:
         self._values = {name: spec.option(name) for name in _PARAMETERS if spec.option(name)}
+        if self._values.get("storage-class") == KEEP:
+            # Each write says its class itself.
+            del self._values["storage-class"]
         if self._values.get("requester-pays") == "true":
             self._values["requester-pays"] = "requester"
         else:
@@ -91,9 +83,9 @@ class RequestParameters:
         }
 
     def _of(self, key: str) -> list[tuple[str, str]]:
-        is_own = key.startswith(_OWN_PREFIX) or f"/{_OWN_PREFIX}" in key
+        stays = is_own(key)
         return [
             (name, value)
             for name, value in self._values.items()
-            if not (is_own and name == "storage-class")
+            if not (stays and name == "storage-class")
         ]

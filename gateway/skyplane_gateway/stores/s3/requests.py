@@ -7,12 +7,14 @@ from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from skyplane_gateway.objects import (
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
     Precondition,
+    Tags,
     time_pin,
 )
 
@@ -35,6 +37,10 @@ def attribute_arguments(attributes: ObjectAttributes | None) -> dict[str, Any]:
     arguments: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if attributes.metadata:
         arguments["Metadata"] = dict(attributes.metadata)
+    if attributes.storage_class is not None:
+        arguments["StorageClass"] = attributes.storage_class
+    if attributes.tags:
+        arguments["Tagging"] = urlencode(attributes.tags, quote_via=quote)
     return arguments
 
 
@@ -59,8 +65,19 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
 
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
     pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
-    headers = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
+    headers: dict[str, Any] = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
     return ObjectAttributes(**headers, metadata=tuple(pairs))
+
+
+def class_of(answer: Mapping[str, Any]) -> str | None:
+    """The class in an answer or a listing's row; None for the usual one."""
+    found: str = answer.get("StorageClass") or _STANDARD
+    return None if found == _STANDARD else found
+
+
+def tags_of(answer: Mapping[str, Any]) -> Tags:
+    """From an answer to GetObjectTagging."""
+    return tuple(sorted((row["Key"], row["Value"]) for row in answer.get("TagSet", ())))
 
 
 def etag_of(answer: Mapping[str, Any], size_bytes: int) -> str:
@@ -80,6 +97,7 @@ def info_of_head(key: str, answer: Mapping[str, Any], *, trusted: bool) -> Objec
         crc32c=full_checksum(answer) if trusted else None,
         attributes=attributes_of(answer),
         not_carried=not_carried_of(answer),
+        storage_class=class_of(answer),
     )
 
 
@@ -90,7 +108,7 @@ def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
     """
     found = {
         "tags": int(answer.get("TagCount") or 0) > 0,
-        "storage-class": (answer.get("StorageClass") or _STANDARD) != _STANDARD,
+        "storage-class": class_of(answer) is not None,
         "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
         # botocore keeps the header's text in addition to the parsed time.
         "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),

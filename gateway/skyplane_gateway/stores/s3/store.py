@@ -9,6 +9,7 @@ none, for servers that refuse the header.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from io import BytesIO
 from typing import Any
@@ -22,6 +23,7 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
+from skyplane_gateway.keeping import tagged
 from skyplane_gateway.objects import (
     MIB,
     UNCONDITIONAL,
@@ -106,18 +108,23 @@ class S3Store:
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._bucket.doing("looking at", check_key(key))):
             answer = self._bucket.head(key, with_checksum=self._bucket.trusts_checksum)
-        return self._bucket.info(key, answer)
+        info = self._bucket.info(key, answer)
+        attributes, lacks = tagged(attributes_of(answer), info.not_carried, self._bucket.tags(key))
+        return replace(info, attributes=attributes, not_carried=lacks)
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         what = self._bucket.doing("reading", check_key(key))
         pin: dict[str, Any] = {}
         if if_match is not None and not is_time_pin(if_match):
             pin["IfMatch"] = if_match
+        # Parts of an object need no attributes.
+        tags = self._bucket.tags(key) if offset == 0 else None
         if length == 0:
             with mapped(what):
                 head = self._bucket.head(key, **pin)
             require_version(head, head["ContentLength"], if_match, what)
-            return S3Reader(BytesIO(), 0, what, attributes_of(head), not_carried_of(head))
+            found = tagged(attributes_of(head), not_carried_of(head), tags)
+            return S3Reader(BytesIO(), 0, what, *found)
         last = offset + length - 1
         with mapped(what):
             answer = self._client.get_object(
@@ -129,7 +136,8 @@ class S3Store:
         except StoreError:
             answer["Body"].close()
             raise
-        return S3Reader(answer["Body"], length, what, attributes_of(answer), not_carried_of(answer))
+        found = tagged(attributes_of(answer), not_carried_of(answer), tags)
+        return S3Reader(answer["Body"], length, what, *found)
 
     def put(
         self,

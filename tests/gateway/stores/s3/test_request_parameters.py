@@ -12,10 +12,10 @@ from tests.gateway.stores.async_first import AsyncFirst
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.keeping import CLASSES
 from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.stores import Credentials
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.s3.request_parameters import STORAGE_CLASSES
 from skyplane_gateway.stores.s3.store import S3Store
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test"})
@@ -103,4 +103,4 @@ def test_wrong_values_are_refused(options: tuple[tuple[str, str], ...], words: s
 
 
 def test_no_class_needs_a_restore() -> None:
-    assert {"GLACIER", "DEEP_ARCHIVE"}.isdisjoint(STORAGE_CLASSES)
+    assert {"GLACIER", "DEEP_ARCHIVE"}.isdisjoint(CLASSES["s3"])

@@ -1,0 +1,167 @@
+"""What a copy keeps of its source beside headers and user metadata: class, tags and time.
+
+Classes are matched by their minimum storage time: 30 days, 90 days. Only classes whose objects can
+be read at once are written, since a copy is read back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from skyplane_gateway.objects import (
+    PROJECT_FOLDER,
+    ObjectAttributes,
+    ObjectInfo,
+    StoreSpec,
+    Tags,
+)
+
+#: Kind of store -> classes that its option `storage-class` may name, the usual one first.
+CLASSES: Final = {
+    "s3": (
+        "STANDARD",
+        "STANDARD_IA",
+        "ONEZONE_IA",
+        "INTELLIGENT_TIERING",
+        "GLACIER_IR",
+        "REDUCED_REDUNDANCY",
+    ),
+    "gcs": ("STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE"),
+    "azure": ("Hot", "Cool", "Cold"),
+}
+#: The value of an option that stands for "as the source has it".
+KEEP: Final = "keep"
+
+#: Kind of store -> its classes for 30 and for 90 days.
+_COOLER: Final = {
+    "s3": ("STANDARD_IA", "GLACIER_IR"),
+    "gcs": ("NEARLINE", "COLDLINE"),
+    "azure": ("Cool", "Cold"),
+}
+#: Class of a source -> index in `_COOLER`. The other classes have no equal elsewhere.
+_INDEXES: Final = {
+    "STANDARD_IA": 0,
+    "ONEZONE_IA": 0,
+    "GLACIER_IR": 1,
+    "NEARLINE": 0,
+    "COLDLINE": 1,
+    "ARCHIVE": 1,
+    "Cool": 0,
+    "Cold": 1,
+}
+#: Kind of store that has tags -> what their texts may hold; S3 takes letters of any alphabet.
+_TAG_TEXT: Final = {
+    "s3": re.compile(r"[\w\s+\-.:/=@]*"),
+    "azure": re.compile(r"[A-Za-z0-9 +\-./:=_]*"),
+}
+#: Only AWS itself writes tags of such names.
+_RESERVED_TAG: Final = "aws:"
+_MAX_TAGS: Final = 10
+_MAX_TAG_NAME: Final = 128
+_MAX_TAG_VALUE: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What the copies of one transfer keep, by the options of its stores.
+
+    Attributes:
+        kind: of the destination's store.
+        tags: the source reads them.
+        storage_class: the destination sets the class that matches the source's.
+    """
+
+    kind: str
+    tags: bool
+    storage_class: bool
+
+    def of_source(self, info: ObjectInfo) -> ObjectInfo:
+        """A row of the source's listing, or its `head`, with class and tags of the copy.
+
+        A listing gives no verdict about tags that another request tells.
+        """
+        is_plain = info.attributes is None and info.storage_class is None
+        if is_plain and not (self.tags or self.storage_class):
+            return info
+        kept = self.class_of(info.storage_class) if self.storage_class else None
+        attributes, lacks = info.attributes, set(info.not_carried)
+        if kept is not None:
+            lacks.discard("storage-class")
+        if attributes is not None:
+            tags = kept_tags(self.tags_for, attributes.tags)
+            attributes = replace(attributes, tags=tags, storage_class=kept)
+        if self.tags and (attributes is None or attributes.tags):
+            lacks.discard("tags")
+        names = tuple(name for name in info.not_carried if name in lacks)
+        return replace(info, attributes=attributes, not_carried=names, storage_class=kept)
+
+    @property
+    def tags_for(self) -> str:
+        """Kind of store that gets the tags; empty where the source does not read them."""
+        return self.kind if self.tags else ""
+
+    def class_of(self, name: str | None) -> str | None:
+        """The class at the destination for one of the source; None for its default."""
+        classes = CLASSES.get(self.kind, ())
+        if name is None:
+            return classes[0] if classes else None
+        if name in classes:
+            return name
+        index = _INDEXES.get(name)
+        return _COOLER[self.kind][index] if index is not None and classes else None
+
+
+def keeping_of(source: StoreSpec, destination: StoreSpec) -> Keeping:
+    """By the options of both stores."""
+    # Files have no class, so their copies get the bucket's default.
+    storage_class = destination.option("storage-class") == KEEP and source.kind != "file"
+    return Keeping(destination.kind, source.option("tags") == KEEP, storage_class)
+
+
+def kept_tags(kind: str, tags: Tags) -> Tags:
+    """The tags for a store of that kind: all, or none where it cannot hold each of them."""
+    return tags if _fit(kind, tags) else ()
+
+
+def is_own(key: str) -> bool:
+    """Whether it is an object of this project itself, which stays in the bucket's default class."""
+    return key.startswith(PROJECT_FOLDER) or f"/{PROJECT_FOLDER}" in key
+
+
+def placed(
+    attributes: ObjectAttributes | None, spec: StoreSpec, key: str
+) -> ObjectAttributes | None:
+    """The attributes of a write, with the class that the store's option names."""
+    chosen = spec.option("storage-class")
+    if chosen in ("", KEEP) or is_own(key):
+        return attributes
+    return replace(attributes or ObjectAttributes(), storage_class=chosen)
+
+
+def tagged(
+    attributes: ObjectAttributes, lacks: tuple[str, ...], tags: Tags | None
+) -> tuple[ObjectAttributes, tuple[str, ...]]:
+    """What a read tells, with the tags that another request has found; None if none was sent."""
+    if tags is None:
+        return attributes, lacks
+    others = tuple(name for name in lacks if name != "tags")
+    return replace(attributes, tags=tags), ("tags", *others) if tags else others
+
+
+def _fit(kind: str, tags: Tags) -> bool:
+    """Whether a store of that kind can hold all tags."""
+    text = _TAG_TEXT.get(kind)
+    return (
+        text is not None
+        and len(tags) <= _MAX_TAGS
+        and all(
+            0 < len(name) <= _MAX_TAG_NAME
+            and not name.startswith(_RESERVED_TAG)
+            and len(value) <= _MAX_TAG_VALUE
+            and text.fullmatch(name)
+            and text.fullmatch(value)
+            for name, value in tags
+        )
+    )

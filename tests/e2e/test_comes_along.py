@@ -1,0 +1,165 @@
+"""What the command copies beside the bytes, between every two kinds of bucket."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from azure.storage.blob import ContainerClient
+from tests.e2e.test_cli_cp import answer_of, orch
+from tests.faults import azurite, fake_gcs
+
+from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
+from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.registry import open_without_retries
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home, S3Server
+
+pytestmark = pytest.mark.e2e
+
+MIB: Final = 1 << 20
+KINDS: Final = ("s3", "gcs", "azure")
+#: Classes for 30 and for 90 days.
+CLASSES: Final = {
+    "s3": ("STANDARD_IA", "GLACIER_IR"),
+    "gcs": ("NEARLINE", "COLDLINE"),
+    "azure": ("Cool", "Cold"),
+}
+TAGGED: Final = ("s3", "azure")
+TAGS: Final = (("cost centre", "a/b=7"), ("team", "blue+green"))
+HEADERS: Final = ObjectAttributes(
+    content_type="text/csv", cache_control="max-age=60", metadata=(("with-dash", "blue"),)
+)
+SIZES: Final = {"large": 6 * MIB, "one": 10, "two": 0}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server with a bucket.
+
+    Attributes:
+        options: of the command for an end there, without `--src` or `--dst`.
+        more: variables of the command's environment.
+    """
+
+    url: str
+    spec: StoreSpec
+    credentials: Credentials | None
+    options: tuple[str, ...]
+    more: Mapping[str, str]
+
+    def open(self, **options: str) -> ObjectStore:
+        spec = dataclasses.replace(self.spec, options=tuple(sorted(options.items())))
+        return open_without_retries(spec, self.credentials)
+
+
+@pytest.fixture(scope="module")
+def sites(
+    tmp_path_factory: pytest.TempPathFactory, servers: tuple[S3Server, S3Server]
+) -> Iterator[dict[str, Site]]:
+    folder = tmp_path_factory.mktemp("along")
+    (folder / "azure").mkdir()
+    s3 = servers[0]
+    bucket = s3.make_bucket(f"along-{uuid.uuid4().hex[:8]}")
+    keys = Credentials({"access_key_id": "test", "secret_access_key": "test"})
+    try:
+        with fake_gcs.running(folder / "log") as gcs, azurite.running(folder / "azure") as azure:
+            google = fake_gcs.create_bucket(gcs, "along")
+            named = {"account_name": azure.account, "account_key": azure.account_key}
+            account = f"{azure.url}/{azure.account}"
+            with ContainerClient(account, "along", credential=named) as client:
+                client.create_container()
+            place = f"{azure.account}/along"
+            yield {
+                "s3": Site(
+                    f"s3://{bucket}/",
+                    StoreSpec("s3", bucket, s3.endpoint, "us-east-1"),
+                    keys,
+                    ("endpoint", s3.endpoint),
+                    {},
+                ),
+                "gcs": Site(
+                    f"gs://{google}/",
+                    StoreSpec("gcs", google, gcs),
+                    None,
+                    (),
+                    {"STORAGE_EMULATOR_HOST": gcs},
+                ),
+                "azure": Site(
+                    f"az://{place}/",
+                    StoreSpec("azure", place, azure.url),
+                    Credentials({"account_key": azure.account_key}),
+                    ("endpoint", azure.url, "region", "azure:westeurope"),
+                    {"AZURE_STORAGE_KEY": azure.account_key},
+                ),
+            }
+    except (fake_gcs.Unavailable, azurite.Unavailable) as error:
+        pytest.skip(str(error))
+
+
+def end(side: str, site: Site) -> list[str]:
+    pairs = zip(site.options[::2], site.options[1::2], strict=True)
+    return [text for name, value in pairs for text in (f"--{side}-{name}", value)]
+
+
+def home_of(home: Home, *sites: Site) -> Home:
+    return dataclasses.replace(home, more={k: v for site in sites for k, v in site.more.items()})
+
+
+def fill(kind: str, site: Site, prefix: str) -> None:
+    """Objects of two classes, all with tags where the store has them."""
+    store = site.open()
+    for folder, storage_class in zip(("cool", "cold"), CLASSES[kind], strict=True):
+        attributes = dataclasses.replace(
+            HEADERS, storage_class=storage_class, tags=TAGS if kind in TAGGED else ()
+        )
+        for name, size in SIZES.items():
+            store.put(f"{prefix}{folder}/{name}", bytes(size), attributes=attributes)
+    store.close()
+
+
+@pytest.mark.parametrize(("source", "destination"), list(product(KINDS, KINDS)))
+def test_class_and_tags_come_along(
+    home: Home, sites: dict[str, Site], source: str, destination: str
+) -> None:
+    here, there = sites[source], sites[destination]
+    prefix, target = f"from-{uuid.uuid4().hex[:8]}/", f"to-{uuid.uuid4().hex[:8]}/"
+    fill(source, here, prefix)
+    tags = ["--src-option", "tags=keep"] if source in TAGGED else []
+    done = orch(
+        home_of(home, here, there), "cp", "-r", here.url + prefix, there.url + target,
+        *end("src", here), *end("dst", there), *tags, "--dst-option", "storage-class=keep",
+        "--chunk-mib", "5", "--json",
+    )  # fmt: skip
+    result = answer_of(done)
+    lost = {"tags": 6} if source in TAGGED and destination not in TAGGED else {}
+    assert (result["copied"], result["not_carried_by_name"]) == (6, lost)
+    store = there.open(**({"tags": "keep"} if destination in TAGGED else {}))
+    for folder, expected in zip(("cool", "cold"), CLASSES[destination], strict=True):
+        for name in SIZES:
+            info = store.head(f"{target}{folder}/{name}")
+            has_tags = source in TAGGED and destination in TAGGED
+            assert info.storage_class == expected
+            assert info.attributes == dataclasses.replace(HEADERS, tags=TAGS if has_tags else ())
+    store.close()
+
+
+def test_strict_metadata_copies_what_is_kept_whole(home: Home, sites: dict[str, Site]) -> None:
+    here, there = sites["s3"], sites["azure"]
+    prefix = f"strict-{uuid.uuid4().hex[:8]}/"
+    fill("s3", here, prefix)
+    arguments = (
+        "cp", "-r", here.url + prefix, there.url + prefix, *end("src", here), *end("dst", there),
+        "--chunk-mib", "5", "--strict-metadata", "--json",
+    )  # fmt: skip
+    site = home_of(home, here, there)
+    refused = answer_of(orch(site, *arguments), code=1)["result"]
+    assert (refused["copied"], refused["failed"]) == (0, 6)
+    kept = orch(site, *arguments, "--src-option", "tags=keep", "--dst-option", "storage-class=keep")
+    assert answer_of(kept)["copied"] == 6

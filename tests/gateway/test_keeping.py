@@ -1,0 +1,82 @@
+"""The map between classes, and which tags a store can hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from skyplane_gateway.keeping import CLASSES, Keeping, keeping_of, kept_tags
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+
+
+@pytest.mark.parametrize(
+    ("source", "s3", "gcs", "azure"),
+    [
+        (None, "STANDARD", "STANDARD", "Hot"),
+        ("STANDARD_IA", "STANDARD_IA", "NEARLINE", "Cool"),
+        ("ONEZONE_IA", "ONEZONE_IA", "NEARLINE", "Cool"),
+        ("GLACIER_IR", "GLACIER_IR", "COLDLINE", "Cold"),
+        ("INTELLIGENT_TIERING", "INTELLIGENT_TIERING", None, None),
+        ("GLACIER", None, None, None),
+        ("NEARLINE", "STANDARD_IA", "NEARLINE", "Cool"),
+        ("COLDLINE", "GLACIER_IR", "COLDLINE", "Cold"),
+        ("ARCHIVE", "GLACIER_IR", "ARCHIVE", "Cold"),
+        ("Cool", "STANDARD_IA", "NEARLINE", "Cool"),
+        ("Cold", "GLACIER_IR", "COLDLINE", "Cold"),
+        ("Archive", None, None, None),
+    ],
+)
+def test_each_class_has_its_equal(
+    source: str | None, s3: str | None, gcs: str | None, azure: str | None
+) -> None:
+    expected = {"s3": s3, "gcs": gcs, "azure": azure, "file": None}
+    for kind, name in expected.items():
+        assert Keeping(kind, tags=False, storage_class=True).class_of(source) == name
+        assert name is None or name in CLASSES[kind]
+
+
+LISTED = ObjectInfo(
+    "k", 1, "e", 0.0, not_carried=("tags", "storage-class", "hold"), storage_class="Cool"
+)
+
+
+def test_without_options_nothing_is_kept_and_all_is_reported() -> None:
+    keeping = keeping_of(StoreSpec("azure", "a/c"), StoreSpec("s3", "b"))
+    found = keeping.of_source(LISTED)
+    assert (found.storage_class, found.not_carried) == (None, LISTED.not_carried)
+    assert keeping.tags_for == ""
+
+
+def test_a_row_of_a_listing_leaves_tags_to_the_read() -> None:
+    source = StoreSpec("azure", "a/c", options=(("tags", "keep"),))
+    keeping = keeping_of(source, StoreSpec("s3", "b", options=(("storage-class", "keep"),)))
+    found = keeping.of_source(LISTED)
+    assert (found.storage_class, found.not_carried) == ("STANDARD_IA", ("hold",))
+
+
+def test_an_object_whose_tags_do_not_fit_is_reported() -> None:
+    keeping = Keeping("azure", tags=True, storage_class=False)
+    good, bad = (("team", "blue"),), (("team", "größe"),)
+    for tags, kept, lacks in ((good, good, ("hold",)), (bad, (), ("tags", "hold"))):
+        info = ObjectInfo("k", 1, "e", 0.0, None, ObjectAttributes(tags=tags), ("tags", "hold"))
+        found = keeping.of_source(info)
+        assert found.attributes == ObjectAttributes(tags=kept)
+        assert found.not_carried == lacks
+
+
+@pytest.mark.parametrize(
+    ("kind", "tags", "fits"),
+    [
+        ("s3", (("größe", "東京"),), True),
+        ("azure", (("größe", "1"),), False),
+        ("s3", (("aws:createdBy", "x"),), False),
+        ("azure", (("a@b", "x"),), False),
+        ("s3", tuple((f"t{n}", "") for n in range(10)), True),
+        ("s3", tuple((f"t{n}", "") for n in range(11)), False),
+        ("azure", (("n" * 129, ""),), False),
+        ("s3", (("n", "v" * 257),), False),
+        ("gcs", (("a", "b"),), False),
+        ("", (("a", "b"),), False),
+    ],
+)
+def test_all_tags_or_none(kind: str, tags: tuple[tuple[str, str], ...], fits: bool) -> None:
+    assert kept_tags(kind, tags) == (tags if fits else ())
