@@ -139,7 +139,7 @@ MUTATIONS: Final = (
         "order-without",
         (
             "lead/copier.py",
-            "precondition=row.precondition,\n                strict_metadata",
+            "precondition=row.precondition,\n            strict_metadata",
             "strict_metadata",
         ),
     ),

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
 from skyplane_gateway.errors import PreconditionFailed, ReadBackMismatch, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
@@ -48,6 +48,11 @@ class Copier:
 
     async def copy_whole(self, batch: Sequence[Selection]) -> None:
         """Copy objects in one chunk, each whole."""
+        if ours := [row for row in batch if row.may_be_ours]:
+            left = await self._find_landed(ours)
+            batch = [*(row for row in batch if not row.may_be_ours), *left]
+        if not batch:
+            return
         for row in await self._copy_whole(batch):
             await self._copy_again(row, CopyAgain())
 
@@ -63,31 +68,49 @@ class Copier:
         if self._spec.conflict == "fail":
             # Before the write: a resume could take our own object for another writer's.
             await self._journal.flush()
-        ranges = tuple(
-            RangeOrder(
-                source_key=row.source.key,
-                etag=row.source.etag,
-                offset=0,
-                length=row.source.size_bytes,
-                destination_key=row.destination_key,
-                precondition=row.precondition,
-                strict_metadata=self._spec.strict_metadata,
-                storage_class=row.source.storage_class,
-                tags_for=self._keeping.tags_for,
-            )
-            for row in batch
-        )
+        ranges = tuple(map(self._whole, batch))
         outcomes, attempts = await self._context.delivery.deliver("objects", ranges)
         changed = []
         for row, outcome in zip(batch, outcomes, strict=True):
             if outcome.error is None:
-                lacks = {*row.source.not_carried, *outcome.not_carried}
-                self._recorder.copied(row, outcome.etag, outcome.crc32c, attempts, lacks)
+                self._copied(row, outcome, attempts)
             elif source_changed(outcome):
                 changed.append(row)
             else:
                 self._recorder.failed(row, outcome.error, attempts)
         return changed
+
+    async def _find_landed(self, rows: Sequence[Selection]) -> list[Selection]:
+        """Record the objects that are at the destination, equal to the source; returns the rest.
+
+        Sinks look for them, and write no object in the place of another one.
+        """
+        ranges = tuple(replace(self._whole(row), precondition=IF_ABSENT) for row in rows)
+        outcomes, attempts = await self._context.delivery.deliver("objects", ranges, was_sent=True)
+        left = []
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if outcome.error is None:
+                self._copied(row, outcome, attempts)
+            else:
+                left.append(row)
+        return left
+
+    def _whole(self, row: Selection) -> RangeOrder:
+        return RangeOrder(
+            source_key=row.source.key,
+            etag=row.source.etag,
+            offset=0,
+            length=row.source.size_bytes,
+            destination_key=row.destination_key,
+            precondition=row.precondition,
+            strict_metadata=self._spec.strict_metadata,
+            storage_class=row.source.storage_class,
+            tags_for=self._keeping.tags_for,
+        )
+
+    def _copied(self, row: Selection, outcome: RangeOutcome, attempts: int) -> None:
+        lacks = {*row.source.not_carried, *outcome.not_carried}
+        self._recorder.copied(row, outcome.etag, outcome.crc32c, attempts, lacks)
 
     async def _copy_in_parts(self, row: Selection) -> None:
         """Copy and record. Raises CopyAgain: nothing was recorded."""

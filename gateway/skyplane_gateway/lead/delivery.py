@@ -116,8 +116,12 @@ class Delivery:
         *,
         upload_id: str = "",
         part_number: int = 0,
+        was_sent: bool = False,
     ) -> tuple[list[RangeOutcome], int]:
         """Send the ranges until each is durable or has failed.
+
+        Args:
+            was_sent: an earlier lead has sent them, so sinks look for them before they write.
 
         Returns:
             An outcome per range, in order, and the number of attempts.
@@ -129,18 +133,20 @@ class Delivery:
         order = ChunkOrder(next(self._chunks), 0, 0, kind, ranges, upload_id, part_number)
         self._attempts[order.chunk] = 0
         try:
-            return await self._deliver(order)
+            return await self._deliver(order, earlier_attempts=int(was_sent))
         finally:
             self._late.pop(order.chunk, None)
             self._stragglers.forget(order.chunk)
             self._in_flight.forget_ranges(order.chunk, self._attempts.pop(order.chunk))
 
-    async def _deliver(self, order: ChunkOrder) -> tuple[list[RangeOutcome], int]:
+    async def _deliver(
+        self, order: ChunkOrder, earlier_attempts: int
+    ) -> tuple[list[RangeOutcome], int]:
         began_s = asyncio.get_running_loop().time()
         ranges = list(order.ranges)
         ended: dict[int, RangeOutcome] = {}
         pending = list(range(len(ranges)))
-        attempt = failures = 0
+        attempt, failures = earlier_attempts, 0
         while pending:
             attempt += 1
             self._attempts[order.chunk] = attempt
@@ -166,7 +172,7 @@ class Delivery:
             if pending:
                 log.info("chunk %d is retried: %s", order.chunk, ended[pending[0]].error)
                 await self._retries.pause(failures)
-        return [ended[index] for index in range(len(ranges))], attempt
+        return [ended[index] for index in range(len(ranges))], attempt - earlier_attempts
 
     def _is_retried(self, error: SkyplaneError | None, failures: int) -> bool:
         if error is None or error.is_permanent or isinstance(error, WAITED_FOR):

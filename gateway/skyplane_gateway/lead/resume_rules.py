@@ -127,7 +127,8 @@ class EarlierJournal:
             return Decision("compare", row, otherwise=Decision("as-selected", row))
         if row.action == "skip" and self._may_be_unverified(row):
             return Decision("compare", row, otherwise=self._if_different(row))
-        return Decision("as-selected", row)
+        may_be_ours = row.action == "copy" and key in self._begun and self._is_recent(row)
+        return Decision("as-selected", replace(row, may_be_ours=may_be_ours))
 
     def _is_in_doubt(self, key: str) -> bool:
         """Whether we may have written the key without recording it: it had begun, or it failed
@@ -190,7 +191,12 @@ class EarlierJournal:
         if row.action == "skip":
             reason = f"{row.reason}; an earlier epoch may have copied it"
             return Decision("as-selected", replace(row, reason=reason))
-        return as_selected
+        return Decision("as-selected", replace(row, may_be_ours=self._is_recent(row)))
+
+    def _is_recent(self, row: Selection) -> bool:
+        """Whether the object there has the source's size and was written by the first epoch or
+        later."""
+        return _has_right_size(row) and self._is_since_begin(row.destination)
 
     def _is_since_begin(self, there: ObjectInfo | None) -> bool:
         """Whether it was written since the first epoch began; stores round to seconds."""

@@ -122,6 +122,7 @@ class Selection:
 
     Under `precondition` the destination is as it was listed; empty where nothing is written.
     `is_escaped`: the destination key is an escaped one, and so may be out of order.
+    `may_be_ours`: the listed object may be a copy that an earlier lead made of the source.
     """
 
     source: ObjectInfo
@@ -131,6 +132,7 @@ class Selection:
     reason: str
     precondition: Precondition
     is_escaped: bool = False
+    may_be_ours: bool = False
 
 
 def select(

@@ -107,6 +107,20 @@ class Destination:
         self._verifier.ensure_stored(info, len(data), crc32c, precondition)
         return info
 
+    def find_landed(
+        self,
+        key: str,
+        size_bytes: int,
+        crc32c: int,
+        attributes: ObjectAttributes,
+        precondition: Precondition,
+    ) -> ObjectInfo | None:
+        """The object if an earlier sending of it, by any sink, wrote it."""
+        landed = self._find_written(key, size_bytes, crc32c, attributes)
+        if landed is None or landed.etag == precondition.if_match:
+            return None  # An equal object that is to be replaced is no sending.
+        return landed
+
     async def try_put(
         self,
         key: str,

@@ -26,6 +26,7 @@ from skyplane_gateway.errors import (
     StaleEpoch,
     UnknownTransfer,
 )
+from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.protocol import (
     ChunkAssembler,
     ChunkId,
@@ -268,7 +269,9 @@ class Sink:
         else:
             keys = [entry.key for entry in manifest.content]
             writes = [
-                self._write_object(transfer.destination, entry, payload)
+                self._write_object(
+                    transfer.destination, entry, payload, is_sent_again=chunk.attempt > 1
+                )
                 for entry, payload in assembler.objects()
             ]
         entries = tuple(
@@ -285,18 +288,28 @@ class Sink:
         self._answer(chunk, Receipt(transfer.epoch, status, entries=entries))
 
     async def _write_object(
-        self, destination: Destination, entry: ObjectEntry, payload: memoryview
+        self,
+        destination: Destination,
+        entry: ObjectEntry,
+        payload: memoryview,
+        *,
+        is_sent_again: bool,
     ) -> EntryResult:
         crc32c = checksum(payload)
-        arguments = entry.key, payload, crc32c, entry.attributes, entry.precondition
-        info = await destination.try_put(*arguments)
-        if info is None:
-            loop = asyncio.get_running_loop()
-            put = partial(destination.put, *arguments)
-            try:
-                info = await loop.run_in_executor(self._threads, put)
-            except SkyplaneError as error:
-                return _refused(error)
+        about = crc32c, entry.attributes, entry.precondition
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
+        info: ObjectInfo | None = None
+        try:
+            if is_sent_again:
+                # Another sink may have written it, whose receipt for the whole chunk is lost.
+                size_bytes = len(payload)
+                info = await in_thread(destination.find_landed, entry.key, size_bytes, *about)
+            if info is None:
+                info = await destination.try_put(entry.key, payload, *about)
+            if info is None:
+                info = await in_thread(destination.put, entry.key, payload, *about)
+        except SkyplaneError as error:
+            return _refused(error)
         return EntryResult(
             ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
         )

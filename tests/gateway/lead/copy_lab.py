@@ -65,11 +65,13 @@ class FakeDelivery:
         self.most_in_flight = 0
         self.says_source = True
         self.etags: list[str] = []
+        self.was_sent: list[bool] = []
         self._in_flight = 0
 
     async def deliver(
-        self, kind: str, ranges: tuple[RangeOrder, ...], **_: Any
+        self, kind: str, ranges: tuple[RangeOrder, ...], *, was_sent: bool = False, **_: Any
     ) -> tuple[list[RangeOutcome], int]:
+        self.was_sent.append(was_sent)
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
         await asyncio.sleep(0)

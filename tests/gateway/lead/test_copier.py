@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 from tests.gateway.lead.copy_lab import PART, CopyLab
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.errors import (
+    NotFound,
+    PreconditionFailed,
+    SkyplaneError,
+    StoreUnavailable,
+)
+from skyplane_gateway.objects import IF_ABSENT, Precondition
 
 
 @pytest.fixture
@@ -84,3 +91,28 @@ async def test_the_version_of_the_source_is_asked_for_with_retries(lab: CopyLab)
     lab.store.head = head
     await copy(lab, "k", 3)
     assert lab.report.counters.copied == 1
+
+
+async def test_what_an_earlier_lead_may_have_written_is_replaced_only_if_it_differs(
+    lab: CopyLab,
+) -> None:
+    """Sinks find equal objects without a write, and refuse to write over other ones."""
+    fence = Precondition(if_match="there")
+    rows = [
+        replace(lab.row(key, parts=1), precondition=fence, may_be_ours=key != "new")
+        for key in ("equal", "other", "new")
+    ]
+    sent: list[tuple[str, Precondition]] = []
+
+    def fate(order: RangeOrder) -> SkyplaneError | None:
+        sent.append((order.source_key, order.precondition))
+        is_refused = order.source_key == "other" and order.precondition == IF_ABSENT
+        return PreconditionFailed("there is another object") if is_refused else None
+
+    lab.delivery.fate = fate
+    lab.delivery.says_source = False
+    await lab.copier.copy_whole(rows)
+    looked_for = [("equal", IF_ABSENT), ("other", IF_ABSENT)]
+    assert sent == [*looked_for, ("new", fence), ("other", fence)]
+    assert lab.delivery.was_sent == [True, False]
+    assert (lab.report.counters.copied, lab.report.counters.failed) == (3, 0)

@@ -44,6 +44,15 @@ async def test_every_range_has_its_own_outcome() -> None:
     assert [order.route for order in source.orders] == [0]
 
 
+async def test_ranges_of_an_earlier_lead_are_sent_as_a_further_attempt() -> None:
+    source = FakeSource(lambda order, wanted: None)
+    scene = Scene({"a": source}, ("a", "b"))
+    _, attempts = await scene.delivery.deliver("objects", rows("x"), was_sent=True)
+    await scene.close()
+    assert [order.attempt for order in source.orders] == [2]
+    assert attempts == 1
+
+
 async def test_only_failed_ranges_are_retried() -> None:
     def fate(order: ChunkOrder, wanted: RangeOrder) -> SkyplaneError | None:
         late = {"y": 2, "z": 3}

@@ -118,6 +118,32 @@ def test_through_does_not_cover_keys_that_the_journal_names(fields: dict[str, ob
     assert past(through="z", **fields).decide(REPLACES).verdict == "as-selected"
 
 
+@pytest.mark.parametrize(
+    ("fields", "there", "is_named"),
+    [
+        ({"begun": ("k",)}, THERE, True),
+        ({"through": "z", "begun": ("k",)}, THERE, True),
+        ({"through": "j"}, THERE, False),
+        ({"begun": ("k",)}, replace(THERE, size_bytes=24), False),
+        ({"begun": ("k",), "began_unix_s": 301.0}, THERE, False),
+    ],
+    ids=["begun", "begun before through", "unnamed", "size", "before"],
+)
+def test_an_object_that_an_earlier_lead_may_have_written_is_looked_for_before_it_is_replaced(
+    fields: dict[str, object], there: ObjectInfo, is_named: bool
+) -> None:
+    row = replace(REPLACES, destination=there)
+    decision = past(**fields).decide(row)
+    assert decision.verdict == "as-selected"
+    assert decision.row == replace(row, may_be_ours=is_named)
+
+
+def test_an_ended_object_whose_source_is_young_is_looked_for_too() -> None:
+    row = replace(REPLACES, source=replace(SOURCE, last_modified=300.0))
+    decision = past(through="k").decide(row)
+    assert (decision.verdict, decision.row.may_be_ours) == ("as-selected", True)
+
+
 def test_through_does_not_cover_objects_that_are_published_last() -> None:
     assert past(through="z").decide(REPLACES, is_last=True).verdict == "as-selected"
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import GatewayDraining
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition, StoreSpec
 from skyplane_gateway.protocol import (
     ChunkId,
     ChunkManifest,
@@ -24,11 +25,25 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.base import read_object
+from skyplane_gateway.stores.base import ObjectStore, read_object
 from skyplane_gateway.stores.memory import create_bucket
 
 CHUNK = ChunkId(bytes(8), bytes(16), 1, 0, 1, 1)
 CAPACITY = 100
+
+
+class _CountingPuts:
+    """A store that notes the keys of its PUTs."""
+
+    def __init__(self, store: ObjectStore, keys: list[str]) -> None:
+        self._store, self._keys = store, keys
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, key: str, *arguments: Any, **more: Any) -> ObjectInfo:
+        self._keys.append(key)
+        return self._store.put(key, *arguments, **more)
 
 
 class Place:
@@ -42,11 +57,25 @@ class Place:
         bucket = uuid.uuid4().hex
         create_bucket(bucket)
         self.store = open_store(StoreSpec("memory", bucket))
-        self.sink.attach(CHUNK.transfer, SinkTransfer(1, Destination(self.store, "stored")))
+        self.puts: list[str] = []
+        destination = Destination(_CountingPuts(self.store, self.puts), "stored")
+        self.sink.attach(CHUNK.transfer, SinkTransfer(1, destination))
 
     def begin(self, number: int, length: int) -> memoryview | None:
         content = (ObjectEntry(f"key {number}", length),)
         return self.sink.begin_chunk(chunk(number), ChunkManifest(length, content))
+
+    async def send(self, which: ChunkId, bodies: Mapping[str, bytes], fence: Precondition) -> None:
+        """Write objects in one chunk; its receipt is there."""
+        payload = b"".join(bodies.values())
+        entries = tuple(
+            ObjectEntry(key, len(body), precondition=fence) for key, body in bodies.items()
+        )
+        memory = self.sink.begin_chunk(which, ChunkManifest(len(payload), entries))
+        assert memory is not None
+        memory[:] = payload
+        self.sink.end_chunk(which, crc32c(payload))
+        await self.sink.drain()
 
     def last_receipt(self) -> Receipt:
         raw = self.receipts[-1]
@@ -109,6 +138,35 @@ def test_a_new_attempt_takes_the_memory_of_the_one_before() -> None:
             here.sink.end_chunk(chunk(1, 1), 0)
             await here.sink.drain()
             assert here.receipts == []
+
+    asyncio.run(scenario())
+
+
+def test_objects_of_a_chunk_that_is_sent_again_are_written_once() -> None:
+    bodies = {"a": b"same", "b": b"size", "empty": b""}
+
+    async def scenario() -> None:
+        async with place() as here:
+            await here.send(chunk(1, 1), {"a": b"same"}, IF_ABSENT)
+            here.store.put("other", b"four")
+            await here.send(chunk(1, 2), {**bodies, "other": b"mine"}, IF_ABSENT)
+            assert sorted(here.puts) == ["a", "b", "empty", "other"]
+            entries = here.last_receipt().entries
+            assert [entry.status for entry in entries[:3]] == [ReceiptStatus.DURABLE] * 3
+            assert entries[0].etag == here.store.head("a").etag
+            assert entries[3].code == "precondition-failed"
+
+    asyncio.run(scenario())
+
+
+def test_an_equal_object_that_a_chunk_replaces_is_replaced_also_by_the_second_sending() -> None:
+    async def scenario() -> None:
+        async with place() as here:
+            old = here.store.put("key", b"body")
+            fence = Precondition(if_match=old.etag)
+            await here.send(chunk(1, 2), {"key": b"body"}, fence)
+            assert here.puts == ["key"]
+            assert here.last_receipt().status is ReceiptStatus.DURABLE
 
     asyncio.run(scenario())
 
