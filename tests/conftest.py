@@ -29,6 +29,7 @@ LONG_FILES: Final = (
     "e2e/test_airflow_sigkill.py",
     "e2e/test_dagster_runs.py",
     "e2e/survival/test_survival.py",
+    "e2e/survival/test_chain.py",
     "e2e/test_cli_cp.py",
     "docs/test_readme.py",
     "docs/test_tested_blocks.py",

@@ -103,7 +103,7 @@ class HeldStore:
         return [
             each
             for each in list(self.proxy.log.exchanges)
-            if each.is_put and ".skyplane/" not in each.key
+            if each.written_key and ".skyplane/" not in each.key
         ]
 
     def acknowledged(self) -> Counter[str]:

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-import boto3
 import pytest
-from azure.storage.blob import ContainerClient
-from tests.faults import azurite, fake_gcs, versitygw
+from tests.e2e.places import UNAVAILABLE, Place, emulated
 
 from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
-from skyplane_gateway.stores.base import ObjectStore, read_object
-from skyplane_gateway.stores.registry import open_without_retries
+from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.stores.base import read_object
 from skyplane_orchestration.model.job import Limits, TransferJob
-from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.in_process import InProcessProvisioner
 from skyplane_orchestration.provision.local.run_directory import RunRoot
 
@@ -45,70 +40,15 @@ OBJECTS: Final = {
 }
 
 
-@dataclass
-class Place:
-    """A bucket, as jobs and as the test reach it."""
-
-    kind: str
-    bucket: str
-    endpoint: str = ""
-    credentials: Credentials | None = None
-
-    def location(self, prefix: str, region: str) -> Location:
-        scheme = {"s3": "s3", "gcs": "gs", "azure": "az"}.get(self.kind)
-        url = f"{scheme}://{self.bucket}/{prefix}" if scheme else f"file://{self.bucket}/{prefix}"
-        return Location(url, region, self.endpoint)
-
-    def store(self) -> ObjectStore:
-        bucket = "/" if self.kind == "file" else self.bucket
-        spec = StoreSpec(self.kind, bucket, self.endpoint or None, "us-east-1")
-        return open_without_retries(spec, self.credentials)
-
-    def key(self, prefix: str) -> str:
-        return f"{self.bucket}/{prefix}".lstrip("/") if self.kind == "file" else prefix
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
-    folder = tmp_path_factory.mktemp("any")
-    (folder / "s3").mkdir()
-    (folder / "files").mkdir()
-    (folder / "azure").mkdir()
     try:
-        with (
-            versitygw.running(folder / "s3") as s3,
-            fake_gcs.running(folder / "gcs.log") as gcs,
-            azurite.running(folder / "azure") as azure,
-        ):
-            credentials = Credentials(
-                {"access_key_id": s3.access_key_id, "secret_access_key": s3.secret_access_key}
-            )
-            made = {
-                "s3": Place("s3", "any", s3.url, credentials),
-                "gcs": Place("gcs", fake_gcs.create_bucket(gcs, "any"), gcs),
-                "azure": _container(azure),
-                "file": Place("file", str(folder / "files")),
-            }
-            boto3.client(
-                "s3",
-                endpoint_url=s3.url,
-                region_name="us-east-1",
-                aws_access_key_id=s3.access_key_id,
-                aws_secret_access_key=s3.secret_access_key,
-            ).create_bucket(Bucket="any")
+        with emulated(tmp_path_factory.mktemp("any"), "any") as made:
             for place in made.values():
                 _fill(place)
             yield made
-    except (versitygw.Unavailable, fake_gcs.Unavailable, azurite.Unavailable) as error:
+    except UNAVAILABLE as error:
         pytest.skip(str(error))
-
-
-def _container(server: azurite.Server) -> Place:
-    named = {"account_name": server.account, "account_key": server.account_key}
-    with ContainerClient(f"{server.url}/{server.account}", "any", credential=named) as client:
-        client.create_container()
-    credentials = Credentials({"account_key": server.account_key})
-    return Place("azure", f"{server.account}/any", server.url, credentials)
 
 
 def _fill(place: Place) -> None:
@@ -133,9 +73,9 @@ def test_any_store_to_any_other(
     destination: str,
     relays: int,
 ) -> None:
-    for kind, prefix in (("s3", "AWS"), ("azure", "AZURE_STORAGE")):
-        for name, value in (places[kind].credentials or {}).items():
-            monkeypatch.setenv(f"{prefix}_{name.removeprefix('account_').upper()}", value)
+    for place in places.values():
+        for name, value in place.environment.items():
+            monkeypatch.setenv(name, value)
     here, there = places[source], places[destination]
     target = f"to-{next(_NUMBERS)}/"
     job = TransferJob(

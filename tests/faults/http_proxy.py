@@ -27,12 +27,14 @@ from http.client import HTTPConnection, HTTPException, responses
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.faults.http_rules import Rule, Schedule
 
 _CONTROL: Final = "/-proxy/"
 _PIECE_BYTES: Final = 1 << 18
+#: The path of a body for Google Cloud Storage; the query has the name.
+_GCS_UPLOAD: Final = re.compile(r"upload/storage/v1/b/(?P<bucket>[^/]+)/o\Z")
 #: Followed where no rule is due: nothing is harmed.
 _PASS: Final = Rule("delay")
 
@@ -63,8 +65,13 @@ class Exchange:
         return unquote(self.target.partition("?")[0].lstrip("/"))
 
     @property
-    def is_put(self) -> bool:
-        return self.method == "PUT" and "/" in self.key
+    def written_key(self) -> str:
+        """`bucket/key` of the object whose bytes the request carries; empty if it carries none."""
+        if self.method == "POST" and (found := _GCS_UPLOAD.match(self.key)):
+            query = parse_qs(self.target.partition("?")[2])
+            return "/".join((found["bucket"], *query.get("name", ())))
+        is_body = self.method == "PUT" and "comp=blocklist" not in self.target
+        return self.key if is_body and "/" in self.key else ""
 
 
 @dataclass
@@ -75,11 +82,11 @@ class Log:
 
     @property
     def put_bytes_by_key(self) -> Counter[str]:
-        """Body bytes of PUT that clients sent, parts and refused attempts among them."""
+        """Body bytes that clients sent for objects, parts and refused attempts among them."""
         counts: Counter[str] = Counter()
         for each in list(self.exchanges):
-            if each.is_put:
-                counts[each.key] += each.request_bytes
+            if key := each.written_key:
+                counts[key] += each.request_bytes
         return counts
 
     @property

@@ -45,6 +45,8 @@ class _Store(BaseHTTPRequestHandler):
         self.heard.append((self.command, self.path, body))
         self._write(200, b"done")
 
+    do_POST = do_PUT
+
     def log_message(self, format: str, *args: object) -> None:
         """Keep the test's output quiet."""
 
@@ -102,11 +104,16 @@ def test_bodies_are_counted_by_key(proxy: FaultProxy, heard: list[tuple[str, str
     ask(client, "PUT", "/b/a%20key?partNumber=1", b"12345")
     ask(client, "PUT", "/b/a%20key?partNumber=2", b"67")
     ask(client, "PUT", "/b/other", b"x" * 300_000)
+    ask(client, "PUT", "/account/b/blocks?comp=block&blockid=MQ%3D%3D", b"123")
+    ask(client, "PUT", "/account/b/blocks?comp=blocklist", b"<a list>")
+    ask(client, "POST", "/upload/storage/v1/b/b/o?uploadType=multipart&name=a+b%2Fc", b"1234")
+    ask(client, "POST", "/b/a%20key?uploads", b"")
     ask(client, "GET", "/b/other")
     assert [body for _, _, body in heard[:3]] == [b"12345", b"67", b"x" * 300_000]
-    assert dict(proxy.log.put_bytes_by_key) == {"b/a key": 7, "b/other": 300_000}
-    assert proxy.log.put_bytes == 300_007
-    (last,) = proxy.log.exchanges[3:]
+    counted = {"b/a key": 7, "b/other": 300_000, "account/b/blocks": 3, "b/a b/c": 4}
+    assert dict(proxy.log.put_bytes_by_key) == counted
+    assert proxy.log.put_bytes == sum(counted.values())
+    last = proxy.log.exchanges[-1]
     assert (last.method, last.status, last.reply_bytes) == ("GET", 200, len(OBJECT))
 
 

@@ -18,10 +18,12 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from tests.faults.http_proxy import Exchange
 
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 
@@ -45,11 +47,11 @@ class KillPoint:
     delay_s: float
 
 
-def kill_points(seed: int, total_bytes: int) -> list[KillPoint]:
+def kill_points(seed: int, total_bytes: int, roles: Sequence[str] = ROLES) -> list[KillPoint]:
     """One of each role, in random order, at random amounts."""
     dice = random.Random(f"kills/{seed}")
-    amounts = sorted(dice.uniform(_FIRST_AT, _LAST_AT) * total_bytes for _ in ROLES)
-    order = dice.sample(ROLES, len(ROLES))
+    amounts = sorted(dice.uniform(_FIRST_AT, _LAST_AT) * total_bytes for _ in roles)
+    order = dice.sample(roles, len(roles))
     return [
         KillPoint(role, int(amount), dice.uniform(0.0, 0.4))
         for role, amount in zip(order, amounts, strict=True)
@@ -89,14 +91,15 @@ class Proxy:
     """The counting proxy before a store, as a process.
 
     Args:
-        put_delay_s: how long every PUT waits: a store that is far away, so that a transfer
+        put_delay_s: how long every body waits: a store that is far away, so that a transfer
             takes its time without taking this machine's.
     """
 
     def __init__(self, upstream: str, folder: Path, *, put_delay_s: float = 0.0) -> None:
         rules = folder / "proxy-rules.json"
-        slow = {"action": "delay", "method": "PUT", "times": 0, "delay_s": put_delay_s}
-        rules.write_text(json.dumps([slow]))
+        bodies = ({"method": "PUT"}, {"method": "POST", "target": "^/upload/"})
+        slow = {"action": "delay", "times": 0, "delay_s": put_delay_s}
+        rules.write_text(json.dumps([{**slow, **body} for body in bodies]))
         with (folder / "proxy.log").open("w") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.faults.http_proxy", upstream, "--rules", str(rules)],
@@ -115,6 +118,10 @@ class Proxy:
     @property
     def put_bytes(self) -> int:
         return int(self.ask("counts")["put_bytes"])
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        return [Exchange(**row) for row in self.ask("exchanges")]
 
     def close(self) -> None:
         self._process.kill()

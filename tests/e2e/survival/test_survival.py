@@ -10,24 +10,22 @@ a thousand objects, 2 GB, carry the marker `soak`: that seed, and the two after 
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from botocore.config import Config
 from tests.e2e.survival.objects import ObjectSet, digests_below, fill, object_set
-from tests.e2e.survival.stage import ClientProcess, Killer, Proxy, kill_points
+from tests.e2e.survival.run import Outcome, Scene, run
+from tests.e2e.survival.stage import Proxy, kill_points
 from tests.faults import versitygw
 
-from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
@@ -45,9 +43,6 @@ SOURCE_PREFIX, DESTINATION_PREFIX = "data/", "copy/"
 MOST_SENT = 1.15
 
 SEED = int(os.environ.get("SKYPLANE_SURVIVAL_SEED", "1"))
-
-#: What is under way when a process dies is a small part of the data, and silence is noticed.
-GATEWAY_SETTINGS = {"ack_deadline_s": 15.0, "assembly_mib": 32, "store_threads": 8}
 
 
 @dataclass(frozen=True)
@@ -156,70 +151,12 @@ def job_of(kit: ClientKit, store: Store, chunk_mib: int) -> TransferJob:
     )
 
 
-def environment(kit: ClientKit, scratch: Path) -> dict[str, str]:
-    """The client's environment, with temporary files in `scratch`."""
-    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    keys = {name: os.environ[name] for name in names}
-    return {**kit.home.environment, **keys, "TMPDIR": str(scratch)}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """An ended run: its result and the killed processes."""
-
-    result: Mapping[str, Any]
-    killer: Killer
-    client: ClientProcess
-
-
-def run(kit: ClientKit, store: Store, scale: Scale, objects: ObjectSet, tmp_path: Path) -> Outcome:
-    """Transfer with kills, then tear down."""
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    seed = objects.seed
-    words = ("tests", "survival", f"seed-{seed}")
-    provisioner = {"max_gateways_per_region": 3, "gateway_settings": GATEWAY_SETTINGS}
-    orchestrator = kit.client(
-        identity=RunIdentity(*words), provisioner=kit.provisioner(**provisioner)
-    )
-    fleet = orchestrator.provision(plan_of(kit))
-    document = {
-        "run_root": str(kit.home.run_root),
-        "identity": words,
-        "secret": kit.secret.value.decode(),
-        "provisioner": provisioner,
-        "poll_s": 0.2,
-        "job": job_of(kit, store, scale.chunk_mib).to_dict(),
-        "fleet": fleet.to_dict(),
-    }
-    client = ClientProcess(document, environment(kit, scratch), tmp_path / "client.log")
-    try:
-        client.start()
-        killer = Killer(client, store.proxy, kit.home.gateways, random.Random(f"who/{seed}"))
-        for point in kill_points(seed, objects.total_bytes):
-            killer.kill(point)
-        result = client.wait_for_end()
-    finally:
-        if not client.has_ended:
-            client.kill()
-        torn_down = orchestrator.teardown(client.fleet)
-        for node, tail in torn_down.log_tails.items():
-            (tmp_path / f"{node.replace('/', '-')}.log").write_text(tail)
-        (tmp_path / "exchanges.json").write_text(json.dumps(store.proxy.ask("exchanges")))
-    assert list(scratch.iterdir()) == []
-    return Outcome(result, killer, client)
-
-
 def report(objects: ObjectSet, outcome: Outcome, sent_bytes: int) -> str:
-    seen, total_bytes = outcome.client.seen, objects.total_bytes
-    lines = [
-        f"{len(objects.size_bytes)} objects, {total_bytes / 1e6:.1f} MB; killed:",
-        *map(str, outcome.killer.done),
-        f"  epochs {[epoch for epoch, _ in seen.epochs]}, {seen.clients} clients",
-        *(f"  warning: {text}" for text in outcome.result["warnings"]),
-        f"  PUT: {sent_bytes / 1e6:.1f} MB = {sent_bytes / total_bytes:.4f} times the data",
-    ]
-    return "\n".join(lines)
+    total_bytes = objects.total_bytes
+    return (
+        f"{len(objects.size_bytes)} objects, {total_bytes / 1e6:.1f} MB; killed:\n{outcome}\n"
+        f"  PUT: {sent_bytes / 1e6:.1f} MB = {sent_bytes / total_bytes:.4f} times the data"
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,8 +175,11 @@ def test_a_transfer_survives_a_kill_of_every_role(
     print(f"\nSKYPLANE_SURVIVAL_SEED={seed}")
     objects = object_set(seed, scale.count, scale.total_bytes)
     digests = store.fill(objects)
-    print(*kill_points(seed, objects.total_bytes), sep="\n")
-    outcome = run(kit, store, scale, objects, tmp_path)
+    points = kill_points(seed, objects.total_bytes)
+    print(*points, sep="\n")
+    job = job_of(kit, store, scale.chunk_mib)
+    scene = Scene("survival", seed, plan_of(kit), job, points, store.proxy, tmp_path / "run")
+    outcome = run(kit, scene)
     sent_bytes = store.proxy.put_bytes
     print(report(objects, outcome, sent_bytes))
     assert (outcome.result["state"], outcome.result["failed"]) == ("succeeded", 0)
