@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from azure.core.credentials import AccessToken
+from azure.core.exceptions import ClientAuthenticationError
 
+from skyplane_gateway.stores.azure import credentials as azure_credentials
 from skyplane_orchestration.cli.main import main
 
 if TYPE_CHECKING:
     from tests.cli.conftest import RunJson
+
+
+@pytest.fixture(autouse=True)
+def _no_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No service of a cloud is asked which identity this machine has."""
+    names = ("GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
+    for name in [*names, *(name for name in os.environ if name.startswith("AZURE_"))]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
+    monkeypatch.setattr(azure_credentials, "_chain_token", _refuse_token)
+
+
+def _refuse_token() -> None:
+    raise ClientAuthenticationError("there is no identity")
+
+
+def credentials(run_json: RunJson, store: str) -> tuple[str, str]:
+    """State and detail of the check of a store's credentials."""
+    checks = {check["name"]: check for check in run_json("doctor")["checks"]}
+    found = checks[f"{store} credentials"]
+    return found["state"], found["detail"]
 
 
 def test_all_checks_pass_on_this_machine(
@@ -25,6 +51,59 @@ def test_all_checks_pass_on_this_machine(
     assert "AKID" not in str(checks)
     assert not list((private_home / "run").iterdir())
     assert not list((private_home / "config").iterdir())
+
+
+@pytest.mark.parametrize("store", ["Google", "Azure"])
+def test_missing_credentials_of_a_cloud_are_a_warning(run_json: RunJson, store: str) -> None:
+    expected = "none found; give credentials for each location"
+    assert credentials(run_json, store) == ("warn", expected)
+
+
+def test_an_emulator_of_google_needs_no_credentials(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:4443")
+    state, detail = credentials(run_json, "Google")
+    assert state == "ok"
+    assert "STORAGE_EMULATOR_HOST" in detail
+
+
+def test_a_broken_key_file_of_google_fails(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "key.json").write_text("{}")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    checks = {check["name"]: check for check in run_json("doctor", code=1)["checks"]}
+    assert checks["Google credentials"]["state"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("variables", "detail"),
+    [
+        ({"STORAGE_KEY": "a2V5"}, "found a key of every account"),
+        ({"STORAGE_KEY": "a2V5", "STORAGE_ACCOUNT": "mine"}, "found a key of the account mine"),
+        (
+            {"STORAGE_SAS_TOKEN": "sv=1&sig=hush", "STORAGE_ACCOUNT": "mine"},
+            "found a SAS token of the account mine",
+        ),
+        (
+            {"STORAGE_CONNECTION_STRING": "AccountName=other;AccountKey=aHVzaA=="},
+            "found a key of the account other",
+        ),
+    ],
+)
+def test_credentials_of_azure_are_named_and_not_shown(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], detail: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"AZURE_{name}", value)
+    assert credentials(run_json, "Azure") == ("ok", detail)
+
+
+def test_an_identity_of_azure(run_json: RunJson, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = AccessToken("hush", 4_000_000_000)
+    monkeypatch.setattr(azure_credentials, "_chain_token", lambda: token)
+    assert credentials(run_json, "Azure") == ("ok", "found an identity that gets access tokens")
 
 
 def test_a_secret_that_others_can_read_fails(

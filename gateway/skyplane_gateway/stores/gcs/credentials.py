@@ -46,7 +46,7 @@ def ambient_credentials(profile: str | None = None, endpoint_url: str = "") -> C
     None also for an endpoint that is not Google's, which must not see a token.
 
     Raises:
-        ConfigurationInvalid: a profile is given; Google has none.
+        ConfigurationInvalid: a profile is given (Google has none), or the key file is no such file.
         Unauthenticated, StoreUnavailable: Google gives no token.
     """
     if profile is not None:
@@ -56,11 +56,8 @@ def ambient_credentials(profile: str | None = None, endpoint_url: str = "") -> C
         )
     if not is_google(endpoint_url or os.environ.get(EMULATOR)):
         return None
-    try:
-        found, _ = google.auth.default(scopes=SCOPES)
-    except DefaultCredentialsError:
-        return None
-    return _token_of(found, "the credentials of this process")
+    found = _default([*SCOPES])
+    return None if found is None else _token_of(found, "the credentials of this process")
 
 
 def sendable_credentials(values: Mapping[str, str]) -> Credentials | None:
@@ -137,11 +134,7 @@ def _source_of(values: Mapping[str, str], scopes: list[str]) -> GoogleCredential
     else:
         text = values.get("service_account_json", "")
     if not text:
-        try:
-            found, _ = google.auth.default(scopes=scopes)
-        except DefaultCredentialsError:
-            return None
-        return found
+        return _default(scopes)
     where = f"the key file {path!r}" if path else "the service account's key"
     try:
         info = json.loads(text)
@@ -152,6 +145,20 @@ def _source_of(values: Mapping[str, str], scopes: list[str]) -> GoogleCredential
             f"{where} is not the JSON key of a service account; for other kinds of credentials "
             "set GOOGLE_APPLICATION_CREDENTIALS and give no reference"
         ) from error
+
+
+def _default(scopes: list[str]) -> GoogleCredentials | None:
+    """Application Default Credentials; None where this process has none."""
+    try:
+        found, _ = google.auth.default(scopes=scopes)
+    except DefaultCredentialsError as error:
+        if path := os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+            raise ConfigurationInvalid(
+                f"GOOGLE_APPLICATION_CREDENTIALS names {path!r}, which holds no credentials that "
+                "Google's SDK can use; name the JSON key of a service account, or unset it"
+            ) from error
+        return None
+    return found
 
 
 def _token_of(found: GoogleCredentials, what: str) -> Credentials:

@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,6 +25,7 @@ State = Literal["ok", "warn", "fail"]
 _EXTRAS: Final = {
     "aws": "boto3",
     "gcs": "google.auth",
+    "azure": "azure.identity",
     "airflow": "airflow",
     "dagster": "dagster",
     "plots": "matplotlib",
@@ -71,7 +73,9 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
     yield _guarded("grid", lambda: _grid(options))
     yield _guarded("solver", lambda: _solver(options))
     yield _loopback()
-    yield _guarded("S3 credentials", _credentials)
+    for store, (module, find) in _CREDENTIALS.items():
+        name = f"{store} credentials"
+        yield _guarded(name, partial(_credentials, name, module, find))
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
@@ -157,13 +161,53 @@ def _loopback() -> Check:
     return Check("loopback", "ok", f"can listen on {address}")
 
 
-def _credentials() -> Check:
+def _credentials(name: str, module: str, find: Callable[[], str]) -> Check:
+    """`find` says what it found, and "" for nothing."""
+    if not _is_installed(module):
+        return Check(name, "warn", f"{module} is not installed")
+    found = find()
+    if not found:
+        return Check(name, "warn", "none found; give credentials for each location")
+    return Check(name, "ok", f"found {found}")
+
+
+def _s3() -> str:
     from skyplane_gateway.stores import ambient_credentials
 
-    if not _is_installed("boto3"):
-        return Check("S3 credentials", "warn", "boto3 is not installed")
     found = ambient_credentials("s3")
     if found is None:
-        return Check("S3 credentials", "warn", "none found; give credentials for each location")
-    kind = "temporary" if found.get("session_token") else "long-lived"
-    return Check("S3 credentials", "ok", f"found {kind} credentials")
+        return ""
+    return f"{'temporary' if found.get('session_token') else 'long-lived'} credentials"
+
+
+def _gcs() -> str:
+    from skyplane_gateway.stores import ambient_credentials
+
+    if os.environ.get("STORAGE_EMULATOR_HOST"):
+        return "an emulator (STORAGE_EMULATOR_HOST), which needs none"
+    return "an identity that gets access tokens" if ambient_credentials("gcs") else ""
+
+
+def _azure() -> str:
+    """The variables name an account; without one, the identity of this machine is asked for."""
+    from skyplane_gateway.stores import ambient_credentials, connection_string_fields
+
+    connection = connection_string_fields(os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+    account = connection.get("accountname") or os.environ.get("AZURE_STORAGE_ACCOUNT", "")
+    found = ambient_credentials("azure", bucket=f"{account}/")
+    if found is None:
+        return ""
+    where = f"of the account {account}" if account else "of every account"
+    if found.get("account_key"):
+        return f"a key {where}"
+    if found.get("sas_token"):
+        return f"a SAS token {where}"
+    return "an identity that gets access tokens"
+
+
+#: Name of a store -> the module that its credentials need, and what finds them.
+_CREDENTIALS: Final[dict[str, tuple[str, Callable[[], str]]]] = {
+    "S3": ("boto3", _s3),
+    "Google": ("google.auth", _gcs),
+    "Azure": ("azure.identity", _azure),
+}

@@ -90,6 +90,19 @@ def test_the_identity_of_this_process(
     assert named["access_token"] == "named"
 
 
+def test_a_key_file_that_is_none_is_not_taken_for_a_process_without_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "key.json"
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    for text in (None, "hush", "{}"):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(ConfigurationInvalid, match="GOOGLE_APPLICATION_CREDENTIALS") as found:
+            ambient_credentials("gcs")
+        assert "hush" not in str(found.value)
+
+
 def test_no_token_goes_to_an_endpoint_that_is_not_googles(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
