@@ -43,6 +43,7 @@ from skyplane_orchestration.transfer.run import (
 )
 
 if TYPE_CHECKING:
+    from skyplane_gateway.config import IllegalKeyRule
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
@@ -178,6 +179,7 @@ class Client:
         recursive: bool = True,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
+        on_illegal_key: IllegalKeyRule = "fail",
         allow_empty: bool = False,
         with_extra: bool = False,
         listing_only: bool = False,
@@ -187,6 +189,10 @@ class Client:
 
         Compares the stores' own CRC32C where it is trusted; otherwise this process reads the
         object. See docs/how-to/verify.md.
+
+        Args:
+            on_illegal_key: that of the copy: `skip` leaves such objects out, `escape` looks for
+                them under their escaped keys.
 
         Raises:
             EmptySource, NotFound: there is nothing to compare with.
@@ -199,6 +205,7 @@ class Client:
             recursive=recursive,
             include=tuple(include),
             exclude=tuple(exclude),
+            on_illegal_key=on_illegal_key,
             allow_empty=allow_empty,
         )
         return verify_job(

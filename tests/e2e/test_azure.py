@@ -65,6 +65,13 @@ def test_a_bucket_goes_to_azure_and_to_files(
         assert blob.metadata["owner"] == "somebody"
 
     done = orch(
+        home, "verify", "-r", "--extra", f"s3://{bucket}/from/", f"az://{azure.account}/{name}/to/",
+        "--src-endpoint", here.endpoint, "--json",
+    )  # fmt: skip
+    report = answer_of(done)
+    assert (report["is_equal"], report["equal"], report["extra"]) == (True, len(objects), 0)
+
+    done = orch(
         home, "cp", "-r", f"az://{azure.account}/{name}/to/", f"{tmp_path}/back",
         "--src-region", "azure:westeurope", "--gateways", "always", "--json",
     )  # fmt: skip
@@ -72,3 +79,28 @@ def test_a_bucket_goes_to_azure_and_to_files(
     found = {key: (tmp_path / "back" / key).read_bytes() for key in objects}
     assert found == objects
     assert home.traces() == []
+
+
+def test_escaped_keys_are_verified(
+    home: Home, container: tuple[azurite.Server, str], tmp_path: Path
+) -> None:
+    azure, name = container
+    url = f"{azure.url}/{azure.account}"
+    connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
+    home = replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection})
+    source = tmp_path / "source"
+    source.mkdir()
+    for file in ("a\\b", "ends in.", "plain"):
+        (source / file).write_text(file)
+    ends = (f"{source}/", f"az://{azure.account}/{name}/to/")
+    region = ("--dst-region", "azure:westeurope")
+    with ContainerClient.from_connection_string(connection, name) as client:
+        client.create_container()
+        escape = ("--on-illegal-key", "escape", "--json")
+        assert answer_of(orch(home, "cp", "-r", *ends, *region, *escape))["copied"] == 3
+        report = answer_of(orch(home, "verify", "-r", *ends, *escape, "--extra"))
+        assert (report["equal"], report["extra"]) == (3, 0)
+        client.delete_blob("to/a\N{SINGLE HIGH-REVERSED-9 QUOTATION MARK}5Cb")
+        report = answer_of(orch(home, "verify", "-r", *ends, *escape), code=1)
+        assert [row["kind"] for row in report["differences"]] == ["missing"]
+        assert report["differences"][0]["source"].endswith("a\\b")

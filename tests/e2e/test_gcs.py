@@ -62,6 +62,12 @@ def test_objects_go_from_s3_to_google_and_on_to_files_and_s3(
         assert store.head(f"q/{key}").attributes == attributes
     assert list(store.list_uploads("")) == []
 
+    ends = (f"s3://{source}/p/", url, "--src-endpoint", here.endpoint)
+    report = answer_of(orch(google, "verify", "-r", "--extra", *ends, "--json"))
+    assert (report["is_equal"], report["equal"], report["extra"]) == (True, len(objects), 0)
+    # Google's checksums count, and moto's do not.
+    assert report["read_bytes"] == sum(map(len, objects.values()))
+
     assert answer_of(orch(google, "cp", "-r", url, str(tmp_path / "files"), "--json"))["copied"]
     assert (tmp_path / "files" / "large").read_bytes() == objects["large"]
     to_s3 = orch(

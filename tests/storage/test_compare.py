@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.selection import SelectionRule, select
+from skyplane_gateway.stores import escape_name
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_orchestration.client import Client
@@ -26,7 +29,8 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import compare
 from skyplane_orchestration.storage import open as storage_open
-from skyplane_orchestration.storage.compare import VerifyReport, pairs, verify_job
+from skyplane_orchestration.storage.compare import VerifyReport, verify_job
+from skyplane_orchestration.storage.pairs import pairs
 
 NONE = CredentialSources(is_ambient_allowed=False)
 
@@ -180,7 +184,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, MemoryStore]:
     for name in ("verify-in", "verify-out"):
         create_bucket(name)
         stores.append(MemoryStore(StoreSpec("memory", name)))
-    opened = {"in": stores[0], "out": stores[1]}
+    opened = {"in": stores[0], "out": stores[1], "account/out": stores[1]}
     monkeypatch.setattr(
         storage_open, "open_store", lambda spec, *_: opened[spec.bucket], raising=True
     )
@@ -260,6 +264,63 @@ def test_the_join_finds_every_key_once_and_in_order(ours: set[str], theirs: set[
     # The comparison covers exactly the objects of a copy.
     copied = [(row.source.key, row.destination_key) for row in select(rule, *ends)]
     assert copied == [(pair.source.key, pair.key) for pair in found if pair.source]
+
+
+@given(st.sets(NAMES), st.sets(NAMES))
+def test_the_join_with_escaped_keys_finds_every_copy_and_every_extra_object(
+    ours: set[str], theirs: set[str]
+) -> None:
+    """Names that end in a dot, and `.` and `..`, are illegal on Azure."""
+
+    def lister(names: set[str], folder: str) -> Any:
+        rows = [ObjectInfo(f"{folder}{name}", 1, "e", 0.0) for name in names]
+        rows.sort(key=lambda row: row.key.encode())
+        return lambda prefix: iter([row for row in rows if row.key.startswith(prefix)])
+
+    rule = SelectionRule("p", "q/r", on_illegal_key="escape")
+    copies = {escape_name("azure", "q/r/", name, 1): name for name in ours | theirs}
+    there = {copy for copy, name in copies.items() if name in theirs}
+    found = list(
+        pairs(
+            rule,
+            lister(ours, "p/"),
+            lister(there, "q/r/"),
+            escape_name=partial(escape_name, "azure"),
+        )
+    )
+    names = [copies[pair.key.removeprefix("q/r/")] for pair in found]
+    assert sorted(names) == sorted(ours | theirs)
+    for name, pair in zip(names, found, strict=True):
+        assert (pair.source is not None) == (name in ours)
+        assert (pair.destination is not None) == (name in theirs)
+
+
+def test_globs_are_for_keys_before_their_escape() -> None:
+    def lister(*keys: str) -> Any:
+        rows = [ObjectInfo(key, 1, "e", 0.0) for key in sorted(keys)]
+        return lambda prefix: iter([row for row in rows if row.key.startswith(prefix)])
+
+    escaped = escape_name("azure", "", "a\\b", 1)
+    source, destination = lister("a\\b", "c"), lister(escaped, "c", "x\N{CENT SIGN}")
+    rule = SelectionRule("", "", include=("a\\*",), on_illegal_key="escape")
+    found = list(pairs(rule, source, destination, escape_name=partial(escape_name, "azure")))
+    assert [(pair.key, pair.source, pair.destination) for pair in found] == [
+        (escaped, next(source("a")), next(destination("a")))
+    ]
+
+
+def test_illegal_keys_that_a_copy_skips_are_not_compared(
+    memory: tuple[MemoryStore, MemoryStore],
+) -> None:
+    source, destination = memory
+    for store, folder in ((source, "p"), (destination, "q")):
+        store.put(f"{folder}/a", b"1")
+    source.put("p/b\\c", b"1")
+    end = Location("az://account/out/q/")
+    skips = TransferJob(MEMORY_JOB.source, end, on_illegal_key="skip")
+    assert verify_job(skips, NONE).objects == 1
+    fails = replace(skips, on_illegal_key="fail")
+    assert [row.kind for row in verify_job(fails, NONE).differences] == ["missing"]
 
 
 def test_the_client_asks_for_no_plan_and_no_region(places: tuple[Path, Path]) -> None:

@@ -6,7 +6,7 @@ from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
-from skyplane_gateway.stores.key_escape import escape_name
+from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
@@ -24,9 +24,10 @@ __all__ = [
     "ambient_credentials",
     "bucket_region",
     "check_destination_key",
-    "escape_name",
     "connection_string_fields",
+    "escape_name",
     "open_store",
     "require_kind",
     "sendable_credentials",
+    "unescape_name",
 ]

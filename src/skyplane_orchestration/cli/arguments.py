@@ -76,6 +76,10 @@ def add_output(parser: Parser) -> None:
     )
 
 
+#: What SRC and DST of a copy are.
+ANY_PLACE: Final = "s3://bucket/key, gs://bucket/key, az://account/container/key or a path"
+
+
 def add_ends(parser: Parser, what: str) -> None:
     parser.add_argument("src", metavar="SRC", help=f"source: {what}")
     parser.add_argument("dst", metavar="DST", help=f"destination: {what}")
@@ -168,6 +172,15 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
         )
 
 
+def add_illegal_keys(group: argparse._ArgumentGroup, what: str) -> None:
+    group.add_argument(
+        "--on-illegal-key",
+        choices=get_args(IllegalKeyRule),
+        default="fail",
+        help=f"{what} (default: %(default)s)",
+    )
+
+
 def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
@@ -177,12 +190,10 @@ def add_selection(parser: Parser) -> None:
         default="replace",
         help="what to do if the object exists at the destination (default: %(default)s)",
     )
-    group.add_argument(
-        "--on-illegal-key",
-        choices=get_args(IllegalKeyRule),
-        default="fail",
-        help="what to do with an object whose key DST cannot hold: fail it, skip it, or copy it"
-        " under an escaped key (default: %(default)s)",
+    add_illegal_keys(
+        group,
+        "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it under"
+        " an escaped key",
     )
     group.add_argument(
         "--last",

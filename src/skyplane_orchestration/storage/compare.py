@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.schema import encode
-from skyplane_gateway.selection import (
-    Candidate,
-    Lister,
-    SelectionRule,
-    candidates,
-    destination_listing_prefix,
-)
+from skyplane_gateway.stores import check_destination_key, escape_name
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -27,6 +20,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister, require_file, require_some
 from skyplane_orchestration.storage.open import open_ends, rule_of
+from skyplane_orchestration.storage.pairs import Pair, pairs
 from skyplane_orchestration.storage.parallel import map_parallel
 
 SCHEMA_VERSION: Final = 1
@@ -92,55 +86,10 @@ class VerifyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A key of the destination, with its object there and the one at the source."""
-
-    key: str
-    source: ObjectInfo | None
-    destination: ObjectInfo | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Outcome:
     kind: DifferenceKind | Literal["equal"]
     reason: str = ""
     read_bytes: int = 0
-
-
-def pairs(rule: SelectionRule, list_source: Lister, list_destination: Lister) -> Iterator[Pair]:
-    """The merge join of both listings, in key order, in constant memory.
-
-    Leaves out objects that the filters exclude, and journals. Raises NotFound where the one object
-    of a job without `recursive` is missing, or StoreError.
-    """
-    destination_rows: Iterator[Candidate] = iter(())
-    if rule.recursive:
-        # The same rule in the opposite direction.
-        reverse = replace(
-            rule,
-            source_prefix=rule.destination_prefix,
-            destination_prefix=rule.source_prefix,
-        )
-        destination_rows = candidates(reverse, list_destination)
-    there = next(destination_rows, None)
-    for found in candidates(rule, list_source):
-        source, key = found.source, found.key
-        if key == "":
-            continue  # The mark of the source folder itself has no key at the destination.
-        if not rule.recursive:
-            first = next(list_destination(destination_listing_prefix(rule, key)), None)
-            there = None if first is None or first.key != key else Candidate(first, "")
-        while there is not None and there.source.key < key:
-            yield Pair(there.source.key, None, there.source)
-            there = next(destination_rows, None)
-        if there is not None and there.source.key == key:
-            yield Pair(key, source, there.source)
-            there = next(destination_rows, None)
-        else:
-            yield Pair(key, source, None)
-    while there is not None:
-        yield Pair(there.source.key, None, there.source)
-        there = next(destination_rows, None)
 
 
 def verify_job(
@@ -171,7 +120,13 @@ def verify_job(
         require_file(job)
         rule = rule_of(job)
         listing = CountingLister(partial(source.list, wants=rule.wants), "source")
-        found = pairs(rule, listing, CountingLister(destination.list, "destination"))
+        found = pairs(
+            rule,
+            listing,
+            CountingLister(destination.list, "destination"),
+            check_key=partial(check_destination_key, job.destination.kind),
+            escape_name=partial(escape_name, job.destination.kind),
+        )
         for pair, outcome in map_parallel(found, comparison, parallel):
             tally.add(pair, outcome)
         report = tally.report()

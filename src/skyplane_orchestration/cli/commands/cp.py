@@ -56,7 +56,7 @@ def add(commands: arguments.Subparsers) -> None:
 
 def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
     parser: arguments.Parser = commands.add_parser(name, help=what)
-    arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
+    arguments.add_ends(parser, arguments.ANY_PLACE)
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be copied; write nothing"
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def add(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser("transfer", help="copy objects over a running fleet")
-    arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
+    arguments.add_ends(parser, arguments.ANY_PLACE)
     parser.add_argument(
         "--fleet", required=True, metavar="FLEET.json", help="output of provision; - for stdin"
     )

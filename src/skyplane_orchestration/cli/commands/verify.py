@@ -20,8 +20,13 @@ def add(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser(
         "verify", help="compare two locations: names, sizes and checksums of objects"
     )
-    arguments.add_ends(parser, "s3://bucket/key, file:///path or a path")
+    arguments.add_ends(parser, arguments.ANY_PLACE)
     group = arguments.add_keys(parser, "compare")
+    arguments.add_illegal_keys(
+        group,
+        "as in the copy: an object whose key DST cannot hold is missing, left out, or looked for"
+        " under its escaped key",
+    )
     group.add_argument(
         "--allow-empty", action="store_true", help="succeed if there is nothing to compare"
     )
@@ -55,6 +60,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             recursive=options.recursive,
             include=tuple(options.include),
             exclude=tuple(options.exclude_keys),
+            on_illegal_key=options.on_illegal_key,
             allow_empty=options.allow_empty,
             with_extra=options.extra,
             listing_only=options.listing_only,

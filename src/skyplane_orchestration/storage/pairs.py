@@ -1,0 +1,120 @@
+"""The merge join of two places: which object is a copy of which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.selection import (
+    EscapeName,
+    KeyCheck,
+    Lister,
+    SelectionRule,
+    candidates,
+    folder_of,
+    is_reserved,
+)
+from skyplane_gateway.stores import unescape_name
+from skyplane_orchestration.errors import InvalidKey
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A key of the destination, with its object there and the one at the source."""
+
+    key: str
+    source: ObjectInfo | None
+    destination: ObjectInfo | None
+
+
+def pairs(
+    rule: SelectionRule,
+    list_source: Lister,
+    list_destination: Lister,
+    *,
+    check_key: KeyCheck | None = None,
+    escape_name: EscapeName | None = None,
+) -> Iterator[Pair]:
+    """Both listings joined, in the order of source keys, in constant memory.
+
+    Leaves out objects that the filters exclude, and journals. An escaped key takes a lookup at
+    each end. Raises NotFound where the one object of a job without `recursive` is missing, or
+    StoreError.
+
+    Args:
+        check_key: under the rule `skip`, objects whose key it refuses are left out.
+        escape_name: used if the rule escapes keys.
+    """
+    rows = _destination_rows(rule, list_source, list_destination, escape_name)
+    there = next(rows, None)
+    for found in candidates(rule, list_source, escape_name):
+        source, key = found.source, found.key
+        if key == "":
+            continue  # The mark of the source folder itself has no key at the destination.
+        if rule.on_illegal_key == "skip" and _is_refused(check_key, key, source.size_bytes):
+            continue
+        if found.is_escaped or not rule.recursive:
+            yield Pair(key, source, _object_at(list_destination, key))
+            continue
+        while there is not None and there.key < key:
+            yield Pair(there.key, None, there)
+            there = next(rows, None)
+        if there is not None and there.key == key:
+            yield Pair(key, source, there)
+            there = next(rows, None)
+        else:
+            yield Pair(key, source, None)
+    while there is not None:
+        yield Pair(there.key, None, there)
+        there = next(rows, None)
+
+
+def _destination_rows(
+    rule: SelectionRule,
+    list_source: Lister,
+    list_destination: Lister,
+    escape_name: EscapeName | None,
+) -> Iterator[ObjectInfo]:
+    """The destination's objects but for copies under escaped keys, which are looked up."""
+    if not rule.recursive:
+        return
+    escapes = rule.on_illegal_key == "escape" and escape_name is not None
+    # The same rule in the opposite direction; globs are for names before their escape.
+    reverse = replace(
+        rule,
+        source_prefix=rule.destination_prefix,
+        destination_prefix=rule.source_prefix,
+        include=() if escapes else rule.include,
+        exclude=() if escapes else rule.exclude,
+        on_illegal_key="fail",
+    )
+    here = folder_of(rule.source_prefix)
+    there = folder_of(rule.destination_prefix)
+    for row in candidates(reverse, list_destination):
+        found = row.source
+        if escapes and escape_name is not None:
+            name = found.key.removeprefix(there)
+            original = unescape_name(name)
+            if not rule.matches(original):
+                continue
+            is_escaped = name != original and (
+                escape_name(there, original, found.size_bytes) == name
+            )
+            if is_escaped and _object_at(list_source, here + original) is not None:
+                continue  # Its pair is found from the source's side.
+        yield found
+
+
+def _object_at(lister: Lister, key: str) -> ObjectInfo | None:
+    first = next(lister(key), None)
+    return first if first is not None and first.key == key else None
+
+
+def _is_refused(check_key: KeyCheck | None, key: str, size_bytes: int) -> bool:
+    try:
+        if check_key is not None and not is_reserved(key):
+            check_key(key, size_bytes)
+    except InvalidKey:
+        return True
+    return False
