@@ -1,14 +1,14 @@
-"""Real S3 servers with faults on the way: the result is right, or an error is raised.
+"""Real servers and emulators with faults on the way: the result is right, or an error is raised.
 
-Each test runs against moto and versitygw, behind the proxy of tests/faults. `plain` sends each
-request once; `patient` retries, in virtual time.
+Each test runs against moto, versitygw, fake-gcs-server and Azurite, behind the proxy of
+tests/faults. `plain` sends each request once; `patient` retries, in virtual time.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,14 +22,81 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT, PartInfo
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
-from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
-pytestmark = pytest.mark.parametrize("harness", ["s3", "versitygw"], indirect=True)
+pytestmark = pytest.mark.parametrize("harness", ["azure", "gcs", "s3", "versitygw"], indirect=True)
+
+#: Arguments of a `Rule` that choose requests.
+Where = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The requests of verbs to one kind of store.
+
+    Attributes:
+        completion: makes the object of the parts.
+        around: the other requests of a completion.
+        page: of a listing; `token` is found in its answer, `repeated` replaces it.
+        last_page: an answer of a server that gives that token again and again.
+    """
+
+    put: Where
+    part: Where
+    completion: Where
+    around: tuple[Where, ...]
+    page: Where
+    token: bytes
+    repeated: bytes
+    last_page: bytes
+
+
+_S3_TOKEN = b"<NextContinuationToken>same</NextContinuationToken>"
+TRAFFIC = {
+    "s3": Traffic(
+        put={"method": "PUT", "target": "/k"},
+        part={"method": "PUT", "target": "partNumber=1"},
+        completion={"method": "POST", "target": "[?&]uploadId="},
+        around=({"method": "HEAD"},),
+        page={"method": "GET", "target": "list-type"},
+        token=rb"<NextContinuationToken>.*?</NextContinuationToken>",
+        repeated=_S3_TOKEN,
+        last_page=b"<ListBucketResult><IsTruncated>true</IsTruncated>%b</ListBucketResult>"
+        % _S3_TOKEN,
+    ),
+    "gcs": Traffic(
+        put={"method": "POST", "target": "/upload/storage/v1/.*name="},
+        part={"method": "POST", "target": "/upload/storage/v1/.*name=.*00001"},
+        completion={"method": "POST", "target": "/compose"},
+        around=(
+            {"method": "DELETE", "target": r"\.upload"},
+            {"method": "DELETE", "target": "00001"},
+            {"method": "GET", "target": "prefix="},
+            {"method": "GET", "target": "alt=media"},
+        ),
+        page={"method": "GET", "target": "prefix="},
+        token=rb'"nextPageToken":\s*".*?"',
+        repeated=b'"nextPageToken":"same"',
+        last_page=b'{"nextPageToken":"same"}',
+    ),
+    "azure": Traffic(
+        put={"method": "PUT", "target": "/k"},
+        part={"method": "PUT", "target": "comp=block&"},
+        completion={"method": "PUT", "target": "comp=blocklist"},
+        around=(
+            {"method": "GET", "target": r"\.skyplane"},
+            {"method": "DELETE", "target": r"\.skyplane"},
+            {"method": "HEAD"},
+        ),
+        page={"method": "GET", "target": "comp=list"},
+        token=b"<NextMarker>.*?</NextMarker>",
+        repeated=b"<NextMarker>same</NextMarker>",
+        last_page=b"<E><Blobs/><NextMarker>same</NextMarker></E>",
+    ),
+}
 
 BODY = bytes(range(256)) * 8
-COMPLETION = {"method": "POST", "target": r"[?&]uploadId="}
 LOST = [
     Rule("answer", status=500, body=INTERNAL_ERROR, forward=True),
     Rule("answer", status=503, body=SLOW_DOWN, forward=True),
@@ -69,6 +136,10 @@ class Harmed:
         self.patient = RetryingStore(
             self.plain, limiter, clock=clock, pause=pause, rng=random.Random(1)
         )
+
+    @property
+    def traffic(self) -> Traffic:
+        return TRAFFIC[self.direct.spec.kind]
 
     def harm(self, *rules: Rule, **where: Any) -> None:
         self.proxy.schedule.add(*[replace(rule, **where) for rule in rules])
@@ -137,20 +208,20 @@ def test_a_range_that_ends_early_is_read_again(harmed: Harmed, rule: Rule) -> No
 
 @pytest.mark.parametrize("rule", LOST + NEVER_DONE, ids=action)
 def test_a_write_happens_once_if_its_response_is_lost(harmed: Harmed, rule: Rule) -> None:
-    harmed.harm(rule, method="PUT", target="/k")
+    harmed.harm(rule, **harmed.traffic.put)
     written = harmed.patient.put("k", BODY, precondition=IF_ABSENT, crc32c=crc32c(BODY))
     assert harmed.direct.shared.head("k").etag == written.etag
     assert harmed.direct.read("k") == BODY
 
 
-@pytest.mark.parametrize("rule", [LOST[0], LOST[2], NEVER_DONE[2]], ids=action)
+@pytest.mark.parametrize("rule", LOST + NEVER_DONE, ids=action)
 def test_a_part_is_stored_once_if_its_response_is_lost(harmed: Harmed, rule: Rule) -> None:
     upload_id = harmed.direct.shared.create_upload("k")
-    harmed.harm(rule, method="PUT", target="partNumber=1")
+    harmed.harm(rule, **harmed.traffic.part)
     part = harmed.patient.put_part("k", upload_id, 1, BODY, offset=0, crc32c=crc32c(BODY))
     (listed,) = harmed.direct.shared.list_parts("k", upload_id)
     assert (listed.etag, listed.size_bytes) == (part.etag, len(BODY))
-    assert harmed.proxy.log.put_bytes == 2 * len(BODY)
+    assert harmed.asked(**harmed.traffic.part) == 2
 
 
 @pytest.mark.parametrize(
@@ -162,7 +233,7 @@ def test_a_completion_happens_once_if_its_response_is_lost(
     harmed: Harmed, rule: Rule, look_fails: bool
 ) -> None:
     upload_id, parts = harmed.begin()
-    harmed.harm(rule, **COMPLETION)
+    harmed.harm(rule, **harmed.traffic.completion)
     if look_fails:
         harmed.harm(Rule("drop-request", "HEAD"), Rule("drop-request", "GET"))
     done = harmed.complete(harmed.patient, upload_id, parts)
@@ -171,13 +242,27 @@ def test_a_completion_happens_once_if_its_response_is_lost(
     assert list(harmed.direct.shared.list_uploads("")) == []
 
 
+@pytest.mark.parametrize("rule", [LOST[0], LOST[2], NEVER_DONE[0], NEVER_DONE[2]], ids=action)
+def test_a_completion_is_repeated_until_all_of_it_is_done(harmed: Harmed, rule: Rule) -> None:
+    for where in harmed.traffic.around:
+        upload_id, parts = harmed.begin()
+        harmed.harm(rule, **where)
+        done = harmed.complete(harmed.patient, upload_id, parts)
+        assert harmed.direct.shared.head("k").etag == done.etag
+        assert harmed.direct.read("k") == BODY
+        assert list(harmed.direct.shared.list_uploads("")) == []
+        harmed.direct.shared.delete("k")
+
+
 @pytest.mark.parametrize("forward", [False, True])
 def test_a_completion_with_an_error_in_a_200_response(harmed: Harmed, forward: bool) -> None:
     upload_id, parts = harmed.begin()
-    harmed.harm(Rule("answer", status=200, body=INTERNAL_ERROR, forward=forward), **COMPLETION)
+    rule = Rule("answer", status=200, body=INTERNAL_ERROR, forward=forward)
+    harmed.harm(rule, **harmed.traffic.completion)
     if not forward:
-        with pytest.raises(errors.StoreUnavailable):
+        with pytest.raises(errors.StoreUnavailable) as caught:
             harmed.complete(harmed.plain, upload_id, parts)
+        assert not caught.value.is_permanent
         with pytest.raises(errors.NotFound):
             harmed.direct.shared.head("k")
         assert [info.upload_id for info in harmed.direct.shared.list_uploads("")] == [upload_id]
@@ -185,26 +270,32 @@ def test_a_completion_with_an_error_in_a_200_response(harmed: Harmed, forward: b
     assert harmed.direct.read("k") == BODY
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_storm_of_refusals_is_waited_for(harmed: Harmed, status: int) -> None:
+    storm = Rule("answer", status=status, body=SLOW_DOWN, headers=(("Retry-After", "6"),), times=5)
+    harmed.harm(storm)
+    harmed.patient.put("k", BODY)
+    assert harmed.now_s >= 30
+    assert harmed.direct.read("k") == BODY
+
+
 def test_a_listing_is_complete_or_an_error(harmed: Harmed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_PAGE_KEYS", 20)
+    kind, traffic = harmed.direct.spec.kind, harmed.traffic
+    monkeypatch.setattr(f"skyplane_gateway.stores.{kind}.listing._PAGE_KEYS", 20)
     names = [f"{number:04d}" for number in range(50)]
     harmed.direct.fill(names)
-    fails = Rule("answer", "GET", "list-type", nth=2, status=500, body=INTERNAL_ERROR)
+    fails = Rule("answer", **traffic.page, nth=2, status=500, body=INTERNAL_ERROR)
     harmed.harm(fails)
-    rows = harmed.plain.list("")
-    assert [next(rows).key for _ in range(20)] == names[:20]
+    seen: list[str] = []
     with pytest.raises(errors.StoreUnavailable):
-        next(rows)
+        seen += (row.key for row in harmed.plain.list(""))
     harmed.proxy.schedule.clear()
-    harmed.harm(fails, Rule("drop-reply", "GET", "list-type", nth=1))
+    harmed.harm(fails, Rule("drop-reply", **traffic.page, nth=1))
     assert [info.key for info in harmed.patient.list("")] == names
     harmed.proxy.schedule.clear()
-    token = rb"<NextContinuationToken>.*?</NextContinuationToken>"
-    repeated = b"<NextContinuationToken>same</NextContinuationToken>"
-    page = b"<ListBucketResult><IsTruncated>true</IsTruncated>%b</ListBucketResult>" % repeated
     harmed.harm(
-        Rule("rewrite", "GET", "list-type", pattern=token, replacement=repeated),
-        Rule("answer", "GET", "continuation-token=same", times=0, status=200, body=page),
+        Rule("rewrite", **traffic.page, pattern=traffic.token, replacement=traffic.repeated),
+        Rule("answer", **traffic.page, times=0, status=200, body=traffic.last_page),
     )
     with pytest.raises(errors.StoreError, match="cannot be relied on"):
         list(harmed.patient.list(""))

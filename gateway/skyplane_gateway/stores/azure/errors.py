@@ -58,14 +58,11 @@ class _Answer:
     is_permanent: bool | None = None
 
 
-#: These also mean that a token or a signature has expired.
-_NOT_ACCEPTED: Final = "AuthenticationFailed InvalidAuthenticationInfo"
-
 #: A code decides before a status does.
 _ANSWERS: Final = (
     _Answer(
         NotFound,
-        "check the name, or it was deleted meanwhile",
+        "check the name, or it was deleted meanwhile; restore it if it is soft-deleted",
         "BlobNotFound ContainerNotFound ResourceNotFound PathNotFound FilesystemNotFound "
         "ContainerBeingDeleted ContainerDisabled",
         (404,),
@@ -74,16 +71,22 @@ _ANSWERS: Final = (
         Unauthenticated,
         "the store does not accept these credentials: renew or correct them, and check this "
         "machine's clock",
-        f"{_NOT_ACCEPTED} NoAuthenticationInformation",
+        "AuthenticationFailed InvalidAuthenticationInfo NoAuthenticationInformation",
         (401,),
     ),
     _Answer(
         PermissionDenied,
         "grant it: the role Storage Blob Data Contributor (to read, Storage Blob Data Reader), "
         "which takes effect after minutes, or a SAS with this permission",
-        "AuthorizationPermissionMismatch AuthorizationFailure InsufficientAccountPermissions "
+        "AuthorizationPermissionMismatch InsufficientAccountPermissions "
         "AuthorizationResourceTypeMismatch AuthorizationServiceMismatch UnauthorizedBlobOverwrite",
         (403,),
+    ),
+    _Answer(
+        PermissionDenied,
+        "the account's firewall refuses this machine, or these credentials are not for this "
+        "request: check the account's networking, then the key, the signature or the role",
+        "AuthorizationFailure",
     ),
     _Answer(
         PermissionDenied,
@@ -102,7 +105,7 @@ _ANSWERS: Final = (
     ),
     _Answer(
         PermissionDenied,
-        "the account requires https",
+        "the account or the signature requires https",
         "AuthorizationProtocolMismatch AccountRequiresHttps",
     ),
     _Answer(PermissionDenied, "the storage account is disabled", "AccountIsDisabled"),
@@ -219,13 +222,15 @@ def _from_answer(error: Refused, what: str) -> StoreError:
         return Throttled(
             f"{said}; the store asks for fewer requests", retry_after_s=_retry_after(error)
         )
-    if error.code in _NOT_ACCEPTED.split() and _has_expired(error):
+    if error.status in (401, 403) and _has_expired(error):
         return CredentialsExpired(f"{said}; these credentials have expired: renew them")
     by_code = (answer for answer in _ANSWERS if error.code in answer.codes.split())
     by_status = (answer for answer in _ANSWERS if error.status in answer.statuses)
     answer = next(by_code, None) or next(by_status, None)
     if answer is not None:
         return answer.error(f"{said}; {answer.advice}", is_permanent=answer.is_permanent)
+    if error.status < 300:
+        return StoreUnavailable(f"{said} is not the answer to this request; try again")
     if error.status >= 500:
         return StoreUnavailable(f"{said}; try again")
     return StoreError(f"{said}; the store refuses this request", is_permanent=error.status >= 400)

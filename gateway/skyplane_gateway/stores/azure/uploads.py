@@ -179,10 +179,15 @@ class Uploads:
         return found
 
     def _remove_marker(self, key: str, upload_id: str) -> None:
-        """The object is there: a marker that stays is no failure, and a sweep removes it."""
+        """The object is there: a marker that stays is no failure, and a sweep removes it.
+
+        Raises StoreError where the same call may succeed: a repeated completion removes it.
+        """
         try:
             self.abort(key, upload_id)
         except StoreError as error:
+            if not error.is_permanent:
+                raise
             log.warning("the marker of a completed upload is left: %s", error)
 
     def _blocks(self, key: str) -> tuple[tuple[Block, ...], tuple[Block, ...]]:

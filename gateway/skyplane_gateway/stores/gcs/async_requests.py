@@ -127,7 +127,7 @@ class GcsAsyncRequests:
                 if answer.status != expected:
                     raise Unsettled(f"the answer is {answer.status}")
                 yield answer
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, StoreError, ValueError) as error:
             raise Unsettled(f"{type(error).__name__}: {error}") from error
 
 

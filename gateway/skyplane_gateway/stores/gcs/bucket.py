@@ -38,7 +38,7 @@ class Bucket:
 
     def look(self, key: str, what: str) -> Resource:
         url = self.client.urls.object(key, fields=OBJECT_FIELDS)
-        return self.client.get_json(url, what)
+        return self.client.send_for_json("GET", url, what)
 
     def insert(
         self,
@@ -58,7 +58,7 @@ class Bucket:
         related = Related(resource, data)
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         try:
-            answer = self.client.send(
+            return self.client.send_for_json(
                 "POST",
                 self.client.urls.upload(key, **query),
                 what,
@@ -70,8 +70,6 @@ class Bucket:
             if type(error) is StoreError and crc32c is not None:
                 verify(what, data, crc32c)
             raise
-        found: Resource = answer.json()
-        return found
 
     def compose(
         self,

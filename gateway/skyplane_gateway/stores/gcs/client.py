@@ -127,8 +127,11 @@ class Client:
                 return answer
             raise self._refused(answer, what)
 
-    def get_json(self, url: str, what: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.send("GET", url, what).json()
+    def send_for_json(self, method: str, url: str, what: str, **more: Any) -> dict[str, Any]:
+        """As `send`, for an answer of the JSON API."""
+        answer = self.send(method, url, what, **more)
+        with mapped(what):
+            found: dict[str, Any] = answer.json()
         return found
 
     @contextmanager

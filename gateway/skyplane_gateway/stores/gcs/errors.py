@@ -36,6 +36,7 @@ class Refusal:
 
     Attributes:
         reason: of the JSON API (`retentionPolicyNotMet`) or the code of the XML API (`NoSuchKey`).
+            Both spell some the same but for the first letter.
         message: Google's own words; they name a missing permission.
     """
 
@@ -80,10 +81,35 @@ _ANSWERS: Final = (
     _Answer(
         StoreError,
         "the bucket charges its readers: give the option user_project=PROJECT",
-        "userProjectMissing UserProjectMissing",
+        "userProjectMissing",
         is_permanent=True,
     ),
-    _Answer(NotFound, "check the name, or it was deleted meanwhile", statuses=(404, 410)),
+    _Answer(
+        StoreError,
+        "the option user_project names no project: correct it",
+        "userProjectInvalid",
+        is_permanent=True,
+    ),
+    _Answer(
+        PermissionDenied,
+        "grant serviceusage.services.use on the project that user_project names",
+        "userProjectAccessDenied",
+    ),
+    _Answer(
+        PermissionDenied,
+        "check the billing of the project",
+        "userProjectAccountProblem accountDisabled",
+    ),
+    _Answer(
+        PermissionDenied,
+        "the object is encrypted with a key that the customer sends, which is not supported",
+        "resourceIsEncryptedWithCustomerEncryptionKey",
+    ),
+    _Answer(
+        NotFound,
+        "check the name, or it was deleted meanwhile; restore it if it is soft-deleted",
+        statuses=(404, 410),
+    ),
     _Answer(
         PermissionDenied,
         "grant these credentials the permission for it",
@@ -140,7 +166,8 @@ def from_refusal(refusal: Refusal, what: str, *, is_renewable: bool) -> StoreErr
         return CredentialsExpired(f"{said}; these credentials have expired: renew them")
     if status == 401:
         return Unauthenticated(f"{said}; the store does not accept these credentials")
-    by_reason = (answer for answer in _ANSWERS if refusal.reason in answer.reasons.split())
+    reason = refusal.reason[:1].lower() + refusal.reason[1:]
+    by_reason = (answer for answer in _ANSWERS if reason in answer.reasons.split())
     by_status = (answer for answer in _ANSWERS if status in answer.statuses)
     answer = next(by_reason, None) or next(by_status, None)
     words = f" ({refusal.message})" if refusal.message else ""
@@ -183,6 +210,8 @@ def translate(error: Exception, what: str) -> SkyplaneError:
             "the CA bundle (REQUESTS_CA_BUNDLE)",
             is_permanent=True,
         )
+    if isinstance(error, requests.exceptions.InvalidJSONError):
+        return StoreUnavailable(f"{what}: the answer is no JSON; check the endpoint, try again")
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return StoreError(f"{what}: the endpoint is not a URL; correct it", is_permanent=True)
     return StoreUnavailable(

@@ -23,7 +23,7 @@ def pages(client: Client, prefix: str, what: str, fields: str, **query: str) -> 
         **query,
     }
     while True:
-        page = client.get_json(client.urls.objects(**query), what)
+        page = client.send_for_json("GET", client.urls.objects(**query), what)
         yield page
         token = page.get("nextPageToken")
         if not token:

@@ -145,17 +145,22 @@ def precondition_query(precondition: Precondition) -> dict[str, str]:
 
 
 def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = True) -> ObjectInfo:
-    """The object that a resource shows."""
-    return ObjectInfo(
-        key=key,
-        size_bytes=int(resource["size"]),
-        etag=str(resource["generation"]),
-        last_modified=unix_s(resource["updated"]),
-        crc32c=from_text(resource.get("crc32c")),
-        attributes=attributes_of_resource(resource) if with_attributes else None,
-        not_carried=not_carried_of_resource(resource),
-        storage_class=_class_of(resource.get("storageClass")),
-    )
+    """The object that a resource shows. Raises StoreUnavailable where it shows none."""
+    try:
+        return ObjectInfo(
+            key=key,
+            size_bytes=int(resource["size"]),
+            etag=str(resource["generation"]),
+            last_modified=unix_s(resource["updated"]),
+            crc32c=from_text(resource.get("crc32c")),
+            attributes=attributes_of_resource(resource) if with_attributes else None,
+            not_carried=not_carried_of_resource(resource),
+            storage_class=_class_of(resource.get("storageClass")),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreUnavailable(
+            f"the store's answer about {key!r} describes no object; check the endpoint, try again"
+        ) from error
 
 
 def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:

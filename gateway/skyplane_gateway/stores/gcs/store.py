@@ -94,7 +94,7 @@ class GcsStore:
     def check(self, prefix: str = "") -> None:
         what = self._client.doing("listing", prefix)
         url = self._client.urls.objects(prefix=prefix, maxResults="1", fields="items(name)")
-        self._client.get_json(url, what)
+        self._client.send_for_json("GET", url, what)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
@@ -152,6 +152,7 @@ class GcsStore:
                 precondition=precondition,
                 crc32c=crc32c,
             )
+            return info_of(key, made)
         except StoreUnavailable:
             written = None
             if precondition != UNCONDITIONAL:
@@ -159,7 +160,6 @@ class GcsStore:
             if written is None:
                 raise
             return written
-        return info_of(key, made)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self._uploads.create(check_gcs_key(key), placed(attributes, self.spec, key))

@@ -181,7 +181,12 @@ def test_metadata_that_no_header_can_hold_is_refused(azure: Any) -> None:
 
 def test_a_leased_blob_is_not_replaced(azure: Any) -> None:
     azure.shared.put("k", b"x")
+    upload_id = azure.shared.create_upload("k")
+    parts = azure.put_parts("k", upload_id, [b"y"])
     blob(azure, "k").acquire_lease()
+    with pytest.raises(PermissionDenied, match="lease") as caught:
+        azure.shared.complete_upload("k", upload_id, parts, size_bytes=1)
+    assert caught.value.is_permanent
     with pytest.raises(PermissionDenied, match="lease"):
         azure.shared.put("k", b"y")
     with pytest.raises(PermissionDenied, match="lease"):

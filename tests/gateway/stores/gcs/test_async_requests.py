@@ -94,6 +94,17 @@ def test_an_answer_for_something_else_is_not_taken(
     assert store.settled == 0
 
 
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]"])
+def test_a_success_that_tells_of_no_object_is_left_to_a_thread(
+    scripted: Any, reply: Any, body: bytes
+) -> None:
+    store = AsyncFirst(GcsStore(StoreSpec("gcs", "bkt", scripted.url)))
+    scripted.replies += [reply(200, body), reply(500)]
+    with pytest.raises(StoreUnavailable):
+        store.put("k", b"body", crc32c=crc32c(b"body"))
+    assert store.settled == 0
+
+
 def test_the_platforms_identity_is_looked_up_by_a_thread() -> None:
     store = GcsStore(StoreSpec("gcs", "bkt"))
     assert store._client.authorization() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import google.auth.exceptions
@@ -56,7 +57,25 @@ def refusal(reason: str, message: str = "no") -> bytes:
         (502, b"<html>", StoreUnavailable, False, "try again"),
         (408, b"", StoreUnavailable, False, "try again"),
         (401, refusal("authError"), Unauthenticated, True, "credentials"),
-        (400, refusal("userProjectMissing"), StoreError, True, "user_project"),
+        (400, refusal("userProjectMissing"), StoreError, True, "give the option user_project"),
+        (400, refusal("userProjectInvalid"), StoreError, True, "names no project"),
+        (
+            403,
+            refusal("UserProjectAccessDenied", "lacks serviceusage.services.use"),
+            PermissionDenied,
+            True,
+            r"serviceusage\.services\.use",
+        ),
+        (403, refusal("UserProjectAccountProblem"), PermissionDenied, True, "billing"),
+        (403, refusal("accountDisabled"), PermissionDenied, True, "billing"),
+        (
+            400,
+            refusal("resourceIsEncryptedWithCustomerEncryptionKey"),
+            PermissionDenied,
+            True,
+            "not supported",
+        ),
+        (404, refusal("notFound"), NotFound, True, "soft-deleted"),
         (400, refusal("invalid", "a long story"), StoreError, True, "a long story"),
         (302, b"", StoreError, False, "302"),
     ],
@@ -76,6 +95,36 @@ def test_answers(
     assert type(caught.value) is kind
     assert caught.value.is_permanent is is_permanent
     assert "looking at gs://bkt/k at http://" in caught.value.message
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b""])
+def test_a_success_that_tells_of_no_object_is_none(scripted: Any, reply: Any, body: bytes) -> None:
+    """Of a proxy that wants a login, for example."""
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    scripted.replies += [reply(200, body)] * 2
+    verbs: list[Callable[[], object]] = [lambda: store.head("k"), lambda: store.put("k", b"body")]
+    for verb in verbs:
+        with pytest.raises(StoreUnavailable) as caught:
+            verb()
+        assert not caught.value.is_permanent
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"), [("retentionPolicyNotMet", "retention"), ("objectUnderActiveHold", "hold")]
+)
+def test_an_object_that_is_kept_is_neither_deleted_nor_replaced(
+    scripted: Any, reply: Any, reason: str, said: str
+) -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    scripted.replies += [reply(403, refusal(reason))] * 2
+    verbs: list[Callable[[], object]] = [
+        lambda: store.delete("k"),
+        lambda: store.put("k", b"body"),
+    ]
+    for verb in verbs:
+        with pytest.raises(PermissionDenied, match=said) as caught:
+            verb()
+        assert caught.value.is_permanent
 
 
 def test_an_answer_of_the_xml_api_is_read_too(scripted: Any, reply: Any) -> None:
