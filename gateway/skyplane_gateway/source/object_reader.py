@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
 from skyplane_gateway.errors import InternalError, SkyplaneError, StoreUnavailable
 from skyplane_gateway.keeping import kept_tags
 from skyplane_gateway.objects import MIB, ObjectAttributes
+from skyplane_gateway.protocol import ObjectEntry, PartEntry
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject
 from skyplane_gateway.stores.async_requests import WholeObject
@@ -23,6 +24,8 @@ from skyplane_gateway.stores.wrappers.retrying import try_read
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Content = PartEntry | tuple[ObjectEntry, ...]
 
 
 class ObjectReader:
@@ -111,3 +114,11 @@ def kept_of(
     if wanted.strict_metadata:
         require_carried(wanted.source_key, lacks)
     return attributes, lacks
+
+
+def content_of(order: ChunkOrder, wanted: RangeOrder, attributes: ObjectAttributes) -> Content:
+    """What the range is at the destination."""
+    key = wanted.destination_key
+    if order.kind == "part":
+        return PartEntry(key, order.upload_id, order.part_number, wanted.offset)
+    return (ObjectEntry(key, wanted.length, attributes, wanted.precondition),)

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder
 from skyplane_gateway.errors import (
@@ -22,21 +22,25 @@ from skyplane_gateway.errors import (
     StoreError,
     UnknownTransfer,
 )
-from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
     ChunkFramer,
     ChunkId,
     ChunkManifest,
-    ObjectEntry,
-    PartEntry,
     ProtocolError,
     RawFrame,
     open_receipt,
 )
 from skyplane_gateway.source.bandwidth import Pace
 from skyplane_gateway.source.batch import fill
-from skyplane_gateway.source.object_reader import ObjectReader, kept_of, read_into
+from skyplane_gateway.source.local_sink import LocalSink
+from skyplane_gateway.source.object_reader import (
+    Content,
+    ObjectReader,
+    content_of,
+    kept_of,
+    read_into,
+)
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
 from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
 
@@ -45,20 +49,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SendFrame = Callable[[RawFrame], Awaitable[None]]
-Content = PartEntry | tuple[ObjectEntry, ...]
 
 #: Ended attempts that are remembered: an order is repeated when the response to it was lost.
 _REMEMBERED: Final = 8192
-
-
-class LocalSink(Protocol):
-    """Takes chunks in the memory of this process; see `Sink`."""
-
-    def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> memoryview | None: ...
-
-    def end_chunk(self, chunk: ChunkId, crc32c: int) -> None: ...
-
-    def drop_chunk(self, chunk: ChunkId) -> None: ...
 
 
 class SourceTransfer:
@@ -264,7 +257,7 @@ class SourceTransfer:
         reader = await self._ask_store(order, self._objects.open, wanted)
         try:
             attributes, lacks = kept_of(wanted, reader)
-            content = _content_of(order, wanted, attributes)
+            content = content_of(order, wanted, attributes)
             # Frames are what a limit paces.
             sink = None if self._is_limited else self._sink_of(order.route)
             if sink is None:
@@ -401,11 +394,3 @@ class SourceTransfer:
         self._last += 1
         self._outcomes.append((self._last, outcome))
         self._news.set()
-
-
-def _content_of(order: ChunkOrder, wanted: RangeOrder, attributes: ObjectAttributes) -> Content:
-    """What the range is at the destination."""
-    key = wanted.destination_key
-    if order.kind == "part":
-        return PartEntry(key, order.upload_id, order.part_number, wanted.offset)
-    return (ObjectEntry(key, wanted.length, attributes, wanted.precondition),)

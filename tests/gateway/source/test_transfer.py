@@ -14,7 +14,8 @@ from skyplane_gateway.errors import MetadataNotCarried, StoreUnavailable, Unknow
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.protocol import ChunkId, ChunkManifest, RawFrame
 from skyplane_gateway.source.bandwidth import Bandwidth, Pace
-from skyplane_gateway.source.transfer import LocalSink, SendFrame, SourceTransfer
+from skyplane_gateway.source.local_sink import LocalSink
+from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
 from skyplane_gateway.stores.memory import MemoryReader, MemoryStore, create_bucket
 
