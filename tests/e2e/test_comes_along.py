@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -163,3 +165,33 @@ def test_strict_metadata_copies_what_is_kept_whole(home: Home, sites: dict[str, 
     assert (refused["copied"], refused["failed"]) == (0, 6)
     kept = orch(site, *arguments, "--src-option", "tags=keep", "--dst-option", "storage-class=keep")
     assert answer_of(kept)["copied"] == 6
+
+
+@pytest.mark.parametrize("destination", KINDS)
+def test_the_time_of_a_file_becomes_metadata_that_comes_along(
+    home: Home, sites: dict[str, Site], destination: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, size in SIZES.items():
+        (folder / name).write_bytes(bytes(size))
+        os.utime(folder / name, ns=(0, 1_600_000_000_123_456_000))
+    there, back, target = sites[destination], sites["s3"], f"files-{uuid.uuid4().hex[:8]}/"
+    site = home_of(home, there, back)
+    up = orch(
+        site, "cp", "-r", str(folder), there.url + target, *end("dst", there),
+        "--chunk-mib", "5", "--json",
+    )  # fmt: skip
+    assert answer_of(up)["copied"] == 3
+    on = orch(
+        site, "cp", "-r", there.url + target, back.url + "on-" + target, *end("src", there),
+        *end("dst", back), "--chunk-mib", "5", "--json",
+    )  # fmt: skip
+    assert answer_of(on)["copied"] == 3
+    for found, prefix in ((there, target), (back, "on-" + target)):
+        store = found.open()
+        for name in SIZES:
+            attributes = store.head(prefix + name).attributes
+            assert attributes is not None
+            assert attributes.metadata == (("mtime", "1600000000.123456"),)
+        store.close()

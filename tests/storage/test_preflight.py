@@ -238,9 +238,11 @@ def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
     assert preflight.preview(job_of(tmp_path / "none", allow_empty=True), NONE) == []
 
 
-def test_gateways_guess_the_types_of_files(folder: Path) -> None:
-    assert storage_open.source_spec(job_of(folder)).options == (stores.GUESSED_TYPE,)
-    assert storage_open.source_spec(job_of(folder, guess_mime_type=False)).options == ()
+def test_gateways_tell_types_and_times_of_files(folder: Path) -> None:
+    told = (stores.GUESSED_TYPE, stores.KEPT_TIME)
+    assert storage_open.source_spec(job_of(folder)).options == told
+    unguessed = storage_open.source_spec(job_of(folder, guess_mime_type=False))
+    assert unguessed.options == (stores.KEPT_TIME,)
     bucket = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
     assert storage_open.source_spec(bucket) == storage_open.spec_of(bucket.source)
 

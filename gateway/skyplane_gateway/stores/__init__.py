@@ -8,6 +8,7 @@ from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
+from skyplane_gateway.stores.mtime import KEPT_TIME
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
     bucket_region,
@@ -18,6 +19,7 @@ from skyplane_gateway.stores.registry import (
 
 __all__ = [
     "GUESSED_TYPE",
+    "KEPT_TIME",
     "Credentials",
     "ObjectStore",
     "StoreSpec",

@@ -15,6 +15,7 @@ from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
+    KEPT_TIME,
     StoreSpec,
     connection_string_fields,
     open_store,
@@ -99,11 +100,12 @@ def _azure_endpoint(location: Location) -> str:
 
 
 def source_spec(job: TransferJob) -> StoreSpec:
-    """`spec_of` the job's source, with the option that guesses content types."""
+    """`spec_of` the job's source; files get the options that tell content types and times."""
     spec = spec_of(job.source)
-    if spec.kind == "file" and job.guess_mime_type:
-        return replace(spec, options=tuple(sorted({*spec.options, GUESSED_TYPE})))
-    return spec
+    if spec.kind != "file":
+        return spec
+    told = {GUESSED_TYPE, KEPT_TIME} if job.guess_mime_type else {KEPT_TIME}
+    return replace(spec, options=tuple(sorted({*spec.options, *told})))
 
 
 def journal_folder(job: TransferJob) -> str:

@@ -15,6 +15,7 @@ from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavail
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import verify
+from skyplane_gateway.stores.mtime import dated, undated
 
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
 CRC32C_NAME: Final = "skyplane_crc32c"
@@ -45,7 +46,9 @@ def attribute_headers(
         for ours, theirs in _HEADERS.items()
         if (text := getattr(attributes, ours)) is not None
     }
-    headers |= {METADATA + to_azure(name): text for name, text in attributes.metadata}
+    headers |= {
+        METADATA + to_azure(name): text for name, text in dated(attributes.metadata).items()
+    }
     if attributes.storage_class is not None:
         headers["x-ms-access-tier"] = attributes.storage_class
     if attributes.tags:
@@ -134,7 +137,7 @@ def attributes_of(headers: Mapping[str, str]) -> ObjectAttributes:
         if name.startswith(METADATA) and name != METADATA + CRC32C_NAME
     }
     values: dict[str, Any] = {ours: headers.get(theirs) for ours, theirs in _HEADERS.items()}
-    return ObjectAttributes(**values, metadata=tuple(sorted(pairs.items())))
+    return ObjectAttributes(**values, metadata=undated(pairs.items()))
 
 
 def tags_of(body: bytes) -> Tags:

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 
 from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.stores.mtime import dated, undated
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
 
@@ -127,7 +128,7 @@ def resource_of(attributes: ObjectAttributes | None, crc32c: int | None = None) 
         values = {theirs: getattr(attributes, ours) for ours, theirs in _FIELDS.items()}
         found = {name: value for name, value in values.items() if value is not None}
         if attributes.metadata:
-            found["metadata"] = dict(attributes.metadata)
+            found["metadata"] = dated(attributes.metadata)
         if attributes.storage_class is not None:
             found["storageClass"] = attributes.storage_class
     if crc32c is not None:
@@ -170,7 +171,7 @@ def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
     metadata = {name.lower(): text for name, text in resource.get("metadata", {}).items()}
     return ObjectAttributes(
         **headers,
-        metadata=tuple(sorted(metadata.items())),
+        metadata=undated(metadata.items()),
     )
 
 
@@ -222,7 +223,7 @@ def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
     }
     return ObjectAttributes(
         **found,
-        metadata=tuple(sorted(metadata.items())),
+        metadata=undated(metadata.items()),
     )
 
 

@@ -2,7 +2,8 @@
 
 An object appears by a rename or a hard link of a finished, synced file. Content type, user
 metadata, modes and modification times are not kept. With the option `content_type=guessed` a
-read guesses the content type from the name. There is no stored checksum: to verify the bytes,
+read guesses the content type from the name, with `mtime=kept` it gives the file's time as user
+metadata. There is no stored checksum: to verify the bytes,
 read them again.
 """
 
@@ -50,6 +51,7 @@ from skyplane_gateway.stores.local.publish import (
 )
 from skyplane_gateway.stores.local.reader import LocalReader
 from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
+from skyplane_gateway.stores.mtime import KEPT_TIME, with_mtime
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,
@@ -73,10 +75,12 @@ class LocalStore:
     def __init__(
         self, spec: StoreSpec, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None
     ) -> None:
-        unknown = ", ".join(f"{row[0]}={row[1]}" for row in spec.options if row != GUESSED_TYPE)
+        known = (GUESSED_TYPE, KEPT_TIME)
+        unknown = ", ".join(f"{row[0]}={row[1]}" for row in spec.options if row not in known)
         if unknown:
             raise ConfigurationInvalid(f"a file store has no options, but was given {unknown}")
         self._guesses = GUESSED_TYPE in spec.options
+        self._tells_time = KEPT_TIME in spec.options
         self.spec = spec
         self.capabilities = _CAPABILITIES
         self._root = root_of(spec.bucket)
@@ -95,8 +99,8 @@ class LocalStore:
     def head(self, key: str) -> ObjectInfo:
         path = path_of(self._root, key)
         with mapped(f"looking at {path}"):
-            info = info_of(key, _status(path, key))
-        return replace(info, attributes=self._attributes_of(key))
+            status = _status(path, key)
+        return replace(info_of(key, status), attributes=self._attributes_of(key, status))
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> LocalReader:
         path = path_of(self._root, key)
@@ -105,7 +109,8 @@ class LocalStore:
             _status(path, key)
             # Without O_NONBLOCK a pipe of that name would block the thread.
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        reader = LocalReader(file, offset, length, what, self._attributes_of(key))
+        attributes = self._attributes_of(key, os.fstat(file))
+        reader = LocalReader(file, offset, length, what, attributes)
         try:
             reader.require(key, if_match)
         except StoreError:
@@ -202,8 +207,11 @@ class LocalStore:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _attributes_of(self, key: str) -> ObjectAttributes | None:
-        return ObjectAttributes(content_type=guessed_type(key)) if self._guesses else None
+    def _attributes_of(self, key: str, status: os.stat_result) -> ObjectAttributes | None:
+        if not (self._guesses or self._tells_time):
+            return None
+        found = ObjectAttributes(content_type=guessed_type(key) if self._guesses else None)
+        return with_mtime(found, status.st_mtime_ns) if self._tells_time else found
 
     def _upload(self, key: str, upload_id: str) -> OpenUpload:
         return OpenUpload.named(key, upload_id, path_of(self._root, key))
