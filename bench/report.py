@@ -12,7 +12,7 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Case:
         floor: the least acceptable value (times and errors: the largest).
         goal: the intended value.
         spread: the relative spread of the runs, (largest - smallest) / median.
+        seconds, server_cpu_s: of a comparison, the medians by command.
     """
 
     case: str
@@ -42,6 +43,8 @@ class Case:
     floor: float | None = None
     goal: float | None = None
     spread: float | None = None
+    seconds: Mapping[str, float] | None = None
+    server_cpu_s: Mapping[str, float] | None = None
 
     @property
     def holds(self) -> bool:

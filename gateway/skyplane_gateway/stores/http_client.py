@@ -26,8 +26,6 @@ _CONNECT_TIMEOUT_S: Final = 10.0
 _SILENCE_TIMEOUT_S: Final = 60.0
 #: Servers close idle connections; S3 does so after a minute.
 _KEEP_ALIVE_S: Final = 30.0
-#: Between attempts at several addresses of a host (RFC 8305).
-_NEXT_ADDRESS_S: Final = 0.25
 #: Longest answer, with its headers.
 _MAX_ANSWER_BYTES: Final = MAX_SMALL_BYTES + MIB
 #: A longer body is not copied into one buffer with its headers.
@@ -193,7 +191,6 @@ class _Connections:
                     origin.host,
                     origin.port,
                     ssl=origin.tls,
-                    happy_eyeballs_delay=_NEXT_ADDRESS_S,
                 )
         except (TimeoutError, OSError) as error:
             raise Unsettled(f"no connection to {origin.host}:{origin.port}: {error}") from error

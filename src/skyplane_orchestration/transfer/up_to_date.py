@@ -31,12 +31,14 @@ from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import journal_folder, open_ends, rule_of
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.listing_ahead import listed_ahead
 from skyplane_orchestration.transfer.results import reserved_warnings
 
 log = logging.getLogger(__name__)
 
-#: Most keys to list at both ends together: gateways come up in less time than more take.
-MOST_KEYS: Final = 50_000
+#: Most keys to list at both ends together. The listing ends at the first object to copy, so it is
+#: repeated only where equal objects come before that one.
+MOST_KEYS: Final = 200_000
 
 
 class _TooManyKeys(Exception):
@@ -53,7 +55,7 @@ class _LimitedListings:
 
     def of(self, store: ObjectStore, wants: Wants | None = None) -> Lister:
         def listed(prefix: str) -> Iterator[ObjectInfo]:
-            for row in store.list(prefix, wants=wants):
+            for row in listed_ahead(store.list(prefix, wants=wants)):
                 if not self._left:
                     raise _TooManyKeys
                 self._left -= 1
