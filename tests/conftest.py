@@ -33,6 +33,7 @@ LONG_FILES: Final = (
     "e2e/test_cli_cp.py",
     "docs/test_readme.py",
     "docs/test_tested_blocks.py",
+    "docs/test_semantics.py",
     "gateway/lead/test_memory.py",
     "packaging/test_extras.py",
     "simulation/test_faults.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,10 @@ class Place:
     bucket: str
     endpoint: str = ""
     credentials: Credentials | None = None
+
+    def named(self, bucket: str) -> Place:
+        """Another bucket of the same server."""
+        return replace(self, bucket=bucket)
 
     def location(self, prefix: str, region: str, endpoint: str = "") -> Location:
         scheme = _SCHEMES.get(self.kind)
