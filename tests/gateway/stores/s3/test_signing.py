@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.objects import Credentials, ObjectInfo, StoreSpec
 from skyplane_gateway.stores.async_requests import Unsettled
 from skyplane_gateway.stores.s3.async_requests import S3AsyncRequests
 from skyplane_gateway.stores.s3.signing import Signing
 from skyplane_gateway.stores.s3.store import S3Store
 
 KEYS = Credentials({"access_key_id": "AKID", "secret_access_key": "secret", "session_token": "t"})
+DATE = "Mon, 23 Nov 2026 10:00:00 GMT"
 ACCESS_POINT = "arn:aws:s3:eu-west-1:123456789012:accesspoint/mine"
 MULTI_REGION = "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap"
 
@@ -108,6 +111,30 @@ def test_a_proxy_and_the_exceptions_from_it(
     assert found is not None
     assert inside is not None
     assert (found.proxy, inside.proxy) == ("http://proxy:3128", None)
+
+
+def test_a_request_of_another_thread_is_sent_while_the_url_is_found(
+    opened: list[S3Store], scripted: Any, reply: Any
+) -> None:
+    """Both threads use one client; the request that finds the URL is never sent."""
+    store = S3Store(scripted.spec(), KEYS)
+    opened.append(store)
+    scripted.replies.append(reply(200, headers={"ETag": '"e"', "Last-Modified": DATE}))
+    found: list[ObjectInfo] = []
+
+    def look_elsewhere(**_: Any) -> None:
+        """Comes before the handler that keeps the request from being sent."""
+        if threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=lambda: found.append(store.head("other")))
+            other.start()
+            other.join(30)
+
+    store._bucket.client.meta.events.register_first("before-send.s3.HeadObject", look_elsewhere)
+    requests = store.async_requests
+    assert isinstance(requests, S3AsyncRequests)
+    assert requests._signing.base_url == f"{scripted.url}/bkt/"
+    assert [info.etag for info in found] == ['"e"']
+    assert [(sent.method, sent.path) for sent in scripted.requests] == [("HEAD", "/bkt/other")]
 
 
 def test_a_multi_region_access_point_is_left_to_boto3(opened: list[S3Store]) -> None:
