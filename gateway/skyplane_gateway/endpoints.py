@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 from skyplane_gateway.config import GatewayConfig, Verification
 from skyplane_gateway.control.client import verb_timeout_s
+from skyplane_gateway.ended_epochs import EndedEpochs
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     GatewayLost,
@@ -82,9 +83,7 @@ class Endpoints:
         self.destinations: dict[str, SinkTransfer] = {}
         #: (transfer key, side) -> the store that is open for it.
         self._stores: dict[tuple[str, str], RetryingStore] = {}
-        #: Transfer key -> the newest epoch that is over here, and the newest whose success an
-        #: orchestrator has acknowledged; 0 for none.
-        self._released: dict[str, tuple[int, int]] = {}
+        self.ended_epochs = EndedEpochs()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def lock(self, key: str) -> asyncio.Lock:
@@ -247,7 +246,7 @@ class Endpoints:
             attached = self.attached().get(key)
             if attached is not None and attached["epoch"] > epoch:
                 return False
-            self._note_release(key, epoch, is_heard=journals_in is not None)
+            self.ended_epochs.note(key, epoch, is_heard=journals_in is not None)
             destination = self.destinations.get(key)
             if destination is not None and journals_in is not None:
                 destination.destination.note_journals(journals_in, key)
@@ -266,7 +265,7 @@ class Endpoints:
         source = self.sources.pop(key, None)
         self._bandwidth.limit(key, None)
         if source is not None:
-            self._note_release(key, source.epoch)
+            self.ended_epochs.note(key, source.epoch)
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
             # All threads may be waiting for this store.
             self._stores.pop((key, "source")).cancel()
@@ -274,16 +273,12 @@ class Endpoints:
         destination = self.destinations.pop(key, None)
         if destination is None:
             return False
-        self._note_release(key, destination.epoch)
+        self.ended_epochs.note(key, destination.epoch)
         (store := self._stores.pop((key, "sink"))).cancel()
         await self._sink.detach(wire_transfer_id(key))
         store.reopen(_CLEANUP_TIMEOUT_S)
         ended = destination.epoch if abandon else None
         return await asyncio.to_thread(destination.destination.close, abandoned_epoch=ended)
-
-    def _note_release(self, key: str, epoch: int, *, is_heard: bool = False) -> None:
-        over, heard = self._released.get(key, (0, 0))
-        self._released[key] = (max(over, epoch), max(heard, epoch) if is_heard else heard)
 
     def end_waits(self) -> None:
         """Cancel every wait for a store: the gateway ends."""
@@ -373,12 +368,6 @@ class Endpoints:
                 elif side.epoch == row["epoch"]:
                     row["is_used"] = row["is_used"] or side.is_used
         return found
-
-    def released(self) -> dict[str, dict[str, int]]:
-        """Transfer key -> the newest epoch that is over here (`epoch`), and the newest whose
-        success an orchestrator has acknowledged (`heard`)."""
-        rows = self._released.items()
-        return {key: {"epoch": over, "heard": heard} for key, (over, heard) in rows}
 
     # -- the end
 

@@ -267,7 +267,7 @@ class GatewayService:
             "leading": self.leads.status(),
             "attached": attached,
             "needs_credentials": {key: sides for key, sides in needs_credentials.items() if sides},
-            "released": self.endpoints.released(),
+            "released": self.endpoints.ended_epochs.rows(),
         }
 
     def log_tail(self, max_bytes: int) -> str:

@@ -128,7 +128,7 @@ async def test_a_release_of_an_older_epoch_changes_nothing(bucket: StoreSpec) ->
         await attach(made, "source", bucket, epoch=2)
         await attach(made, "sink", bucket, epoch=2)
         assert not await made.release(KEY, 1)
-        assert made.released() == {}
+        assert made.ended_epochs.rows() == {}
         assert made.source(KEY, 2) is made.sources[KEY]
         await made.store_verb(KEY, 2, "head", {"key": "k"})
 
@@ -139,12 +139,12 @@ async def test_the_newest_released_and_acknowledged_epochs_are_remembered(
     async with gateway() as made:
         await attach(made, "sink", bucket, epoch=3)
         await made.release(KEY, 3)
-        assert made.released() == {KEY: {"epoch": 3, "heard": 0}}
+        assert made.ended_epochs.rows() == {KEY: {"epoch": 3, "heard": 0}}
         await attach(made, "sink", bucket, epoch=4)
         await made.release(KEY, 3, journals_in="")
-        assert made.released() == {KEY: {"epoch": 3, "heard": 0}}
+        assert made.ended_epochs.rows() == {KEY: {"epoch": 3, "heard": 0}}
         await made.release(KEY, 4, journals_in="")
-        assert made.released() == {KEY: {"epoch": 4, "heard": 4}}
+        assert made.ended_epochs.rows() == {KEY: {"epoch": 4, "heard": 4}}
         assert made.attached() == {}
 
 

@@ -1,24 +1,15 @@
-"""A store that retries its requests, under the rate limit of its bucket.
-
-Throttling is retried for minutes, other errors in transit a few times, permanent errors never.
-"""
+"""A store that retries its requests, under the rate limit of its bucket."""
 
 from __future__ import annotations
 
-import logging
-import math
 import random
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from itertools import islice
-from typing import Final, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
     WAITED_FOR,
-    CredentialsExpired,
     NotFound,
     PreconditionFailed,
     StoreError,
@@ -37,29 +28,13 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.retry import RetryBudget, RetryPolicy
-from skyplane_gateway.stores.async_requests import (
-    MAX_SMALL_BYTES,
-    AsyncRequests,
-    HasAsyncRequests,
-    Unsettled,
-    WholeObject,
-)
+from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.wrappers.attempts import Attempts
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
-from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import Pause, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying_reader import RetryingReader
-from skyplane_gateway.stores.wrappers.store_call import StoreCall
-
-log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
-
-#: Rows of one page of a listing.
-_PAGE_KEYS: Final = 1000
-
-#: Deadline of the calls of this thread; see `RetryingStore.within`.
-_DEADLINE_S: ContextVar[float] = ContextVar("deadline_s", default=math.inf)
 
 
 def is_throttling(store: ObjectStore) -> bool:
@@ -73,7 +48,7 @@ async def try_read(
     """Read a small object without a thread; None where the caller has to use `read`."""
     if not isinstance(store, RetryingStore):
         return None
-    return await store.try_once(
+    return await store.attempts.try_once(
         lambda requests: requests.read(key, length=length, if_match=if_match), length
     )
 
@@ -93,7 +68,7 @@ async def try_put(
     """
     if not isinstance(store, RetryingStore):
         return None
-    return await store.try_once(
+    return await store.attempts.try_once(
         lambda requests: requests.put(
             key, data, attributes=attributes, precondition=precondition, crc32c=crc32c
         ),
@@ -102,7 +77,7 @@ async def try_put(
 
 
 class RetryingStore:
-    """See `ObjectStore` and the module.
+    """See `ObjectStore` and `Attempts`.
 
     `create_upload` is retried only after throttling: after a lost response, a second upload
     could stay open unnoticed.
@@ -124,13 +99,9 @@ class RetryingStore:
     ) -> None:
         self.spec: StoreSpec = store.spec
         self._renewal = renewal or CredentialRenewal(lambda _: store, None)
-        self._limiter = limiter
-        self._cancelled = threading.Event()
-        self._deadline_s = math.inf
-        self._policy = policy or RetryPolicy()
-        self._clock = clock
-        self._pause = pause
-        self._rng = rng or random.SystemRandom()
+        self.attempts = Attempts(
+            limiter, self._renewal, policy=policy, clock=clock, pause=pause, rng=rng
+        )
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -143,7 +114,7 @@ class RetryingStore:
     @property
     def is_throttling(self) -> bool:
         """Requests may be waiting because the bucket throttles or credentials expired."""
-        return self._limiter.is_throttling or self._renewal.is_waiting
+        return self.attempts.limiter.is_throttling or self._renewal.is_waiting
 
     # -- fresh credentials
 
@@ -162,27 +133,17 @@ class RetryingStore:
 
     # -- limits of waiting
 
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Limit the waits of this thread's calls in the block to so many seconds altogether.
-
-        Then they raise `Throttled` or `CredentialsExpired`.
-        """
-        token = _DEADLINE_S.set(self._clock.monotonic() + seconds)
-        try:
-            yield
-        finally:
-            _DEADLINE_S.reset(token)
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `Attempts.within`."""
+        return self.attempts.within(seconds)
 
     def cancel(self) -> None:
-        """Raise `Cancelled` in calls that wait and in later calls; requests in flight continue."""
-        self._cancelled.set()
-        self._limiter.wake()
+        """See `Attempts.cancel`."""
+        self.attempts.cancel()
 
     def reopen(self, within_s: float) -> None:
-        """After `cancel`, accept calls for so many seconds, to clean up."""
-        self._deadline_s = self._clock.monotonic() + within_s
-        self._cancelled = threading.Event()
+        """See `Attempts.reopen`."""
+        self.attempts.reopen(within_s)
 
     def close(self) -> None:
         """Cancel calls that wait; send later calls once, without a wait."""
@@ -193,7 +154,7 @@ class RetryingStore:
     # -- `ObjectStore`
 
     def check(self, prefix: str = "") -> None:
-        self._call(lambda: self._store.check(prefix))
+        self.attempts.call(lambda: self._store.check(prefix))
 
     def list(
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
@@ -204,23 +165,26 @@ class RetryingStore:
         def rest() -> Iterator[ObjectInfo]:
             return self._store.list(prefix, start_after=last, wants=wants)
 
-        for row in self._rows(rest):
+        for row in self.attempts.rows(rest):
             last = row.key
             yield row
 
     def head(self, key: str) -> ObjectInfo:
-        return self._call(lambda: self._store.head(key))
+        return self.attempts.call(lambda: self._store.head(key))
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         """As `ObjectStore.read`; with `if_match`, a retry continues where the body broke."""
-        call = self._begin()
+        call = self.attempts.begin()
 
         def open_rest(done: int) -> Reader:
-            return self._retry(
-                call, lambda: self._open(call, key, offset + done, length - done, if_match)
-            )
+            def rest() -> Reader:
+                return self._store.read(
+                    key, offset=offset + done, length=length - done, if_match=if_match
+                )
 
-        release = self._limiter.release
+            return self.attempts.retry(call, lambda: self.attempts.holding(call, rest))
+
+        release = self.attempts.limiter.release
         return RetryingReader(
             open_rest, release, length=length, can_resume=if_match is not None, call=call
         )
@@ -252,15 +216,17 @@ class RetryingStore:
                     raise
                 return written
 
-        return self._call(once)
+        return self.attempts.call(once)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._call(lambda: self._store.create_upload(key, attributes), retry_on=(Throttled,))
+        return self.attempts.call(
+            lambda: self._store.create_upload(key, attributes), retry_on=(Throttled,)
+        )
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
-        return self._call(
+        return self.attempts.call(
             lambda: self._store.put_part(key, upload_id, number, data, offset=offset, crc32c=crc32c)
         )
 
@@ -274,7 +240,7 @@ class RetryingStore:
         size_bytes: int,
         crc32c: int | None = None,
     ) -> ObjectInfo:
-        return self._call(
+        return self.attempts.call(
             lambda: self._store.complete_upload(
                 key,
                 upload_id,
@@ -286,144 +252,21 @@ class RetryingStore:
         )
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        self._call(lambda: self._store.abort_upload(key, upload_id))
+        self.attempts.call(lambda: self._store.abort_upload(key, upload_id))
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         """As `ObjectStore.list_uploads`; a retry begins again and yields no upload twice."""
         seen: set[UploadInfo] = set()
-        for row in self._rows(lambda: self._store.list_uploads(prefix)):
+        for row in self.attempts.rows(lambda: self._store.list_uploads(prefix)):
             if row not in seen:
                 seen.add(row)
                 yield row
 
     def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
-        return self._call(lambda: self._store.list_parts(key, upload_id))
+        return self.attempts.call(lambda: self._store.list_parts(key, upload_id))
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        self._call(lambda: self._store.delete(key, if_match=if_match))
-
-    # -- attempts
-
-    async def try_once(
-        self, request: Callable[[AsyncRequests], Awaitable[_T]], size_bytes: int
-    ) -> _T | None:
-        """One attempt on the event loop; None where the store or the size allow none."""
-        inner = self._store
-        requests = inner.async_requests if isinstance(inner, HasAsyncRequests) else None
-        if requests is None or size_bytes > MAX_SMALL_BYTES:
-            return None
-        permit = await self._limiter.acquire_on_loop(self._cancelled)
-        if permit is None:
-            return None
-        try:
-            found = await request(requests)
-        except Unsettled as error:
-            log.debug("a thread repeats the request: %s", error)
-            return None
-        finally:
-            self._limiter.release()
-        self._limiter.succeeded()
-        self._renewal.succeeded()
-        return found
-
-    def _begin(self) -> StoreCall:
-        budget = RetryBudget(
-            self._policy,
-            monotonic=self._clock.monotonic,
-            rng=self._rng,
-            deadline_s=min(self._deadline_s, _DEADLINE_S.get()),
-            throttled_since_s=lambda: self._limiter.throttled_since_s,
-        )
-        return StoreCall(budget, self._cancelled, self._pause)
-
-    def _call(
-        self,
-        request: Callable[[], _T],
-        retry_on: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable),
-    ) -> _T:
-        call = self._begin()
-
-        def once() -> _T:
-            with self._permit(call):
-                return request()
-
-        return self._retry(call, once, retry_on)
-
-    def _retry(
-        self,
-        call: StoreCall,
-        attempt: Callable[[], _T],
-        retry_on: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable),
-    ) -> _T:
-        while True:
-            generation = self._renewal.generation
-            try:
-                return attempt()
-            except CredentialsExpired as error:
-                self._renewal.wait(generation, error, call)
-            except retry_on as error:
-                call.wait_after(error)
-
-    def _rows(self, listed: Callable[[], Iterator[_T]]) -> Iterator[_T]:
-        """The rows of a listing, which is opened again after an error."""
-        call = self._begin()
-        while True:
-            generation = self._renewal.generation
-            try:
-                yield from self._pages(listed(), call)
-            except CredentialsExpired as error:
-                self._renewal.wait(generation, error, call)
-            except (Throttled, StoreUnavailable) as error:
-                call.wait_after(error)
-            else:
-                return
-
-    def _pages(self, rows: Iterator[_T], call: StoreCall) -> Iterator[_T]:
-        """The rows, fetched page by page, each under a permit."""
-        while True:
-            with self._permit(call):
-                page = tuple(islice(rows, _PAGE_KEYS))
-            call.budget.reset()
-            yield from page
-            if len(page) < _PAGE_KEYS:
-                return
-
-    def _open(
-        self, call: StoreCall, key: str, offset: int, length: int, if_match: str | None
-    ) -> Reader:
-        """One attempt. The caller releases the permit when the reader is closed."""
-        permit = self._limiter.acquire(call.cancelled, call.budget.throttle_left_s)
-        try:
-            with self._reported(permit):
-                return self._store.read(key, offset=offset, length=length, if_match=if_match)
-        except BaseException:
-            self._limiter.release()
-            raise
-
-    @contextmanager
-    def _permit(self, call: StoreCall) -> Iterator[None]:
-        """Wait until the limiter lets a request through."""
-        permit = self._limiter.acquire(call.cancelled, call.budget.throttle_left_s)
-        try:
-            with self._reported(permit):
-                yield
-        finally:
-            self._limiter.release()
-
-    @contextmanager
-    def _reported(self, permit: Permit) -> Iterator[None]:
-        """Report the result of a request to the limiter."""
-        try:
-            yield
-        except Throttled as error:
-            self._limiter.throttled(permit, error.retry_after_s)
-            raise
-        except StoreError as error:
-            if error.is_permanent:
-                self._limiter.succeeded()  # The store has answered.
-            raise
-        self._limiter.succeeded()
-        self._renewal.succeeded()
+        self.attempts.call(lambda: self._store.delete(key, if_match=if_match))
 
 
 def _find_written(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:

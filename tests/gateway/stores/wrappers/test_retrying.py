@@ -125,7 +125,7 @@ def read_all(store: ObjectStore, key: str, length: int, if_match: str | None) ->
 def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None:
     limits = Limits(ceiling=100, growth_per_s=10)
     store = world.limited(limits)
-    limiter = store._limiter
+    limiter = store.attempts.limiter
     for number in range(200):
         store.put(f"before/{number}", b"x")
     assert limiter.rate_per_s == 100
@@ -144,7 +144,9 @@ def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None
 
 def test_retry_after_holds_for_all_callers(world: World) -> None:
     one = world.limited()
-    other = RetryingStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
+    other = RetryingStore(
+        one._store, one.attempts.limiter, clock=one.attempts.clock, pause=one.attempts.pause
+    )
     world.before["put"] = [slow_down(12.0)]
     one.put("k", b"x")
     other.put("l", b"x")
@@ -248,7 +250,7 @@ def test_a_cancelled_wait_does_not_continue_after_reopen(world: World) -> None:
         store.reopen(20.0)
         return pause(ended, seconds)
 
-    store._pause = cancelled_meanwhile
+    store.attempts.pause = cancelled_meanwhile
     with pytest.raises(errors.Cancelled):
         store.head("k")
     assert len(world.asked) == 1
@@ -269,7 +271,9 @@ def test_within_limits_the_waits_of_a_block(world: World) -> None:
 
 def test_a_retry_after_longer_than_the_limit_fails_all_calls_at_once(world: World) -> None:
     one = world.limited()
-    other = RetryingStore(one._store, one._limiter, clock=one._clock, pause=one._pause)
+    other = RetryingStore(
+        one._store, one.attempts.limiter, clock=one.attempts.clock, pause=one.attempts.pause
+    )
     world.before["put"] = [slow_down(3600.0)]
     with pytest.raises(errors.Throttled):
         one.put("k", b"x")
@@ -407,7 +411,7 @@ def test_a_reader_holds_its_permit_until_it_is_closed(
     info = world.inner.put("k", b"0123456789")
     break_bodies(world, monkeypatch, [3])
     store = world.limited(Limits(concurrent=2))
-    limiter = store._limiter
+    limiter = store.attempts.limiter
     reader = store.read("k", offset=0, length=10, if_match=info.etag)
     assert limiter.in_flight == 1
     while reader.readinto(memoryview(bytearray(10))):
