@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.s3_commands import rclone_binary
+from bench.peers import rclone_binary
 
 from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores.mtime import mtime_ns_of, with_mtime
