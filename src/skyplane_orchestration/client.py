@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
-from skyplane_orchestration.errors import TooManyDeletes, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -32,15 +31,11 @@ from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
-from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
-from skyplane_orchestration.transfer.run import (
-    RunOptions,
-    TransferRun,
-    check_deletes,
-    transfer_key_of,
-)
+from skyplane_orchestration.transfer.run import RunOptions, transfer_key_of
+from skyplane_orchestration.transfer.runs import Runs
 
 if TYPE_CHECKING:
     from skyplane_gateway.config import IllegalKeyRule
@@ -90,8 +85,6 @@ class Client:
         self._grid_name = grid
         self._price_overrides = price_overrides
         self._credentials = credentials or CredentialSources()
-        self._poll_s = poll_s
-        self._checked_deletes: TransferJob | None = None
         self._clock = clock or Clock()
         self._fleets = Fleets(
             provisioner,
@@ -99,6 +92,14 @@ class Client:
             session=self._rng.randbytes(8).hex(),
             times=times or FleetTimes(),
             clock=self._clock,
+        )
+        self._runs = Runs(
+            self.identity,
+            self._fleets,
+            self._credentials,
+            poll_s=poll_s,
+            clock=self._clock,
+            rng=self._rng,
         )
 
     # -- plan
@@ -158,8 +159,7 @@ class Client:
         Does nothing for a plain copy. Raises ConfigurationInvalid if one end lies in the other,
         TooManyDeletes or StoreError.
         """
-        check_deletes(job, self._credentials, self._rng)
-        self._checked_deletes = job
+        self._runs.check_deletes(job)
 
     def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, list[ObjectInfo]]:
         """What `delete` would remove at the destination now. Raises StoreError."""
@@ -225,30 +225,11 @@ class Client:
         None as well if the ends cannot be listed or have too many keys, and if an earlier try of
         the transfer has left a journal or a fleet.
         """
-        result = self._unchanged(job)
-        if result is None or not job.delete:
-            return result
-        from skyplane_orchestration.transfer.deletes import delete_extra
-
-        result = delete_extra(job, self._credentials, result, self._rng)
-        if not result.succeeded:
-            raise TransferFailed(
-                result.error,
-                result=result,
-                is_permanent=result.error_code == TooManyDeletes.code,
-            )
-        return result
-
-    def _unchanged(self, job: TransferJob) -> TransferResult | None:
-        if self.provisioner.find(self.identity.fleet_key()):
-            return None
-        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
-
-        return result_if_unchanged(job, self.transfer_key(job), self._credentials, self._clock)
+        return self._runs.unchanged(job)
 
     def has_nothing_to_copy(self, job: TransferJob) -> bool:
         """Whether `unchanged` would find nothing to copy. Changes nothing."""
-        return self._unchanged(job) is not None
+        return self._runs.compared(job) is not None
 
     # -- provision and teardown
 
@@ -270,10 +251,7 @@ class Client:
 
         The fleet of a plan that needs no gateways has none.
         """
-        key = self.identity.fleet_key(generation)
-        if not plan.needs_gateways:
-            return Fleet.without_gateways(key, self.identity.deployment, plan)
-        return self._fleets.ensure(key, plan, generation, self.identity.deployment)
+        return self._runs.provision(plan, generation)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key. Idempotent.
@@ -344,7 +322,7 @@ class Client:
             FleetLost: its gateways are gone.
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
-        return self._run(job, fleet, transfer_key).submit(least_epoch=least_epoch)
+        return self._runs.start(job, fleet, transfer_key).submit(least_epoch=least_epoch)
 
     def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
         """The progress of a transfer; renews its lead's lease. Raises GatewayUnreachable."""
@@ -374,7 +352,7 @@ class Client:
             StoreError: it succeeded, but the manifest cannot be written.
         """
         options = RunOptions(manifest, on_status, on_submitted)
-        return self._run(job, fleet, submitted.transfer_key, options).wait(submitted)
+        return self._runs.start(job, fleet, submitted.transfer_key, options).wait(submitted)
 
     def transfer(
         self,
@@ -400,8 +378,8 @@ class Client:
         """
         options = RunOptions(manifest, on_status, on_submitted)
         if not fleet.gateways:
-            return self._run_whole(job, None, options)
-        return self._run(job, fleet, transfer_key, options).run(least_epoch=least_epoch)
+            return self._runs.run(job, None, self.plan, options)
+        return self._runs.start(job, fleet, transfer_key, options).run(least_epoch=least_epoch)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""
@@ -422,19 +400,8 @@ class Client:
         Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
         the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
         """
-        return self._run_whole(job, plan, RunOptions(manifest, on_status, on_fleet=on_fleet))
-
-    def _run_whole(
-        self, job: TransferJob, plan: TransferPlan | None, options: RunOptions
-    ) -> TransferResult:
-        preflight.require_usable(job, options.manifest)
-        if plan is None:
-            done = None if options.manifest else self.unchanged(job)
-            if done is not None:
-                return done
-            plan = self.plan(job)
-        fleet = self.provision(plan)
-        return self._run(job, fleet, options=options).run_and_tear_down()
+        options = RunOptions(manifest, on_status, on_fleet=on_fleet)
+        return self._runs.run(job, plan, self.plan, options)
 
     def resume(
         self,
@@ -458,30 +425,5 @@ class Client:
             TransferFailed, TeardownIncomplete: as `run`.
         """
         found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
-        found.require_live(self._clock.wall())
-        if max_job_usd is not None:
-            found = found.with_budget(max_job_usd)
-        preflight.require_usable(found.job, manifest)
-        was_up = bool(self.provisioner.find(found.fleet_key))
-        fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
         options = RunOptions(manifest, on_status, on_fleet=on_fleet)
-        run = self._run(found.job, fleet, found.transfer_key, options)
-        return run.run_and_tear_down(least_epoch=found.epoch + 1, keeps_fleet=was_up)
-
-    def _run(
-        self,
-        job: TransferJob,
-        fleet: Fleet,
-        transfer_key: str | None = None,
-        options: RunOptions | None = None,
-    ) -> TransferRun:
-        return TransferRun(
-            TransferRequest(transfer_key or self.transfer_key(job), job, self._credentials),
-            fleet,
-            self._fleets,
-            options or RunOptions(),
-            poll_s=self._poll_s,
-            clock=self._clock,
-            rng=self._rng,
-            are_deletes_checked=self._checked_deletes == job,
-        )
+        return self._runs.resume(found, options, max_job_usd)

@@ -1,0 +1,132 @@
+"""The runs of one client: on a fleet, from plan to teardown, or by a resume handle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from skyplane_gateway.clock import Clock
+from skyplane_orchestration.errors import TooManyDeletes, TransferFailed
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.resume_handle import ResumeHandle
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.transfer.control import TransferRequest
+from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.run import (
+    RunOptions,
+    TransferRun,
+    check_deletes,
+    transfer_key_of,
+)
+
+
+class Runs:
+    """See `Client`, whose methods these are."""
+
+    def __init__(
+        self,
+        identity: RunIdentity,
+        fleets: Fleets,
+        credentials: CredentialSources,
+        *,
+        poll_s: float,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._identity = identity
+        self._fleets = fleets
+        self._credentials = credentials
+        self._poll_s = poll_s
+        self._clock = clock
+        self._rng = rng
+        self._checked_deletes: TransferJob | None = None
+
+    def check_deletes(self, job: TransferJob) -> None:
+        check_deletes(job, self._credentials, self._rng)
+        self._checked_deletes = job
+
+    def start(
+        self,
+        job: TransferJob,
+        fleet: Fleet,
+        transfer_key: str | None = None,
+        options: RunOptions | None = None,
+    ) -> TransferRun:
+        """A run on a fleet, which has sent nothing yet; under the key of `job` by default."""
+        key = transfer_key or transfer_key_of(self._identity, job)
+        return TransferRun(
+            TransferRequest(key, job, self._credentials),
+            fleet,
+            self._fleets,
+            options or RunOptions(),
+            poll_s=self._poll_s,
+            clock=self._clock,
+            rng=self._rng,
+            are_deletes_checked=self._checked_deletes == job,
+        )
+
+    def provision(self, plan: TransferPlan, generation: int = 0) -> Fleet:
+        key = self._identity.fleet_key(generation)
+        if not plan.needs_gateways:
+            return Fleet.without_gateways(key, self._identity.deployment, plan)
+        return self._fleets.ensure(key, plan, generation, self._identity.deployment)
+
+    def compared(self, job: TransferJob) -> TransferResult | None:
+        """The result of a job that has nothing to copy; else None. Changes nothing."""
+        if self._fleets.provisioner.find(self._identity.fleet_key()):
+            return None
+        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
+
+        key = transfer_key_of(self._identity, job)
+        return result_if_unchanged(job, key, self._credentials, self._clock)
+
+    def unchanged(self, job: TransferJob) -> TransferResult | None:
+        result = self.compared(job)
+        if result is None or not job.delete:
+            return result
+        from skyplane_orchestration.transfer.deletes import delete_extra
+
+        result = delete_extra(job, self._credentials, result, self._rng)
+        if not result.succeeded:
+            raise TransferFailed(
+                result.error,
+                result=result,
+                is_permanent=result.error_code == TooManyDeletes.code,
+            )
+        return result
+
+    def run(
+        self,
+        job: TransferJob,
+        plan: TransferPlan | None,
+        make_plan: Callable[[TransferJob], TransferPlan],
+        options: RunOptions,
+    ) -> TransferResult:
+        """From the plan to the teardown."""
+        preflight.require_usable(job, options.manifest)
+        if plan is None:
+            done = None if options.manifest else self.unchanged(job)
+            if done is not None:
+                return done
+            plan = make_plan(job)
+        fleet = self.provision(plan)
+        return self.start(job, fleet, options=options).run_and_tear_down()
+
+    def resume(
+        self, handle: ResumeHandle, options: RunOptions, max_job_usd: float | None
+    ) -> TransferResult:
+        handle.require_live(self._clock.wall())
+        if max_job_usd is not None:
+            handle = handle.with_budget(max_job_usd)
+        preflight.require_usable(handle.job, options.manifest)
+        was_up = bool(self._fleets.provisioner.find(handle.fleet_key))
+        fleet = self._fleets.ensure(
+            handle.fleet_key, handle.plan, handle.generation, handle.deployment
+        )
+        run = self.start(handle.job, fleet, handle.transfer_key, options)
+        return run.run_and_tear_down(least_epoch=handle.epoch + 1, keeps_fleet=was_up)
