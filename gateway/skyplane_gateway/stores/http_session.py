@@ -79,3 +79,8 @@ async def close_http_session() -> None:
     session = _sessions.pop(asyncio.get_running_loop(), None)
     if session is not None:
         await session.close()
+
+
+def decoded(text: str) -> str:
+    """A header as http.client decodes it: aiohttp decodes UTF-8, http.client Latin-1."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("latin-1")

@@ -23,7 +23,7 @@ from skyplane_gateway.stores.azure.requests import (
     require_version,
     written_info,
 )
-from skyplane_gateway.stores.http_session import http_session
+from skyplane_gateway.stores.http_session import decoded, http_session
 
 
 class AzureAsyncRequests:
@@ -109,10 +109,4 @@ def _unsettled() -> Iterator[None]:
 
 
 def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    """In lower case, as http.client decodes them: aiohttp decodes UTF-8, http.client Latin-1."""
-    return {
-        name.lower(): text
-        if text.isascii()
-        else text.encode("utf-8", "surrogateescape").decode("latin-1")
-        for name, text in answer.headers.items()
-    }
+    return {name.lower(): decoded(text) for name, text in answer.headers.items()}

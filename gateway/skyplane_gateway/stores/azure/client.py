@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
-from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
+from requests.utils import get_environ_proxies, select_proxy
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
+from skyplane_gateway.stores.ca_bundle import tls_context
+from skyplane_gateway.stores.options import check_options
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
@@ -29,8 +28,6 @@ _CHOICES: Final = {
     "storage-class": ("", *CLASSES["azure"], KEEP),
     "tags": ("", KEEP),
 }
-#: Options that take a number from 1.
-_NUMBERS: Final = ("connections", "attempts")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 _CONNECTIONS: Final = 64
 _TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
@@ -74,7 +71,7 @@ class Container:
     """
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
-        check_options(spec)
+        check_options(spec, "an Azure store", _CHOICES)
         self.spec = spec
         self.reads_tags = spec.option("tags") == KEEP
         account, _, name = spec.bucket.partition("/")
@@ -91,7 +88,7 @@ class Container:
             account_url, account, credentials, is_anonymous=is_anonymous
         )
         self.trusts_checksum = spec.option("checksum") == "trusted"
-        self.tls = _tls_context() if account_url.startswith("https://") else None
+        self.tls = tls_context() if account_url.startswith("https://") else None
         self.proxy = select_proxy(account_url, get_environ_proxies(account_url, None))
         connections = int(spec.option("connections", str(_CONNECTIONS)))
         self._pool = (
@@ -159,48 +156,13 @@ def url_of_account(account: str, endpoint_url: str | None) -> str:
     """The URL of the account's blobs, without a slash at its end.
 
     The account is the first label of the endpoint's host, as in Azure, or the path, as in Azurite.
-    Raises ConfigurationInvalid.
     """
     if endpoint_url is None:
         return f"https://{account}.blob.core.windows.net"
-    if not endpoint_url.startswith(("http://", "https://")):
-        raise ConfigurationInvalid(
-            f"the endpoint {endpoint_url!r} must begin with http:// or https://"
-        )
     url = endpoint_url.rstrip("/")
     parts = urlsplit(url)
     is_named = (parts.hostname or "").split(".")[0] == account or parts.path == f"/{account}"
     return url if is_named else f"{url}/{account}"
-
-
-def check_options(spec: StoreSpec) -> None:
-    """Raise ConfigurationInvalid for an unknown option or a wrong value."""
-    for name, value in spec.options:
-        if name in _NUMBERS:
-            if not value.isdecimal() or int(value) < 1:
-                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
-        elif name not in _CHOICES:
-            known = ", ".join([*_CHOICES, *_NUMBERS])
-            raise ConfigurationInvalid(f"an Azure store has no option {name!r}; it has {known}")
-        elif value not in _CHOICES[name]:
-            choices = ", ".join(choice for choice in _CHOICES[name] if choice)
-            raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
-
-
-def _tls_context() -> ssl.SSLContext:
-    """With the CA bundle that Azure's SDK takes. Raises ConfigurationInvalid."""
-    named = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
-    bundle = next(filter(None, named), DEFAULT_CA_BUNDLE_PATH)
-    is_folder = Path(bundle).is_dir()
-    try:
-        return ssl.create_default_context(
-            cafile=None if is_folder else bundle, capath=bundle if is_folder else None
-        )
-    except OSError as error:
-        raise ConfigurationInvalid(
-            f"the CA bundle {bundle!r} cannot be read ({error.strerror or error}); correct "
-            "REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
-        ) from error
 
 
 def _blocks(body: Body) -> Sequence[memoryview]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
@@ -26,6 +24,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
+from skyplane_gateway.stores.refusals import Meaning, meaning_of, retry_after_s, unix_s
 
 
 class Refused(Exception):
@@ -47,34 +46,23 @@ class Refused(Exception):
         super().__init__(f"{status} {self.code}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Error codes (separated by spaces) and statuses that have one meaning."""
-
-    error: type[StoreError]
-    advice: str
-    codes: str = ""
-    statuses: tuple[int, ...] = field(default=())
-    is_permanent: bool | None = None
-
-
 #: A code decides before a status does.
-_ANSWERS: Final = (
-    _Answer(
+_MEANINGS: Final = (
+    Meaning(
         NotFound,
         "check the name, or it was deleted meanwhile; restore it if it is soft-deleted",
         "BlobNotFound ContainerNotFound ResourceNotFound PathNotFound FilesystemNotFound "
         "ContainerBeingDeleted ContainerDisabled",
         (404,),
     ),
-    _Answer(
+    Meaning(
         Unauthenticated,
         "the store does not accept these credentials: renew or correct them, and check this "
         "machine's clock",
         "AuthenticationFailed InvalidAuthenticationInfo NoAuthenticationInformation",
         (401,),
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "grant it: the role Storage Blob Data Contributor (to read, Storage Blob Data Reader), "
         "which takes effect after minutes, or a SAS with this permission",
@@ -82,105 +70,105 @@ _ANSWERS: Final = (
         "AuthorizationResourceTypeMismatch AuthorizationServiceMismatch UnauthorizedBlobOverwrite",
         (403,),
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "the account's firewall refuses this machine, or these credentials are not for this "
         "request: check the account's networking, then the key, the signature or the role",
         "AuthorizationFailure",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "the account's firewall refuses the address of this machine: allow it",
         "AuthorizationSourceIPMismatch IpAuthorizationError",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "the account allows no public access: give credentials, without anonymous=true",
         "PublicAccessNotPermitted",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "the account allows no account keys: give a token, or a user delegation SAS",
         "KeyBasedAuthenticationNotPermitted",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "the account or the signature requires https",
         "AuthorizationProtocolMismatch AccountRequiresHttps",
     ),
-    _Answer(PermissionDenied, "the storage account is disabled", "AccountIsDisabled"),
-    _Answer(
+    Meaning(PermissionDenied, "the storage account is disabled", "AccountIsDisabled"),
+    Meaning(
         PermissionDenied,
         "an immutability policy or a legal hold keeps this blob: remove it, or copy to another "
         "name",
         "BlobImmutableDueToPolicy BlobImmutableDueToLegalHold OperationNotAllowedInImmutablePolicy",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "another program holds a lease on this blob: wait for it, or break the lease (az storage "
         "blob lease break)",
         "LeaseIdMissing LeaseIdMismatchWithBlobOperation LeaseIdMismatchWithContainerOperation "
         "LeaseLost LeaseNotPresentWithBlobOperation",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "the blob is encrypted with a key that the customer sends, which is not supported",
         "BlobUsesCustomerSpecifiedEncryption BlobDoesNotUseCustomerSpecifiedEncryption",
     ),
-    _Answer(
+    Meaning(
         StoreError,
         "the blob has snapshots, which are not deleted: delete them first (az storage blob delete "
         "--delete-snapshots only)",
         "SnapshotsPresent",
         is_permanent=True,
     ),
-    _Answer(
+    Meaning(
         StoreError,
         "an append blob or a page blob has this name: delete it, or copy to another name",
         "InvalidBlobType",
         is_permanent=True,
     ),
-    _Answer(
+    Meaning(
         StoreError,
         "another program left staged blocks of this name: complete or delete its blob, or wait a "
         "week until Azure discards them",
         "InvalidBlobOrBlock",
         is_permanent=True,
     ),
-    _Answer(
+    Meaning(
         StoreError,
         "Azure cannot keep this metadata: copy without it",
         "InvalidMetadata EmptyMetadataKey MetadataTooLarge",
         is_permanent=True,
     ),
-    _Answer(
+    Meaning(
         NotRestored,
         "the blob is archived: rehydrate it (az storage blob set-tier --tier Hot), then copy again",
         "BlobArchived BlobBeingRehydrated",
     ),
-    _Answer(
+    Meaning(
         PreconditionFailed,
         "another writer wrote or changed the object meanwhile",
         "ConditionNotMet BlobAlreadyExists TargetConditionNotMet SourceConditionNotMet",
         (412,),
     ),
-    _Answer(
+    Meaning(
         ChecksumMismatch,
         "the bytes changed on the way: send them again",
         "Md5Mismatch Crc64Mismatch InvalidMd5 InvalidCrc64",
     ),
-    _Answer(
+    Meaning(
         ChecksumMismatch,
         "the store has lost a part: upload the object again",
         "InvalidBlockList InvalidBlockId",
     ),
-    _Answer(
+    Meaning(
         InvalidKey,
         "the store cannot hold an object of this name",
         "InvalidResourceName InvalidUri PathAlreadyExists PathConflict ResourceTypeMismatch "
         "DirectoryNotEmpty",
     ),
-    _Answer(StoreUnavailable, "try again", "InternalError OperationTimedOut", (408,)),
+    Meaning(StoreUnavailable, "try again", "InternalError OperationTimedOut", (408,)),
 )
 
 
@@ -220,15 +208,12 @@ def _from_answer(error: Refused, what: str) -> StoreError:
     said = f"{what}: {error.code or error.status}"
     if error.status in (429, 503):
         return Throttled(
-            f"{said}; the store asks for fewer requests", retry_after_s=_retry_after(error)
+            f"{said}; the store asks for fewer requests", retry_after_s=retry_after_s(error.headers)
         )
     if error.status in (401, 403) and _has_expired(error):
         return CredentialsExpired(f"{said}; these credentials have expired: renew them")
-    by_code = (answer for answer in _ANSWERS if error.code in answer.codes.split())
-    by_status = (answer for answer in _ANSWERS if error.status in answer.statuses)
-    answer = next(by_code, None) or next(by_status, None)
-    if answer is not None:
-        return answer.error(f"{said}; {answer.advice}", is_permanent=answer.is_permanent)
+    if meaning := meaning_of(_MEANINGS, error.code, error.status):
+        return meaning.raised(said)
     if error.status < 300:
         return StoreUnavailable(f"{said} is not the answer to this request; try again")
     if error.status >= 500:
@@ -238,23 +223,7 @@ def _from_answer(error: Refused, what: str) -> StoreError:
 
 def _has_expired(error: Refused) -> bool:
     """By the clock of the service. Its codes do not tell an expired token from a wrong one."""
-    now = _unix_s(error.headers.get("date", ""))
+    now = unix_s(error.headers.get("date", ""))
     return None not in (now, error.expires_unix_s) and float(now or 0) >= float(
         error.expires_unix_s or 0
     )
-
-
-def _retry_after(error: Refused) -> float | None:
-    """`Retry-After` (RFC 9110, 10.2.3): seconds, or a date, compared with the answer's `Date`."""
-    text = error.headers.get("retry-after", "")
-    if text.isdecimal():
-        return float(text)
-    until, now = _unix_s(text), _unix_s(error.headers.get("date", ""))
-    return None if until is None or now is None else max(0.0, until - now)
-
-
-def _unix_s(date: str) -> float | None:
-    try:
-        return parsedate_to_datetime(date).timestamp()
-    except (TypeError, ValueError):
-        return None

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
-from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
+from requests.utils import get_environ_proxies, select_proxy
 from yarl import URL
 
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.errors import ConfigurationInvalid, StoreError
 from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
+from skyplane_gateway.stores.ca_bundle import tls_context
 from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
@@ -31,7 +30,7 @@ from skyplane_gateway.stores.gcs.requests import (
     read_headers,
     resource_of,
 )
-from skyplane_gateway.stores.http_session import http_session
+from skyplane_gateway.stores.http_session import decoded, http_session
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +44,11 @@ def open_requests(client: Client) -> GcsAsyncRequests | None:
     proxy = select_proxy(base, get_environ_proxies(base, None))
     if not base.startswith("https:"):
         return GcsAsyncRequests(client, True, proxy)
-    named = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
-    bundle = next(filter(None, named), DEFAULT_CA_BUNDLE_PATH)
-    is_folder = Path(bundle).is_dir()
     try:
-        context = ssl.create_default_context(
-            cafile=None if is_folder else bundle, capath=bundle if is_folder else None
-        )
-    except OSError as error:
+        return GcsAsyncRequests(client, tls_context(), proxy)
+    except ConfigurationInvalid as error:
         log.info("requests to gs://%s go through threads: %s", client.spec.bucket, error)
         return None
-    return GcsAsyncRequests(client, context, proxy)
 
 
 class GcsAsyncRequests:
@@ -137,11 +130,4 @@ async def _json(answer: aiohttp.ClientResponse) -> dict[str, Any]:
 
 
 def _headers(answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
-    """The headers as http.client decodes them: aiohttp decodes UTF-8, http.client Latin-1."""
-    return CIMultiDict(
-        (
-            name,
-            text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("latin-1"),
-        )
-        for name, text in answer.headers.items()
-    )
+    return CIMultiDict((name, decoded(text)) for name, text in answer.headers.items())

@@ -21,6 +21,7 @@ from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
 from skyplane_gateway.stores.gcs.requests import Urls
+from skyplane_gateway.stores.options import check_options
 
 #: Any: google-auth's functions have no types.
 _AuthorizedSession: Any = google.auth.transport.requests.AuthorizedSession
@@ -30,8 +31,6 @@ _CHOICES: Final = {
     "anonymous": ("false", "true"),
     "storage-class": ("", *CLASSES["gcs"], KEEP),
 }
-#: Options that take a number from 1.
-_NUMBERS: Final = ("connections", "attempts")
 _TEXTS: Final = ("user_project",)
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 _CONNECTIONS: Final = 64
@@ -41,27 +40,6 @@ _TIMEOUT_S: Final = (10, 60)
 ONCE: Final[Mapping[str, Any]] = {"retry": None, "timeout": _TIMEOUT_S}
 
 
-def check_options(spec: StoreSpec) -> None:
-    """Raise ConfigurationInvalid for an unknown option, a wrong value, or a wrong endpoint."""
-    for name, value in spec.options:
-        if name in _NUMBERS:
-            if not value.isdecimal() or int(value) < 1:
-                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
-        elif name in _CHOICES:
-            if value not in _CHOICES[name]:
-                choices = ", ".join(filter(None, _CHOICES[name]))
-                raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
-        elif name not in _TEXTS:
-            known = ", ".join([*_CHOICES, *_NUMBERS, *_TEXTS])
-            raise ConfigurationInvalid(
-                f"a Google Cloud Storage bucket has no option {name!r}; it has {known}"
-            )
-    if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
-        raise ConfigurationInvalid(
-            f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
-        )
-
-
 class Client:
     """One bucket at one endpoint. Thread-safe.
 
@@ -69,7 +47,7 @@ class Client:
     """
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
-        check_options(spec)
+        check_options(spec, "a Google Cloud Storage bucket", _CHOICES, _TEXTS)
         self.spec = spec
         self.urls = Urls(spec.endpoint_url, spec.bucket, spec.option("user_project"))
         self._given = credentials

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Final
 
 import requests
 from google.auth import exceptions as auth_errors
@@ -28,6 +27,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
+from skyplane_gateway.stores.refusals import Meaning, meaning_of, retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,87 +46,76 @@ class Refusal:
     retry_after_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Reasons (separated by spaces) and statuses that have one meaning."""
-
-    error: type[StoreError]
-    advice: str
-    reasons: str = ""
-    statuses: tuple[int, ...] = ()
-    is_permanent: bool | None = None
-
-
 _THROTTLED: Final = "rateLimitExceeded userRateLimitExceeded SlowDown"
 
 #: A reason decides before a status does.
-_ANSWERS: Final = (
-    _Answer(
+_MEANINGS: Final = (
+    Meaning(
         PermissionDenied,
         "a retention policy protects the object: choose another key or bucket, or wait until its "
         "retention ends",
         "retentionPolicyNotMet",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "a hold protects the object: release the hold (gcloud storage objects update), or choose "
         "another key",
         "objectUnderActiveHold",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "an organisation policy forbids this request",
         "orgPolicyConstraintFailed",
     ),
-    _Answer(
+    Meaning(
         StoreError,
         "the bucket charges its readers: give the option user_project=PROJECT",
         "userProjectMissing",
         is_permanent=True,
     ),
-    _Answer(
+    Meaning(
         StoreError,
         "the option user_project names no project: correct it",
         "userProjectInvalid",
         is_permanent=True,
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "grant serviceusage.services.use on the project that user_project names",
         "userProjectAccessDenied",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "check the billing of the project",
         "userProjectAccountProblem accountDisabled",
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "the object is encrypted with a key that the customer sends, which is not supported",
         "resourceIsEncryptedWithCustomerEncryptionKey",
     ),
-    _Answer(
+    Meaning(
         NotFound,
         "check the name, or it was deleted meanwhile; restore it if it is soft-deleted",
         statuses=(404, 410),
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "grant these credentials the permission for it",
         statuses=(403,),
     ),
-    _Answer(
+    Meaning(
         PreconditionFailed,
         "another writer wrote or changed the object meanwhile",
         statuses=(412,),
     ),
-    _Answer(
+    Meaning(
         PreconditionFailed,
         "another write of the same object was in progress: begin again",
         statuses=(409,),
         is_permanent=False,
     ),
-    _Answer(StoreUnavailable, "try again", statuses=(408,)),
+    Meaning(StoreUnavailable, "try again", statuses=(408,)),
 )
 
 _NO_CREDENTIALS: Final = (
@@ -147,7 +136,7 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
             reason = code.group(1).decode()
         if details := re.search(rb"<Details>([^<]*)</Details>", body):
             message = details.group(1).decode(errors="replace")
-    return Refusal(status, reason, message, _retry_after(headers))
+    return Refusal(status, reason, message, retry_after_s(headers))
 
 
 def from_refusal(refusal: Refusal, what: str, *, is_renewable: bool) -> StoreError:
@@ -167,14 +156,10 @@ def from_refusal(refusal: Refusal, what: str, *, is_renewable: bool) -> StoreErr
     if status == 401:
         return Unauthenticated(f"{said}; the store does not accept these credentials")
     reason = refusal.reason[:1].lower() + refusal.reason[1:]
-    by_reason = (answer for answer in _ANSWERS if reason in answer.reasons.split())
-    by_status = (answer for answer in _ANSWERS if status in answer.statuses)
-    answer = next(by_reason, None) or next(by_status, None)
     words = f" ({refusal.message})" if refusal.message else ""
-    if answer is not None:
+    if meaning := meaning_of(_MEANINGS, reason, status):
         # Google's words name the permission that a refusal is about.
-        named = words if answer.error is PermissionDenied else ""
-        return answer.error(f"{said}; {answer.advice}{named}", is_permanent=answer.is_permanent)
+        return meaning.raised(said, words if meaning.error is PermissionDenied else "")
     if status >= 500:
         return StoreUnavailable(f"{said}; try again")
     return StoreError(f"{said}{words}", is_permanent=400 <= status < 500)
@@ -218,15 +203,3 @@ def translate(error: Exception, what: str) -> SkyplaneError:
         f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
         "check the endpoint and the network"
     )
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """`Retry-After` (RFC 9110, 10.2.3): seconds, or a date, compared with the answer's `Date`."""
-    text: Any = headers.get("Retry-After", "")
-    if text.isdecimal():
-        return float(text)
-    try:
-        until, now = parsedate_to_datetime(text), parsedate_to_datetime(headers.get("Date", ""))
-        return max(0.0, (until - now).total_seconds())
-    except (TypeError, ValueError):
-        return None

@@ -14,6 +14,7 @@ from botocore.handlers import add_expect_header
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.options import check_options
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import (
@@ -40,8 +41,6 @@ _CHOICES = {
 }
 #: Options with a text of their own.
 _TEXTS = ("bucket-owner", "sse-kms-key-id")
-#: Options that take a number from 1.
-_NUMBERS = ("connections", "attempts")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 DEFAULT_CONNECTIONS = 64
 _CONNECT_TIMEOUT_S = 10
@@ -50,20 +49,8 @@ _READ_TIMEOUT_S = 60
 _BUILDING = threading.Lock()
 
 
-def check_options(spec: StoreSpec) -> None:
-    """Raise ConfigurationInvalid for an unknown option or a wrong value."""
-    for name, value in spec.options:
-        if name in _NUMBERS:
-            if not value.isdecimal() or int(value) < 1:
-                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
-        elif name in _TEXTS:
-            continue
-        elif name not in _CHOICES:
-            known = ", ".join([*_CHOICES, *_NUMBERS, *_TEXTS])
-            raise ConfigurationInvalid(f"an S3 store has no option {name!r}; it has {known}")
-        elif value not in _CHOICES[name]:
-            choices = ", ".join(choice for choice in _CHOICES[name] if choice)
-            raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {choices}")
+def _check_options(spec: StoreSpec) -> None:
+    check_options(spec, "an S3 store", _CHOICES, _TEXTS)
     if spec.option("sse-kms-key-id") and not spec.option("sse").startswith("aws:kms"):
         raise ConfigurationInvalid("option sse-kms-key-id needs sse=aws:kms or sse=aws:kms:dsse")
 
@@ -78,11 +65,7 @@ def open_client_and_session(
     spec: StoreSpec, credentials: Credentials | None
 ) -> tuple[S3Client, botocore.session.Session]:
     """`open_client`, and the session with its credentials and configuration."""
-    check_options(spec)
-    if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
-        raise ConfigurationInvalid(
-            f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
-        )
+    _check_options(spec)
     try:
         with _BUILDING:
             session = _session(credentials)

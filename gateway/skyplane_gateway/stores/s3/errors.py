@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 from botocore.exceptions import (
@@ -40,18 +38,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Error codes (separated by spaces) and statuses of S3 that have one meaning."""
-
-    error: type[StoreError]
-    advice: str
-    codes: str = ""
-    statuses: tuple[int, ...] = ()
-    is_permanent: bool | None = None
-
+from skyplane_gateway.stores.refusals import Meaning, meaning_of, retry_after_s
 
 _THROTTLED: Final = (
     "BandwidthLimitExceeded RequestLimitExceeded SlowDown SlowDownRead SlowDownWrite "
@@ -60,32 +47,32 @@ _THROTTLED: Final = (
 _TRANSIENT: Final = "InternalError OperationAborted RequestTimeout ServiceUnavailable"
 
 #: A code decides before a status does.
-_ANSWERS: Final = (
-    _Answer(
+_MEANINGS: Final = (
+    Meaning(
         NotFound,
         "check the name, or it was deleted meanwhile",
         "NoSuchBucket NoSuchKey NoSuchUpload NoSuchVersion NotFound",
         (404,),
     ),
-    _Answer(
+    Meaning(
         PermissionDenied,
         "grant these credentials the permission for it",
         "AccessDenied AccountProblem AllAccessDisabled",
         (403,),
     ),
-    _Answer(
+    Meaning(
         NotRestored,
         "the object is archived (Glacier, Deep Archive or an archive tier): restore it "
         "(aws s3api restore-object), then copy again",
         "InvalidObjectState",
     ),
-    _Answer(
+    Meaning(
         CredentialsExpired,
         "these credentials have expired: renew them, then continue",
         # Not `InvalidToken`: S3 answers that to a malformed token or one of another service.
         "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired",
     ),
-    _Answer(
+    Meaning(
         Unauthenticated,
         "the store does not accept these credentials: renew or correct them",
         # XAdminUserNotFound: versitygw's name for an unknown access key.
@@ -93,29 +80,29 @@ _ANSWERS: Final = (
         "NotSignedUp RequestTimeTooSkewed SignatureDoesNotMatch XAdminUserNotFound",
         (401,),
     ),
-    _Answer(
+    Meaning(
         PreconditionFailed,
         "another writer wrote or changed the object meanwhile",
         "PreconditionFailed",
         (412,),
     ),
-    _Answer(
+    Meaning(
         PreconditionFailed,
         "another write of the same object was in progress: begin again",
         "ConditionalRequestConflict",
         is_permanent=False,
     ),
-    _Answer(
+    Meaning(
         ChecksumMismatch,
         "the bytes changed on the way: send them again",
         "BadDigest InvalidDigest XAmzContentChecksumMismatch",
     ),
-    _Answer(
+    Meaning(
         ChecksumMismatch,
         "the store has lost a part: upload the object again",
         "InvalidPart InvalidPartOrder",
     ),
-    _Answer(
+    Meaning(
         InvalidKey,
         "the store cannot hold an object of this name",
         # The last six: servers on a file system, where a name is a file or a directory.
@@ -123,14 +110,14 @@ _ANSWERS: Final = (
         "ObjectParentIsFile XMinioInvalidObjectName XMinioObjectExistsAsDirectory "
         "XMinioParentIsObject",
     ),
-    _Answer(
+    Meaning(
         StoreError,
         "the bucket is in another region: give the location's region",
         "PermanentRedirect IllegalLocationConstraintException",
         (301, 307),
         is_permanent=True,
     ),
-    _Answer(StoreUnavailable, "try again", _TRANSIENT, (408,)),
+    Meaning(StoreUnavailable, "try again", _TRANSIENT, (408,)),
 )
 
 _NO_CREDENTIALS = (
@@ -190,30 +177,15 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
 def _from_answer(error: ClientError, what: str) -> StoreError:
     code, status = code_of(error), status_of(error)
     said = f"{what}: {code or status}"
-    retry_after_s = _retry_after(error)
-    asks_to_wait = code not in _TRANSIENT.split() or retry_after_s is not None
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    pause_s = retry_after_s(headers)
+    asks_to_wait = code not in _TRANSIENT.split() or pause_s is not None
     if code in _THROTTLED.split() or (status in (429, 503) and asks_to_wait):
-        return Throttled(f"{said}; the store asks for fewer requests", retry_after_s=retry_after_s)
-    by_code = (answer for answer in _ANSWERS if code in answer.codes.split())
-    by_status = (answer for answer in _ANSWERS if status in answer.statuses)
-    answer = next(by_code, None) or next(by_status, None)
-    if answer is not None:
-        return answer.error(f"{said}; {answer.advice}", is_permanent=answer.is_permanent)
+        return Throttled(f"{said}; the store asks for fewer requests", retry_after_s=pause_s)
+    if meaning := meaning_of(_MEANINGS, code, status):
+        return meaning.raised(said)
     if status >= 500:
         return StoreUnavailable(f"{said}; try again")
     message = error.response.get("Error", {}).get("Message", "")
     # A 200 with an error inside is the store's fault; a 4xx is the request's.
     return StoreError(f"{said} ({message})", is_permanent=400 <= status < 500)
-
-
-def _retry_after(error: ClientError) -> float | None:
-    """`Retry-After` (RFC 9110, 10.2.3): seconds, or a date, compared with the answer's `Date`."""
-    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    text = headers.get("retry-after", "")
-    if text.isdecimal():
-        return float(text)
-    try:
-        until, now = parsedate_to_datetime(text), parsedate_to_datetime(headers.get("date", ""))
-        return max(0.0, (until - now).total_seconds())
-    except (TypeError, ValueError):
-        return None

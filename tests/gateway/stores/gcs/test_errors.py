@@ -157,8 +157,8 @@ def test_retry_after(scripted: Any, reply: Any, header: str, seconds: float | No
 
 def test_retry_after_as_a_date_is_compared_with_the_stores_clock() -> None:
     headers = {
-        "Retry-After": "Mon, 23 Nov 2026 10:00:09 GMT",
-        "Date": "Mon, 23 Nov 2026 10:00:00 GMT",
+        "retry-after": "Mon, 23 Nov 2026 10:00:09 GMT",
+        "date": "Mon, 23 Nov 2026 10:00:00 GMT",
     }
     assert refusal_of(429, headers, b"").retry_after_s == 9.0
 

@@ -1,0 +1,27 @@
+"""TLS with the certificates that `requests` takes, for clients of other libraries."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+from skyplane_gateway.errors import ConfigurationInvalid
+
+
+def tls_context() -> ssl.SSLContext:
+    """Raises ConfigurationInvalid where the CA bundle cannot be read."""
+    named = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+    bundle = next(filter(None, named), DEFAULT_CA_BUNDLE_PATH)
+    is_folder = Path(bundle).is_dir()
+    try:
+        return ssl.create_default_context(
+            cafile=None if is_folder else bundle, capath=bundle if is_folder else None
+        )
+    except OSError as error:
+        raise ConfigurationInvalid(
+            f"the CA bundle {bundle!r} cannot be read ({error.strerror or error}); correct "
+            "REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
+        ) from error

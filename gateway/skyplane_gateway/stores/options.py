@@ -1,0 +1,42 @@
+"""The options of a store: their names and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.objects import StoreSpec
+
+#: Options of every store that is reached over HTTP, with a number from 1.
+_NUMBERS: Final = ("connections", "attempts")
+
+
+def check_options(
+    spec: StoreSpec,
+    what: str,
+    choices: Mapping[str, Sequence[str]],
+    texts: Sequence[str] = (),
+) -> None:
+    """Raise ConfigurationInvalid for an unknown option, a wrong value, or a wrong endpoint.
+
+    Args:
+        what: the kind of store, as in "an S3 store".
+        choices: options with their values, the default first; it may be empty.
+        texts: options with a text of their own.
+    """
+    for name, value in spec.options:
+        if name in _NUMBERS:
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigurationInvalid(f"option {name}={value!r}: give a number from 1")
+        elif name in choices:
+            if value not in choices[name]:
+                known = ", ".join(filter(None, choices[name]))
+                raise ConfigurationInvalid(f"option {name}={value!r}: choose one of {known}")
+        elif name not in texts:
+            known = ", ".join([*choices, *_NUMBERS, *texts])
+            raise ConfigurationInvalid(f"{what} has no option {name!r}; it has {known}")
+    if spec.endpoint_url is not None and not spec.endpoint_url.startswith(("http://", "https://")):
+        raise ConfigurationInvalid(
+            f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
+        )
