@@ -180,7 +180,8 @@ class RateLimiter:
         with self._condition:
             self._in_flight -= 1
             self._condition.notify()
-        self._wake_waiters(1)
+            if self._waiters:
+                self._wake_waiters(1)
 
     def wake(self) -> None:
         """Make waiting calls check whether they are cancelled."""
@@ -193,9 +194,14 @@ class RateLimiter:
         with self._condition:
             while self._waiters and count:
                 loop, waiter = self._waiters.popleft()
-                if not waiter.done() and not loop.is_closed():
+                if waiter.done() or loop.is_closed():
+                    continue
+                if loop is _running_loop():
+                    waiter.set_result(None)
+                else:
+                    # It writes to a pipe, which costs more than all else here.
                     loop.call_soon_threadsafe(_finish, waiter)
-                    count -= 1
+                count -= 1
 
     def succeeded(self) -> None:
         """The store answered: the rate grows by the time since its last change, at most 1 s."""
@@ -251,6 +257,16 @@ class RateLimiter:
     def _rate_in_use(self, now_s: float) -> float:
         self._roll(now_s)
         return max(self._in_window, self._in_last_window) / _WINDOW_S
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread, if it runs one."""
+    import asyncio  # Programs without an event loop do without it.
+
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:
