@@ -139,6 +139,7 @@ class ObjectInfo:
             `storage-class`, `website-redirect`, `expires`, and Google's `custom-time`, `hold`,
             `retention`, `contexts`.
         storage_class: as the store names it; None for the usual one, and in answers to writes.
+        stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
     """
 
     key: str
@@ -149,6 +150,12 @@ class ObjectInfo:
     attributes: ObjectAttributes | None = None
     not_carried: tuple[str, ...] = ()
     storage_class: str | None = None
+    stored_unix_s: float | None = None
+
+    @property
+    def written_unix_s(self) -> float:
+        """When the object was written to its store."""
+        return self.last_modified if self.stored_unix_s is None else self.stored_unix_s
 
     def to_dict(self) -> dict[str, Any]:
         return encode(self)
@@ -165,6 +172,7 @@ class ObjectInfo:
             attributes=None if attributes is None else ObjectAttributes.from_dict(attributes),
             not_carried=tuple(data.get("not_carried", ())),
             storage_class=data.get("storage_class"),
+            stored_unix_s=data.get("stored_unix_s"),
         )
 
 

@@ -18,6 +18,7 @@ from tests.faults import azurite, fake_gcs
 
 from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.mtime import with_mtime
 from skyplane_gateway.stores.registry import open_without_retries
 
 if TYPE_CHECKING:
@@ -195,3 +196,31 @@ def test_the_time_of_a_file_becomes_metadata_that_comes_along(
             assert attributes is not None
             assert attributes.metadata == (("mtime", "1600000000.123456"),)
         store.close()
+
+
+@pytest.mark.parametrize("source", KINDS)
+def test_a_file_gets_the_time_in_the_metadata_and_is_not_copied_again(
+    home: Home, sites: dict[str, Site], source: str, tmp_path: Path
+) -> None:
+    here, prefix, folder = sites[source], f"timed-{uuid.uuid4().hex[:8]}/", tmp_path / "files"
+    store = here.open()
+    dated = with_mtime(HEADERS, 1_600_000_000_123_456_000)
+    for name, size in SIZES.items():
+        store.put(prefix + name, bytes(size), attributes=dated)
+    arguments = (
+        "sync", here.url + prefix, str(folder), *end("src", here), "--chunk-mib", "5",
+    )  # fmt: skip
+    site = home_of(home, here)
+    assert answer_of(orch(site, *arguments, "--json"))["copied"] == 3
+    times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert times == dict.fromkeys(SIZES, 1_600_000_000_123_456_000)
+    again = answer_of(orch(site, *arguments, "--json"))
+    assert (again["copied"], again["skipped"]) == (0, 3)
+    newer = with_mtime(HEADERS, 1_600_000_001_000_000_000)
+    store.put(prefix + "one", b"x" * 10, attributes=newer)
+    store.close()
+    # The gateways compare as the command does.
+    last = answer_of(orch(site, *arguments, "--gateways", "always", "--json"))
+    assert (last["copied"], last["skipped"]) == (1, 2)
+    assert (folder / "one").read_bytes() == b"x" * 10
+    assert (folder / "one").stat().st_mtime_ns == 1_600_000_001_000_000_000

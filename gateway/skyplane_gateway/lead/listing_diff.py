@@ -5,8 +5,10 @@ Both are read in steps, so that memory does not grow with the number of objects.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -20,11 +22,13 @@ from skyplane_gateway.selection import (
     KeyCheck,
     Selection,
     SelectionRule,
+    asks_own_time,
     candidates,
     decide,
     destination_listing_prefix,
     is_reserved,
 )
+from skyplane_gateway.stores import own_time_s
 
 #: Keys taken from the source's listing at a time.
 _STEP_OBJECTS: Final = 256
@@ -41,6 +45,7 @@ class ListingDiff:
         fetch_page: a page of the destination.
         counters: counts listed and reserved keys; reserved ones are left out.
         keeping: see `TransferSpec.keeping`.
+        asks_times: copies of objects get the time in their metadata.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class ListingDiff:
         escape_name: EscapeName | None = None,
         counters: Counters,
         keeping: Keeping,
+        asks_times: bool = False,
     ) -> None:
         self._rule = rule
         self._source = source
@@ -61,6 +67,7 @@ class ListingDiff:
         self._escape_name = escape_name
         self._counters = counters
         self._keeping = keeping
+        self._asks_times = asks_times
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
@@ -69,18 +76,34 @@ class ListingDiff:
         there: _Pages | None = None
         while True:
             step = await self._source.run(_next_step, found)
+            pairs = []
             for one in step:
                 if one.is_escaped:
                     # Not in the order of the listing, so it is looked up alone.
                     alone = await _Pages(one.key, self._fetch_page).at(one.key)
-                    yield decide(self._rule, one, alone, self._check_key)
+                    pairs.append((one, alone))
                     continue
                 if there is None:
                     prefix = destination_listing_prefix(self._rule, one.key)
                     there = _Pages(prefix, self._fetch_page)
-                yield decide(self._rule, one, await there.at(one.key), self._check_key)
+                pairs.append((one, await there.at(one.key)))
+            for one, at in await self._timed(pairs):
+                yield decide(self._rule, one, at, self._check_key)
             if len(step) < _STEP_OBJECTS:
                 return
+
+    async def _timed(
+        self, pairs: list[tuple[Candidate, ObjectInfo | None]]
+    ) -> list[tuple[Candidate, ObjectInfo | None]]:
+        """The pairs, with the sources' own times where the rule compares them."""
+        asked = [one for one, at in pairs if asks_own_time(self._rule, one, at)]
+        if not self._asks_times or not asked:
+            return pairs
+        found = await asyncio.gather(
+            *(self._source.run(own_time_s, self._source.store, one.source.key) for one in asked)
+        )
+        times = {one.source.key: time for one, time in zip(asked, found, strict=True)}
+        return [(replace(one, own_time_s=times.get(one.source.key)), at) for one, at in pairs]
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
         for row in self._source.store.list(prefix, wants=self._rule.wants):

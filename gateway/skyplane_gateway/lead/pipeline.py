@@ -85,6 +85,7 @@ class Pipeline:
             escape_name=partial(escape_name, spec.destination.kind),
             counters=self._counters,
             keeping=spec.keeping,
+            asks_times=spec.destination.kind == "file" != spec.source.kind,
         )
 
     async def run(self) -> None:

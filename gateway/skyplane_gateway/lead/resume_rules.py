@@ -143,7 +143,7 @@ class EarlierJournal:
         )
         if not is_named or there is None or self._began_unix_s is None:
             return False
-        is_since_begin = there.last_modified >= self._began_unix_s - IN_DOUBT_S
+        is_since_begin = there.written_unix_s >= self._began_unix_s - IN_DOUBT_S
         return is_since_begin and _has_right_size(row) and not _is_older(there, row.source)
 
     def _if_different(self, row: Selection, upload: UploadRow | None = None) -> Decision:
@@ -201,7 +201,7 @@ class EarlierJournal:
     def _is_since_begin(self, there: ObjectInfo | None) -> bool:
         """Whether it was written since the first epoch began; stores round to seconds."""
         began = self._began_unix_s
-        return there is not None and began is not None and there.last_modified >= floor(began)
+        return there is not None and began is not None and there.written_unix_s >= floor(began)
 
     def _has_ended(self, key: str, is_last: bool) -> bool:
         """Whether `through` says that the key has ended."""
@@ -231,7 +231,7 @@ def _has_right_size(row: Selection) -> bool:
 
 def _is_older(there: ObjectInfo | None, source: ObjectInfo) -> bool:
     """Whether the source was written later than the object at the destination."""
-    return there is not None and there.last_modified < source.last_modified
+    return there is not None and there.written_unix_s < source.last_modified
 
 
 def _is_later_copy(source: ObjectInfo, there: ObjectInfo | None) -> bool:
@@ -241,4 +241,4 @@ def _is_later_copy(source: ObjectInfo, there: ObjectInfo | None) -> bool:
         return False
     if source.crc32c is not None and there.crc32c is not None:
         return source.crc32c == there.crc32c
-    return source.last_modified + IN_DOUBT_S <= there.last_modified
+    return source.last_modified + IN_DOUBT_S <= there.written_unix_s

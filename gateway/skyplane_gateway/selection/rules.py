@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal, get_args
+from itertools import islice
+from typing import Final, Literal, get_args
 
 from skyplane_gateway.config import ConflictRule, IllegalKeyRule
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
@@ -28,6 +30,12 @@ CONFLICT_RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 #: Rules under which an object of the destination may stay without a failure.
 KEEPING_RULES = ("skip", "replace-if-newer", "replace-if-different")
 
+#: Times of files are floating-point numbers here, and some file systems round them.
+_TIME_ERROR_S: Final = 1e-3
+#: Objects whose times are asked for together, and requests for them at once.
+_OWN_TIMES_STEP: Final = 256
+_OWN_TIMES_AT_ONCE: Final = 16
+
 #: The folder of this project's journals, which is never copied.
 JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
 
@@ -35,6 +43,8 @@ JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
 Lister = Callable[[str], Iterator[ObjectInfo]]
 #: Takes a key and the object's size; raises InvalidKey if the destination cannot hold it.
 KeyCheck = Callable[[str, int], None]
+#: Key of an object of the source -> the time in its metadata in unix seconds; None for none.
+OwnTime = Callable[[str], float | None]
 #: (folder at the destination, name in it, size) -> a name that the destination can hold.
 EscapeName = Callable[[str, str, int], str]
 
@@ -108,12 +118,14 @@ class Candidate:
         is_missing: a list of keys names it, and the source does not have it; then size, time
             and ETag of `source` are empty.
         is_escaped: the key is an escaped one, and so may be out of order.
+        own_time_s: the time in the source's metadata, where it is compared (`asks_own_time`).
     """
 
     source: ObjectInfo
     key: str
     is_missing: bool = False
     is_escaped: bool = False
+    own_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +154,7 @@ def select(
     *,
     check_key: KeyCheck | None = None,
     escape_name: EscapeName | None = None,
+    own_time: OwnTime | None = None,
 ) -> Iterator[Selection]:
     """One row for every source object that the filters select, in the order of source keys.
 
@@ -150,22 +163,55 @@ def select(
     Args:
         check_key: rows whose key it refuses are refused.
         escape_name: used if the rule escapes keys.
+        own_time: called in threads; None unless copies of objects get the time in their metadata.
 
     Raises:
         NotFound: without `recursive`, the object does not exist.
         StoreError: a listing failed; the rows so far are correct, the rest is unknown.
     """
+    pairs = _paired(rule, list_source, list_destination, escape_name)
+    if own_time is None:
+        for found, at in pairs:
+            yield decide(rule, found, at, check_key)
+        return
+    with ThreadPoolExecutor(_OWN_TIMES_AT_ONCE) as pool:
+        while step := list(islice(pairs, _OWN_TIMES_STEP)):
+            asked = [found.source.key for found, at in step if asks_own_time(rule, found, at)]
+            times = dict(zip(asked, pool.map(own_time, asked), strict=True))
+            for found, at in step:
+                timed = replace(found, own_time_s=times.get(found.source.key))
+                yield decide(rule, timed, at, check_key)
+
+
+def _paired(
+    rule: SelectionRule,
+    list_source: Lister,
+    list_destination: Lister,
+    escape_name: EscapeName | None,
+) -> Iterator[tuple[Candidate, ObjectInfo | None]]:
+    """Each candidate with the object at its key."""
     # Opened late, so that an empty source sends no request to the destination.
     there: _Cursor | None = None
     for found in candidates(rule, list_source, escape_name):
         if found.is_escaped:
             first = next(list_destination(found.key), None)
-            at = first if first is not None and first.key == found.key else None
-            yield decide(rule, found, at, check_key)
+            yield found, first if first is not None and first.key == found.key else None
             continue
         if there is None:
             there = _Cursor(list_destination(destination_listing_prefix(rule, found.key)))
-        yield decide(rule, found, there.at(found.key), check_key)
+        yield found, there.at(found.key)
+
+
+def asks_own_time(rule: SelectionRule, candidate: Candidate, there: ObjectInfo | None) -> bool:
+    """Whether the object may be older than its listing says: it was uploaded with an older time
+    in its metadata, and its copy has that time."""
+    source = candidate.source
+    if there is None or source.last_modified <= there.last_modified:
+        return False
+    is_same_size = source.size_bytes == there.size_bytes
+    return rule.conflict == "replace-if-newer" or (
+        rule.conflict == "replace-if-different" and is_same_size
+    )
 
 
 def candidates(
@@ -306,7 +352,7 @@ def decide(
         return outcome("refuse", _by_rule("there is already an object of that name", rule))
     if rule.conflict == "skip":
         return outcome("skip", _by_rule("there is already an object of that name", rule))
-    replaced, reason = _compare(rule.conflict, source, destination)
+    replaced, reason = _compare(rule.conflict, source, destination, candidate.own_time_s)
     if not replaced:
         return outcome("skip", _by_rule(reason, rule))
     return outcome("copy", reason, Precondition(if_match=destination.etag))
@@ -317,11 +363,15 @@ def _by_rule(reason: str, rule: SelectionRule) -> str:
     return f"{reason} (conflict rule: {rule.conflict})"
 
 
-def _compare(conflict: str, source: ObjectInfo, destination: ObjectInfo) -> tuple[bool, str]:
+def _compare(
+    conflict: str, source: ObjectInfo, destination: ObjectInfo, own_time_s: float | None
+) -> tuple[bool, str]:
     """Whether the rule replaces the object, and why."""
     if conflict == "replace":
         return True, "it replaces the object at the destination"
     newer = source.last_modified > destination.last_modified
+    if own_time_s is not None:
+        newer = newer and own_time_s > destination.last_modified + _TIME_ERROR_S
     if conflict == "replace-if-newer":
         if newer:
             return True, "the source is newer"

@@ -8,7 +8,7 @@ from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
-from skyplane_gateway.stores.mtime import KEPT_TIME
+from skyplane_gateway.stores.mtime import KEPT_TIME, own_time_s
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
     bucket_region,
@@ -29,6 +29,7 @@ __all__ = [
     "connection_string_fields",
     "escape_name",
     "open_store",
+    "own_time_s",
     "require_kind",
     "sendable_credentials",
     "unescape_name",

@@ -12,7 +12,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from skyplane_gateway.errors import NotFound
 from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.stores.base import ObjectStore
 
 #: The option of a file store that reads give the file's time in their metadata.
 KEPT_TIME: Final = ("mtime", "kept")
@@ -39,6 +41,15 @@ def mtime_ns_of(attributes: ObjectAttributes | None) -> int | None:
     """The modification time in nanoseconds since 1970; None for none."""
     text = dict(attributes.metadata).get(_NAME) if attributes is not None else None
     return None if text is None else _from_seconds(text)
+
+
+def own_time_s(store: ObjectStore, key: str) -> float | None:
+    """The time in an object's metadata in unix seconds; None for none, or no object. 1 call."""
+    try:
+        mtime_ns = mtime_ns_of(store.head(key).attributes)
+    except NotFound:
+        return None
+    return None if mtime_ns is None else mtime_ns / _NS
 
 
 def dated(metadata: Pairs) -> dict[str, str]:

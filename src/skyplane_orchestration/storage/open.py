@@ -6,19 +6,21 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.retry import RetryPolicy
-from skyplane_gateway.selection import SelectionRule
+from skyplane_gateway.selection import OwnTime, SelectionRule
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     KEPT_TIME,
     StoreSpec,
     connection_string_fields,
     open_store,
+    own_time_s,
 )
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.model.job import TransferJob
@@ -126,6 +128,13 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
         bounds=job.object_filter.bounds(clock.wall()),
         on_illegal_key=job.on_illegal_key,
     )
+
+
+def own_time_of(job: TransferJob, source: ObjectStore) -> OwnTime | None:
+    """For `select`: only copies that are files get the time in an object's metadata."""
+    if job.destination.kind != "file" or job.source.kind == "file":
+        return None
+    return partial(own_time_s, source)
 
 
 def transfer_spec_of(job: TransferJob) -> TransferSpec:

@@ -24,6 +24,7 @@ from skyplane_orchestration.storage.empty_source import (
 from skyplane_orchestration.storage.open import (
     open_ends,
     open_location,
+    own_time_of,
     rule_of,
     spec_of,
     transfer_spec_of,
@@ -151,6 +152,7 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
                 CountingLister(destination.list, "destination"),
                 check_key=partial(check_destination_key, job.destination.kind),
                 escape_name=partial(escape_name, job.destination.kind),
+                own_time=own_time_of(job, source),
             )
         )
         require_some(job, source, selected=len(rows), listed=listing.count)

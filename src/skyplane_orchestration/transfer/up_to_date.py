@@ -28,7 +28,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import journal_folder, open_ends, rule_of
+from skyplane_orchestration.storage.open import journal_folder, open_ends, own_time_of, rule_of
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.listing_ahead import listed_ahead
@@ -149,4 +149,5 @@ def _rows(
         listings.of(destination),
         check_key=partial(check_destination_key, job.destination.kind),
         escape_name=partial(escape_name, job.destination.kind),
+        own_time=own_time_of(job, source),
     )

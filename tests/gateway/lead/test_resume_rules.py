@@ -63,6 +63,16 @@ def test_a_key_up_to_through_is_finished_where_size_and_age_fit(row: Selection) 
     assert past(through="k").decide(shorter).verdict == "as-selected"
 
 
+@pytest.mark.parametrize("row", [REPLACES, REFUSED, SKIPPED])
+def test_a_copy_with_an_older_time_of_its_own_counts_from_when_it_was_written(
+    row: Selection,
+) -> None:
+    dated = replace(THERE, last_modified=50.0, stored_unix_s=300.0)
+    assert past(through="k").decide(replace(row, destination=dated)).verdict == "finished"
+    begun = past(begun=("k",)).decide(replace(SKIPPED, destination=dated))
+    assert begun.verdict == past(begun=("k",)).decide(SKIPPED).verdict == "compare"
+
+
 @pytest.mark.parametrize("source_s", [180.1, 299.0, 300.0, 301.0])
 def test_a_source_that_was_written_around_the_time_of_its_copy_is_copied_again(
     source_s: float,

@@ -329,3 +329,34 @@ def test_illegal_keys_that_are_not_escaped(rule: Any, action: str) -> None:
     assert [row.destination_key for row in rows] == ["b//x", "b/y"]
     assert [row.action for row in rows] == [action, "copy"]
     assert ("(rule for illegal keys: skip)" in rows[0].reason) == (rule == "skip")
+
+
+@pytest.mark.parametrize(
+    ("conflict", "size", "own", "action", "asked"),
+    [
+        ("replace-if-newer", 1, 10.0, "skip", ["p/k"]),
+        ("replace-if-newer", 1, 10.0005, "skip", ["p/k"]),
+        ("replace-if-newer", 1, 11.0, "copy", ["p/k"]),
+        ("replace-if-newer", 1, None, "copy", ["p/k"]),
+        ("replace-if-newer", 2, 10.0, "skip", ["p/k"]),
+        ("replace-if-different", 1, 10.0, "skip", ["p/k"]),
+        ("replace-if-different", 2, 10.0, "copy", []),
+        ("replace", 1, 10.0, "copy", []),
+        ("skip", 1, 10.0, "skip", []),
+    ],
+)
+def test_the_time_in_the_metadata_decides_where_the_listing_says_newer(
+    conflict: Any, size: int, own: float | None, action: str, asked: list[str]
+) -> None:
+    keys: list[str] = []
+
+    def own_time(key: str) -> float | None:
+        keys.append(key)
+        return own
+
+    rule = SelectionRule("p/", "q/", conflict=conflict)
+    rows = Listing(info("p/k", size=size, modified=20.0), info("p/old", modified=5.0), "p/new")
+    there = Listing(info("q/k", modified=10.0), info("q/old", modified=10.0))
+    found = {row.source.key: row.action for row in run(rule, rows, there, own_time=own_time)}
+    assert (found["p/k"], keys) == (action, asked)
+    assert found["p/new"] == "copy"

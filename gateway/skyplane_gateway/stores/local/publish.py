@@ -39,16 +39,23 @@ def sync(path: Path) -> None:
         os.close(file)
 
 
-def publish(draft: Path, key: str, path: Path, precondition: Precondition) -> ObjectInfo:
-    """Give the finished file its name, under the precondition."""
+def publish(
+    draft: Path, key: str, path: Path, precondition: Precondition, mtime_ns: int | None
+) -> ObjectInfo:
+    """Give the finished file its name, and a modification time, under the precondition."""
     with locked(path.parent) as folder:
         if path.is_dir():
             raise InvalidKey(f"cannot write {path}: a directory has that name")
+        if mtime_ns is not None:
+            # Not before: a sweep knows unfinished files that are left by their old times.
+            os.utime(draft, ns=(mtime_ns, mtime_ns))
         if precondition.if_absent:
             _link(draft, path)
         else:
             require_version(path, precondition.if_match)
             draft.rename(path)
+        if mtime_ns is not None:
+            sync(path)
         os.fsync(folder)
         return info_of(key, path.stat())
 

@@ -1,10 +1,11 @@
 """Files below a root directory as objects (kind `file`).
 
 An object appears by a rename or a hard link of a finished, synced file. Content type, user
-metadata, modes and modification times are not kept. With the option `content_type=guessed` a
-read guesses the content type from the name, with `mtime=kept` it gives the file's time as user
-metadata. There is no stored checksum: to verify the bytes,
-read them again.
+metadata and modes are not kept. A time in the user metadata `mtime` becomes that of the file.
+
+With the option `content_type=guessed` a read guesses the content type from the name, with
+`mtime=kept` it gives the file's time as user metadata. There is no stored checksum: to verify the
+bytes, read them again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from skyplane_gateway.stores.local.publish import (
 )
 from skyplane_gateway.stores.local.reader import LocalReader
 from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
-from skyplane_gateway.stores.mtime import KEPT_TIME, with_mtime
+from skyplane_gateway.stores.mtime import KEPT_TIME, mtime_ns_of, with_mtime
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,
@@ -137,7 +138,7 @@ class LocalStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 write_synced(draft, data)
-                return publish(draft, key, path, precondition)
+                return publish(draft, key, path, precondition, mtime_ns_of(attributes))
             finally:
                 draft.unlink(missing_ok=True)
 
@@ -146,7 +147,8 @@ class LocalStore:
         if key.endswith("/"):
             raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")
         with mapped(f"beginning an upload to {path}"):
-            return OpenUpload.create(key, path, self._rng, self._clock).upload_id
+            mtime_ns = mtime_ns_of(attributes)
+            return OpenUpload.create(key, path, self._rng, self._clock, mtime_ns).upload_id
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
@@ -173,7 +175,8 @@ class LocalStore:
                 upload.require(parts, size_bytes)
                 with upload.finished(self._rng) as file:
                     sync(file)
-                    done = publish(file, key, upload.target, precondition)
+                    mtime_ns = upload.mtime_ns()
+                    done = publish(file, key, upload.target, precondition, mtime_ns)
             upload.discard()
             return done
 

@@ -58,8 +58,10 @@ class OpenUpload:
     target: Path
 
     @classmethod
-    def create(cls, key: str, target: Path, rng: random.Random, clock: Clock) -> OpenUpload:
-        """Make the files. Raises OSError."""
+    def create(
+        cls, key: str, target: Path, rng: random.Random, clock: Clock, mtime_ns: int | None = None
+    ) -> OpenUpload:
+        """Make the files. The finished one gets that modification time. Raises OSError."""
         token = rng.randbytes(16).hex()
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.parent / (TEMPORARY + token)
@@ -67,6 +69,8 @@ class OpenUpload:
         upload_id = f"{token}-{draft.stat().st_ino}"
         upload = cls(key, upload_id, target)
         header = {"key": key, "upload_id": upload_id, "initiated": clock.wall()}
+        if mtime_ns is not None:
+            header["mtime_ns"] = mtime_ns
         upload.log.write_text(json.dumps(header) + "\n")
         return upload
 
@@ -186,6 +190,12 @@ class OpenUpload:
             raise StoreError(
                 f"the parts of {self.key!r} have {end} bytes, not the {size_bytes} expected"
             )
+
+    def mtime_ns(self) -> int | None:
+        """The modification time for the finished file; None for that of its last write."""
+        with self.log.open() as lines:
+            found: int | None = json.loads(lines.readline()).get("mtime_ns")
+        return found
 
     def may_be(self, status: os.stat_result, size_bytes: int) -> bool:
         """Whether a file may be the object of this upload, completed before."""

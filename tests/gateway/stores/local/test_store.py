@@ -12,9 +12,16 @@ import pytest
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
-from skyplane_gateway.stores import GUESSED_TYPE, ObjectStore, StoreSpec, check_destination_key
+from skyplane_gateway.stores import (
+    GUESSED_TYPE,
+    KEPT_TIME,
+    ObjectStore,
+    StoreSpec,
+    check_destination_key,
+)
 from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.local.errors import translate
+from skyplane_gateway.stores.mtime import with_mtime
 from skyplane_gateway.stores.registry import open_without_retries
 
 
@@ -249,3 +256,22 @@ def test_new_files_have_the_ordinary_mode(store: ObjectStore, root: Path) -> Non
     finally:
         os.umask(mask)
     assert {(root / name).stat().st_mode & 0o777 for name in ("put", "multi")} == {0o640}
+
+
+def test_a_time_in_the_metadata_becomes_that_of_the_file(root: Path) -> None:
+    store = open_without_retries(StoreSpec("file", str(root), options=(KEPT_TIME,)))
+    mtime_ns = 1_600_000_000_123_456_789
+    attributes = with_mtime(ObjectAttributes(), mtime_ns)
+    put = store.put("put", b"x", attributes=attributes)
+    upload_id = store.create_upload("multi", attributes)
+    stored = part(store, "multi", upload_id, b"x")
+    made = store.complete_upload("multi", upload_id, [stored], size_bytes=1)
+    for written in (put, made):
+        found = store.head(written.key)
+        assert (root / written.key).stat().st_mtime_ns == mtime_ns
+        assert (found.etag, found.attributes) == (written.etag, attributes)
+        assert found.last_modified == pytest.approx(mtime_ns / 1e9)
+        # A resume asks when the file was written.
+        assert found.written_unix_s > 1_700_000_000
+    plain = store.put("plain", b"x")
+    assert plain.last_modified > 1_700_000_000

@@ -8,6 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
+from skyplane_gateway.errors import NotRestored
 from skyplane_gateway.stores import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
@@ -78,3 +79,13 @@ def test_s3_names_metadata_that_a_copy_loses_without_another_request(
 )
 def test_each_header_has_a_name(answer: dict[str, Any], names: tuple[str, ...]) -> None:
     assert not_carried_of(answer) == names
+
+
+def test_an_archived_object_fails_with_the_reason(bucket: tuple[ObjectStore, Put]) -> None:
+    store, put = bucket
+    put("cold", StorageClass="DEEP_ARCHIVE")
+    (listed,) = store.list("cold")
+    assert listed.storage_class == "DEEP_ARCHIVE"
+    with pytest.raises(NotRestored, match="restore it") as failure:
+        store.read("cold", offset=0, length=3, if_match=listed.etag)
+    assert failure.value.is_permanent
