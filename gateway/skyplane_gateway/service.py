@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology
-from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.caller import Caller
+from skyplane_gateway.control.client import IN_MEMORY, ControlClient
 from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.errors import (
     AddressTaken,
@@ -39,6 +40,9 @@ _FINISH_TIMEOUT_S: Final = 15.0
 class GatewayService:
     """The state of one gateway process. All methods run on its event loop.
 
+    Args:
+        client_context: for calls to other gateways; None if all are in this process.
+
     Attributes:
         is_leaving: the machine ends the process, not the orchestrator and not the lease.
     """
@@ -46,7 +50,7 @@ class GatewayService:
     def __init__(
         self,
         config: GatewayConfig,
-        client_context: ssl.SSLContext,
+        client_context: ssl.SSLContext | None,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
     ) -> None:
@@ -154,7 +158,9 @@ class GatewayService:
         host, port = topology.control_addresses[node]
         uri = gateway_uri(self.config.fleet_key, node)
         # The address was made for this fleet: a server of another fleet took it over.
-        return ControlClient(host, port, self._client_context, uri, wrong_peer_error=AddressTaken)
+        context = None if host == IN_MEMORY else self._client_context
+        me = Caller(self.config.node)
+        return ControlClient(host, port, context, uri, wrong_peer_error=AddressTaken, caller=me)
 
     def _others(self) -> list[str]:
         topology = self.router.topology

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any, Final, Literal
+from urllib.parse import unquote, urlsplit
 
-from aiohttp import web
 from tests.simulation.network import Address
 from tests.simulation.world import Process, World
 
+from skyplane_gateway.control.caller import Caller, caller_of
+from skyplane_gateway.control.calls import ControlCalls
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.connection_pool import ConnectionPool
-from skyplane_gateway.control.server import ControlServer, _as_json
 from skyplane_gateway.identifiers import orchestrator_uri
 from skyplane_gateway.service import GatewayService
 
@@ -27,33 +27,6 @@ CallFault = Literal["lost request", "lost answer", "slow"]
 
 #: How long a slow answer takes.
 SLOW_S: Final = 5.0
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Caller:
-    """A TLS transport, as far as the server asks it who calls."""
-
-    uri: str
-
-    def get_extra_info(self, name: str) -> Any:
-        return {"subjectAltName": (("URI", self.uri),)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """As much of an aiohttp request as the handlers use."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    match_info: Mapping[str, str]
-    body: bytes
-    transport: _Caller
-
-    async def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class ControlPlane:
@@ -96,52 +69,32 @@ class _Server:
         self._service = service
         #: What it did that it should have refused.
         self.wrongs: list[str] = []
-        application = ControlServer(service).application()
-        self._routes = [
-            (route.method, route.resource.canonical.split("/"), route.handler)
-            for route in application.router.routes()
-            if route.resource is not None
-        ]
+        self._calls = ControlCalls(service)
 
-    async def answer(
-        self, method: str, target: str, body: bytes, caller: _Caller
-    ) -> tuple[int, bytes]:
-        parts = urlsplit(target)
-        handler, names = self._resolve(method, parts.path)
-        request = _Request(method, parts.path, dict(parse_qsl(parts.query)), names, body, caller)
-        is_stale = self._is_stale(names, body)
+    async def answer(self, method: str, target: str, body: bytes, uri: str) -> tuple[int, bytes]:
+        def caller() -> Caller:
+            certificate = {"subjectAltName": (("URI", uri),)}
+            return caller_of(certificate, self._service.config.fleet_key)
+
+        is_stale = self._is_stale(target, body)
         try:
-            response = await _as_json(cast(web.Request, request), handler)
+            status, document = await self._calls.answer(method, target, body, caller)
         except Exception as error:  # noqa: BLE001 - what aiohttp makes of it
             if not self._service.shutdown_requested.is_set():
                 self.process.unhandled.append(f"{method} {target}: {error!r}")
             return 500, b"500 Internal Server Error"
-        if is_stale and response.status == 200:
+        if is_stale and status == 200:
             self.wrongs.append(f"{self.process.name} obeyed a lead of an older epoch: {target}")
-        text = cast(web.Response, response).text
-        return response.status, (text or "").encode()
+        return status, json.dumps(document).encode()
 
-    def _is_stale(self, names: Mapping[str, str], body: bytes) -> bool:
+    def _is_stale(self, target: str, body: bytes) -> bool:
         """Whether a lead of an epoch that is over asks an end for something."""
-        document, key = json.loads(body) if body else {}, names.get("key", "")
+        document = json.loads(body) if body else {}
+        key = unquote(urlsplit(target).path.removeprefix("/v1/transfers/").partition("/")[0])
         ends = self._service.endpoints
         end = ends.destinations.get(key) if "verb" in document else ends.sources.get(key)
         is_lead = "verb" in document or "orders" in document
         return is_lead and end is not None and document["epoch"] < end.epoch
-
-    def _resolve(self, method: str, path: str) -> tuple[_Handler, dict[str, str]]:
-        given = path.split("/")
-        for wanted_method, wanted, handler in self._routes:
-            if wanted_method != method or len(wanted) != len(given):
-                continue
-            names = {
-                name[1:-1]: unquote(value)
-                for name, value in zip(wanted, given, strict=True)
-                if name.startswith("{")
-            }
-            if all(a == b or a.startswith("{") for a, b in zip(wanted, given, strict=True)):
-                return handler, names
-        raise AssertionError(f"no handler for {method} {path}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +206,7 @@ class _Call:
 
     def _serve(self, server: _Server, exchange: _Exchange, fault: CallFault | None) -> None:
         async def work() -> None:
-            caller = _Caller(self.identity.uri)
-            answer = await server.answer(self.method, self.path, self.payload, caller)
+            answer = await server.answer(self.method, self.path, self.payload, self.identity.uri)
             if fault == "lost answer":
                 return
             if fault == "slow":

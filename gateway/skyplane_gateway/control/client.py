@@ -15,7 +15,12 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from skyplane_gateway.config import Topology, TransferSpec
-from skyplane_gateway.control.connection_pool import ConnectionPool, is_certificate_refused
+from skyplane_gateway.control.caller import ORCHESTRATOR, Caller
+from skyplane_gateway.control.connection_pool import (
+    ConnectionPool,
+    Connections,
+    is_certificate_refused,
+)
 from skyplane_gateway.errors import (
     GatewayError,
     GatewayUnreachable,
@@ -23,6 +28,9 @@ from skyplane_gateway.errors import (
     from_dict,
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
+
+#: The host of gateways of this process; see `in_memory`.
+IN_MEMORY: Final = "in-memory"
 
 #: Timeout of a verb on the destination, and the shortest one of a verb that reads an object.
 _VERB_TIMEOUT_S: Final = 30.0
@@ -45,13 +53,15 @@ class ControlClient:
 
     Args:
         host, port: address of its control API.
-        context: TLS context with the caller's certificate and the fleet's authority.
+        context: TLS context with the caller's certificate and the fleet's authority; None for a
+            gateway of this process.
         expected_uri: the URI name that the gateway's certificate must carry.
         timeout_s: longest wait for a connection and for a response.
         wrong_peer_error: raised when the peer does not prove to be that gateway. The default
             suits a caller with a wrong configuration. A caller that knows the fleet passes
             `AddressTaken`: the gateway is gone.
         session: tells this caller apart from others that follow the same transfer.
+        caller: who calls a gateway of this process; others tell by the certificate.
 
     Raises (every method):
         GatewayUnreachable: no connection, no response, or the connection broke.
@@ -63,10 +73,11 @@ class ControlClient:
         self,
         host: str,
         port: int,
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         expected_uri: str,
         timeout_s: float = 10.0,
         *,
+        caller: Caller = ORCHESTRATOR,
         wrong_peer_error: type[GatewayError] = NotAuthorised,
         session: str = "",
     ) -> None:
@@ -75,7 +86,13 @@ class ControlClient:
         self._timeout_s = timeout_s
         self._wrong_peer_error = wrong_peer_error
         self._session = session
-        self._pool = ConnectionPool(host, port, context, expected_uri, wrong_peer_error)
+        self._pool: Connections
+        if context is None:
+            from skyplane_gateway.control.in_memory import MemoryConnections
+
+            self._pool = MemoryConnections(port, caller)
+        else:
+            self._pool = ConnectionPool(host, port, context, expected_uri, wrong_peer_error)
 
     # -- the gateway itself
 

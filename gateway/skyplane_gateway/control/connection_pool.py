@@ -6,7 +6,7 @@ import http.client
 import socket
 import ssl
 import threading
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from skyplane_gateway.errors import GatewayError
 
@@ -64,6 +64,16 @@ class _Connection(http.client.HTTPSConnection):
                 f"{self._expected_uri}: another process has this address now, or the fleet "
                 "document belongs to another fleet"
             )
+
+
+class Connections(Protocol):
+    """See `ConnectionPool`."""
+
+    def exchange(
+        self, method: str, path: str, payload: bytes | None, timeout_s: float
+    ) -> tuple[int, bytes]: ...
+
+    def close(self) -> None: ...
 
 
 class ConnectionPool:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.control.client import IN_MEMORY, ControlClient
 from skyplane_orchestration.errors import AddressTaken, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 
@@ -42,11 +42,12 @@ class FleetSessions:
     def of(self, handle: GatewayHandle) -> ControlClient:
         client = self._clients.get(handle.node)
         if client is None:
-            if self._context is None:
+            is_in_memory = handle.control[0] == IN_MEMORY
+            if self._context is None and not is_in_memory:
                 self._context = self._authority.client_context()
             client = ControlClient(
                 *handle.control,
-                self._context,
+                None if is_in_memory else self._context,
                 self._authority.expected_uri(handle.node),
                 self._timeout_s,
                 wrong_peer_error=AddressTaken,
@@ -63,6 +64,9 @@ class FleetSessions:
         Raises the first error after all calls have ended.
         """
         pairs = [(handle, self.of(handle)) for handle in handles]
+        if len(pairs) == 1:
+            [(handle, client)] = pairs
+            return {handle.node: call(handle, client)}
         with ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="control") as threads:
             futures = {
                 handle.node: threads.submit(call, handle, client) for handle, client in pairs

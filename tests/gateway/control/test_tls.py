@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.control.tls import Caller, caller_of
+from skyplane_gateway.control.caller import Caller, caller_of
 from skyplane_gateway.errors import NotAuthorised
 from skyplane_gateway.identifiers import gateway_uri, orchestrator_uri
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.main import Listening
+from skyplane_gateway.in_memory import InMemoryGateway
 from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
 from skyplane_orchestration.model.plan import InstanceGroup
@@ -68,9 +68,8 @@ def test_one_gateway_for_each_region_answers_and_is_connected(
     fleet = provisioner.ensure(spec, AUTHORITY)
     assert [gateway.node for gateway in fleet.gateways] == [f"{A}/0", f"{B}/0", f"{C}/0"]
     assert fleet.provisioner == IN_PROCESS
-    context = AUTHORITY.client_context()
     for gateway in fleet.gateways:
-        client = ControlClient(*gateway.control, context, AUTHORITY.expected_uri(gateway.node))
+        client = ControlClient(*gateway.control, None, AUTHORITY.expected_uri(gateway.node))
         assert client.status()["connected"]
         client.close()
     assert [found.node for found in provisioner.find(KEY)] == [f"{A}/0", f"{B}/0", f"{C}/0"]
@@ -155,11 +154,11 @@ def test_an_error_after_the_start_is_logged(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def fail(_: Listening) -> None:
+    async def fail(_: InMemoryGateway) -> None:
         raise OSError("the disk is full")
 
     provisioner.ensure(spec, AUTHORITY)
-    monkeypatch.setattr(Listening, "close", fail)
+    monkeypatch.setattr(InMemoryGateway, "close", fail)
     with caplog.at_level(logging.ERROR):
         provisioner.destroy(KEY)
     assert "ended with an error" in caplog.text

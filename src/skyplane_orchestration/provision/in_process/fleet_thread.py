@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
-from skyplane_gateway.main import Listening, listen
+from skyplane_gateway.in_memory import InMemoryGateway, open_gateway
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class FleetThread:
         self._configs = configs
         self._routes = routes
         self._loop = asyncio.new_event_loop()
-        self._gateways: list[Listening] = []
+        self._gateways: list[InMemoryGateway] = []
         self._ready = threading.Event()
         self._error: Exception | None = None
         self.ports: dict[str, Ports] = {}
@@ -89,10 +89,10 @@ class FleetThread:
     async def _serve(self) -> None:
         try:
             for config in self._configs:
-                gateway = await listen(config)
+                gateway = await open_gateway(config)
                 self._gateways.append(gateway)
                 self.ports[config.node] = Ports(
-                    (config.control_host, gateway.control_port),
+                    gateway.control,
                     (config.data_host, gateway.data_port),
                 )
             await self._connect()

@@ -89,7 +89,7 @@ class InProcessProvisioner:
             return started.fleet
 
     def _start(self, spec: FleetSpec, authority: Authority, stack: ExitStack) -> _Running:
-        # It loads the gateway and aiohttp, which a job with nothing to do does not need.
+        # It loads the gateway, which a job with nothing to do does not need.
         try:
             from skyplane_orchestration.provision.in_process.fleet_thread import FleetThread
         except ModuleNotFoundError as error:
