@@ -101,7 +101,7 @@ def read_into(reader: Reader, buffer: memoryview) -> int:
 def kept_of(
     wanted: RangeOrder, reader: Reader | WholeObject
 ) -> tuple[ObjectAttributes, tuple[str, ...]]:
-    """The attributes of the copy, and the names of those that it lacks.
+    """The attributes that the copy gets, and the names of the attributes that it does not get.
 
     Raises MetadataNotCarried where the order is strict and the copy would lack some.
     """
