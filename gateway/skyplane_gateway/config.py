@@ -27,6 +27,7 @@ ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-i
 
 #: What to do with an object whose key the destination cannot hold.
 IllegalKeyRule = Literal["fail", "skip", "escape"]
+ArchivedObjectRule = Literal["fail", "skip", "read"]
 
 #: How a written object is checked: `stored` compares the store's checksum, or reads the
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
@@ -251,6 +252,7 @@ class TransferSpec:
         recursive: the source is a prefix.
         include, exclude: globs on the key below the source prefix.
         on_illegal_key: `fail` the object, `skip` it, or `escape` its key.
+        on_archived_object: `fail` the object, `skip` it, or `read` it as any other.
         filter: further filters; durations count from the begin of the first epoch.
         publish_last: more globs of objects to write after all others.
         allow_empty: a transfer without objects succeeds.
@@ -279,6 +281,7 @@ class TransferSpec:
     strict_metadata: bool = False
     filter: ObjectFilter = ALL_OBJECTS
     on_illegal_key: IllegalKeyRule = "fail"
+    on_archived_object: ArchivedObjectRule = "fail"
 
     @property
     def keeping(self) -> Keeping:

@@ -140,6 +140,8 @@ class ObjectInfo:
             `retention`, `contexts`.
         storage_class: as the store names it; None for the usual one, and in answers to writes.
         stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
+        archived: why the object cannot be read now, and what to do; empty where it can be read,
+            or where a listing does not tell. Only listings tell it.
     """
 
     key: str
@@ -151,6 +153,7 @@ class ObjectInfo:
     not_carried: tuple[str, ...] = ()
     storage_class: str | None = None
     stored_unix_s: float | None = None
+    archived: str = ""
 
     @property
     def written_unix_s(self) -> float:
@@ -173,6 +176,7 @@ class ObjectInfo:
             not_carried=tuple(data.get("not_carried", ())),
             storage_class=data.get("storage_class"),
             stored_unix_s=data.get("stored_unix_s"),
+            archived=data.get("archived", ""),
         )
 
 

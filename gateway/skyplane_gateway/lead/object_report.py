@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.errors import NotRestored, SkyplaneError
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.objects import is_time_pin
 from skyplane_gateway.selection import Selection
@@ -43,6 +43,7 @@ class Counters:
         is_listed: both listings have ended.
         reserved, first_reserved: how many listed keys are reserved for journals, and the first
             one; not part of `found`.
+        archived: objects in `skipped` that the source has archived.
         not_carried: objects whose copies of this epoch lack attributes of their source.
         not_carried_by_name: attribute (see `ObjectInfo.not_carried`) -> how many lack it.
     """
@@ -62,6 +63,7 @@ class Counters:
     is_listed: bool = False
     reserved: int = 0
     first_reserved: str = ""
+    archived: int = 0
     not_carried: int = 0
     not_carried_by_name: dict[str, int] = field(default_factory=dict)
 
@@ -112,6 +114,7 @@ class Report:
     def skipped(self, row: Selection) -> None:
         self.counters.skipped += 1
         self.counters.skipped_bytes += row.source.size_bytes
+        self.counters.archived += row.refusal is NotRestored
         self._add("skipped", row, 0, reason=row.reason)
 
     def failed(self, row: Selection, error: SkyplaneError, attempts: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.errors import AlreadyExists, InvalidKey, NotFound, StoreError
+from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
@@ -76,6 +76,7 @@ class Pipeline:
             files_from=spec.filter.files_from,
             bounds=spec.filter.bounds(began_unix_s),
             on_illegal_key=spec.on_illegal_key,
+            on_archived_object=spec.on_archived_object,
         )
         self._diff = ListingDiff(
             rule,
@@ -154,8 +155,7 @@ class Pipeline:
         elif row.action == "missing":
             self._recorder.failed(row, NotFound(row.reason))
         elif row.action == "refuse":
-            kind = InvalidKey if row.destination is None else AlreadyExists
-            self._recorder.failed(row, kind(row.reason))
+            self._recorder.failed(row, (row.refusal or StoreError)(row.reason))
         elif self._spec.strict_metadata and row.source.not_carried:
             self._recorder.failed(row, metadata_not_carried(row.source.key, row.source.not_carried))
         else:

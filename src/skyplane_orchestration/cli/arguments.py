@@ -9,7 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_orchestration.cli.argument_types import (
     keys_of_file,
     number_above_zero,
@@ -196,6 +201,13 @@ def add_selection(parser: Parser) -> None:
         " an escaped key",
     )
     group.add_argument(
+        "--on-archived-object",
+        choices=get_args(ArchivedObjectRule),
+        default="fail",
+        help="what to do with an object whose storage class must be restored before a read: fail"
+        " it, skip it, or read it as any other (default: %(default)s)",
+    )
+    group.add_argument(
         "--last",
         action="append",
         default=[],
@@ -372,4 +384,5 @@ def job_from(
         max_size=options.max_size,
         bwlimit=options.bwlimit,
         on_illegal_key=options.on_illegal_key,
+        on_archived_object=options.on_archived_object,
     )

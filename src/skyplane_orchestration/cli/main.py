@@ -69,6 +69,7 @@ _SAME_NAME: Final = (
     "min_throughput_gbps",
     "newer_than",
     "older_than",
+    "on_archived_object",
     "on_illegal_key",
     "run_root",
     "safety_margin",

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
 from skyplane_gateway.amounts import size_bytes
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -229,6 +234,8 @@ class TransferJob:
             `10M`, in powers of 1024; None for no limit.
         on_illegal_key: what to do with an object whose key the destination cannot hold: `fail`
             it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
+        on_archived_object: what to do with an object that the source has archived: `fail` it,
+            `skip` it, or `read` it as any other, which some services allow.
         delete: after all copies are verified, delete the objects that only the destination has;
             see docs/how-to/sync-delete.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
@@ -261,6 +268,7 @@ class TransferJob:
     max_delete: str = DEFAULT_MAX_DELETE
     bwlimit: str | None = None
     on_illegal_key: IllegalKeyRule = "fail"
+    on_archived_object: ArchivedObjectRule = "fail"
 
     def __post_init__(self) -> None:
         self._check_filter()
@@ -280,6 +288,11 @@ class TransferJob:
             raise ConfigurationInvalid(
                 f"unknown rule for illegal keys {self.on_illegal_key!r}; use one of "
                 f"{get_args(IllegalKeyRule)}"
+            )
+        if self.on_archived_object not in get_args(ArchivedObjectRule):
+            raise ConfigurationInvalid(
+                f"unknown rule for archived objects {self.on_archived_object!r}; use one of "
+                f"{get_args(ArchivedObjectRule)}"
             )
         if self.verify not in get_args(Verification):
             raise ConfigurationInvalid(

@@ -25,6 +25,7 @@ class TransferStatus:
         needs_credentials: sides of the lead's own gateway (`source`, `sink`) whose credentials
             have expired or expire soon.
         unfinished: objects that are neither copied, skipped nor failed yet.
+        archived: skipped objects that the source has archived.
         pinned_by_time: copied objects whose source has no ETag, so that only time and size
             identify its version.
         error: error of the transfer as a whole (`code`, `message`, `is_permanent`).
@@ -54,6 +55,7 @@ class TransferStatus:
     copied_earlier_bytes: int = 0
     skipped_bytes: int = 0
     failed_bytes: int = 0
+    archived: int = 0
     pinned_by_time: int = 0
     not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class TransferStatus:
                 copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
                 skipped_bytes=document.get("skipped_bytes", 0),
                 failed_bytes=document.get("failed_bytes", 0),
+                archived=document.get("archived", 0),
                 pinned_by_time=document.get("pinned_by_time", 0),
                 not_carried=document.get("not_carried", 0),
                 not_carried_by_name=dict(document.get("not_carried_by_name", {})),

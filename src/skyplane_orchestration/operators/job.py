@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
@@ -61,6 +66,7 @@ class JobArguments(TypedDict, total=False):
     max_delete: str
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
+    on_archived_object: ArchivedObjectRule
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -88,8 +94,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
             older_than, min_size, max_size, delete, max_delete, bwlimit,
-            on_illegal_key: see `TransferJob`. A template of a time, size or rate that renders
-            to an empty text means no bound.
+            on_illegal_key, on_archived_object: see `TransferJob`. A template of a time, size or
+            rate that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -133,6 +139,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "max_delete",
         "bwlimit",
         "on_illegal_key",
+        "on_archived_object",
         "conflict",
         "verify",
     )
@@ -184,6 +191,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         max_delete: str = DEFAULT_MAX_DELETE,
         bwlimit: str | None = None,
         on_illegal_key: IllegalKeyRule = "fail",
+        on_archived_object: ArchivedObjectRule = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -216,6 +224,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.max_delete = max_delete
         self.bwlimit = bwlimit
         self.on_illegal_key = on_illegal_key
+        self.on_archived_object = on_archived_object
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -262,6 +271,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             max_delete=self.max_delete,
             bwlimit=self.bwlimit or None,
             on_illegal_key=self.on_illegal_key,
+            on_archived_object=self.on_archived_object,
             limits=self.limits(),
             policy=self.policy(),
         )

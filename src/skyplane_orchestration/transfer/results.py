@@ -99,6 +99,7 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...
     return (
         *_not_carried(status),
         *reserved_warnings(job, status.reserved, status.first_reserved),
+        *archived_warnings(status.archived),
         *_pinned_by_time(status),
     )
 
@@ -143,6 +144,16 @@ def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ..
         f"left out at the source: {counted(count, 'object')}, such as "
         f"{job.source.url_of(first)!r}; keys that contain {JOURNAL_FOLDER} are "
         "reserved for the journals of transfers",
+    )
+
+
+def archived_warnings(count: int) -> tuple[str, ...]:
+    """A warning about archived objects that the job's rule skips, if there are any."""
+    if not count:
+        return ()
+    return (
+        f"not copied, because the source has archived them: {counted(count, 'object')}; a manifest "
+        "names each object; restore them, then copy again",
     )
 
 

@@ -76,6 +76,7 @@ class S3Store:
         self.spec = spec
         self._bucket = Bucket(spec, credentials)
         self._client = self._bucket.client
+        self._restores = listing.Restores()
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._bucket.trusts_checksum,
             ordered_listing=True,
@@ -103,7 +104,9 @@ class S3Store:
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
         what = self._bucket.doing("listing", prefix)
-        return listing.objects(self._client, self.spec.bucket, prefix, start_after, what)
+        return listing.objects(
+            self._client, self.spec.bucket, prefix, start_after, what, self._restores
+        )
 
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._bucket.doing("looking at", check_key(key))):
