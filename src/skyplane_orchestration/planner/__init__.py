@@ -1,6 +1,6 @@
 """The planner: from a grid and an objective to a `TransferPlan`, without cloud SDK or network.
 
-Public names load on first use (PEP 562), and `plan` loads the solver on first use: SciPy takes half
+Public names load on first use (PEP 562), and `plan` loads NumPy and the solver on first use: they take half
 a second to load, and a plan within one region does not need it.
 """
 

@@ -18,13 +18,13 @@ from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.planner.constraint_names import POLICY
+from skyplane_orchestration.planner.dominance import undominated
 from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     chosen_type,
     quota_of,
     read_limit_gbps,
     types_by_cloud,
-    undominated,
     write_limit_gbps,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
