@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,9 @@ def lawful() -> Grid:
     rtt_ms = modelled_rtt_ms(LAW, regions)
     rates = modelled_throughput_gbps(LAW, [region.cloud for region in regions], rtt_ms)
     every = rates > 0
-    return shipped.with_edges(
-        regions=regions,
-        index={region.tag: number for number, region in enumerate(regions)},
-        throughput_gbps=rates,
-        measured=every,
-        rtt_ms=rtt_ms,
-        rtt_measured=every,
+    index = {region.tag: number for number, region in enumerate(regions)}
+    return replace(shipped, regions=regions, index=index).with_edges(
+        throughput_gbps=rates, measured=every, rtt_ms=rtt_ms, rtt_measured=every
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Final, get_args
 
 from skyplane_gateway.amounts import size_bytes
@@ -197,6 +198,19 @@ class Policy:
             _positive("max_job_usd", self.max_job_usd)
         for name in ("allow", "exclude"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
+
+    def excludes(self, tag: str) -> bool:
+        """True when `exclude` names the region tag."""
+        return _matches(tag, self.exclude)
+
+    def may_relay(self, tag: str) -> bool:
+        """True for a region tag that may be a relay."""
+        return not self.excludes(tag) and (not self.allow or _matches(tag, self.allow))
+
+
+def _matches(tag: str, globs: Iterable[str]) -> bool:
+    """True when one of the globs (`aws:eu-*`, `gcp:*`) matches the region tag."""
+    return any(fnmatchcase(tag, glob) for glob in globs)
 
 
 #: Defaults of a job.
