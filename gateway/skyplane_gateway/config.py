@@ -75,7 +75,7 @@ class GatewayConfig:
     """How one gateway process runs.
 
     Args:
-        node: name in the fleet, `region tag/index`.
+        node: name in the fleet, `region tag/index` or `region tag/index.process`.
         fleet_key: identity of the fleet; part of the command line, to find its processes.
         control_host, data_host: addresses to listen on; port 0 lets the system choose.
         directory: private directory (mode 0700) for configuration, certificates and log;

@@ -70,7 +70,7 @@ def sent_over(routes: Iterable[Route], delivered_bytes: Mapping[int, int]) -> tu
 
 
 def _region_of(node: str) -> str:
-    """Gateways are named `region tag/index`."""
+    """Names of gateways begin with `region tag/`."""
     return node.rpartition("/")[0] or node
 
 

@@ -264,7 +264,7 @@ def add_budget(parser: Parser, default: str) -> None:
     )
 
 
-def _add_deployment(parser: Parser) -> None:
+def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("fleet")
     group.add_argument(
         "--deployment",
@@ -278,16 +278,24 @@ def _add_deployment(parser: Parser) -> None:
         metavar="DIR",
         help="directory of the gateways' files on this machine",
     )
+    return group
 
 
 def add_common(
     parser: Parser, run: RunCommand, *, has_run: bool = False, has_times: bool = False
 ) -> None:
     """The options of a subcommand with a client, and the function that runs it."""
-    _add_deployment(parser)
+    fleet = _add_deployment(parser)
     if has_run:
         parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
     if has_times:
+        fleet.add_argument(
+            "--processes-per-instance",
+            type=whole_number_from(1),
+            metavar="N",
+            help="gateway processes of each instance (default: $SKYPLANE_PROCESSES_PER_INSTANCE,"
+            " else one per processor, 8 at most)",
+        )
         _add_times(parser)
     add_output(parser)
     parser.set_defaults(run_command=run)

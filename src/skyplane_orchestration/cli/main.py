@@ -71,6 +71,7 @@ _SAME_NAME: Final = (
     "older_than",
     "on_archived_object",
     "on_illegal_key",
+    "processes_per_instance",
     "run_root",
     "safety_margin",
     "source_read_gbps",
