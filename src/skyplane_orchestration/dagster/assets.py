@@ -7,12 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
+from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.dagster.ops import (
     AssetTransfer,
     cleanup_hook,
@@ -26,6 +21,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     Objective,
     Policy,
+    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -59,7 +55,7 @@ class JobOptions(TypedDict, total=False):
     max_delete: str
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
-    on_archived_object: ArchivedObjectRule
+    server_side_copy: ServerSideRule
 
 
 def build_skyplane_transfer_asset(

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
+from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
@@ -20,6 +15,7 @@ from skyplane_orchestration.model.job import (
     MinimizeCost,
     Objective,
     Policy,
+    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -66,7 +62,7 @@ class JobArguments(TypedDict, total=False):
     max_delete: str
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
-    on_archived_object: ArchivedObjectRule
+    server_side_copy: ServerSideRule
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -94,7 +90,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
             older_than, min_size, max_size, delete, max_delete, bwlimit,
-            on_illegal_key, on_archived_object: see `TransferJob`. A template of a time, size or
+            on_illegal_key, server_side_copy: see `TransferJob`. A template of a time, size or
             rate that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
@@ -139,7 +135,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "max_delete",
         "bwlimit",
         "on_illegal_key",
-        "on_archived_object",
+        "server_side_copy",
         "conflict",
         "verify",
     )
@@ -191,7 +187,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         max_delete: str = DEFAULT_MAX_DELETE,
         bwlimit: str | None = None,
         on_illegal_key: IllegalKeyRule = "fail",
-        on_archived_object: ArchivedObjectRule = "fail",
+        server_side_copy: ServerSideRule = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -224,7 +220,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.max_delete = max_delete
         self.bwlimit = bwlimit
         self.on_illegal_key = on_illegal_key
-        self.on_archived_object = on_archived_object
+        self.server_side_copy = server_side_copy
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -271,7 +267,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             max_delete=self.max_delete,
             bwlimit=self.bwlimit or None,
             on_illegal_key=self.on_illegal_key,
-            on_archived_object=self.on_archived_object,
+            server_side_copy=self.server_side_copy,
             limits=self.limits(),
             policy=self.policy(),
         )

@@ -127,7 +127,6 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
         files_from=job.files_from,
         bounds=job.object_filter.bounds(clock.wall()),
         on_illegal_key=job.on_illegal_key,
-        on_archived_object=job.on_archived_object,
     )
 
 
@@ -158,5 +157,4 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
         strict_metadata=job.strict_metadata,
         filter=job.object_filter,
         on_illegal_key=job.on_illegal_key,
-        on_archived_object=job.on_archived_object,
     )
