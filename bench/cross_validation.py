@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from bench.fit_throughput_model import fit
 from bench.report import Case
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.grids.loader import pair_caps
+from skyplane_orchestration.grids.edge_tables import pair_caps
 from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
 
 SEED = 20220129
@@ -44,8 +43,7 @@ def unseen(measured: Grid, held: Mask) -> Grid:
     Hidden values are removed, not only marked, so a fit that reads them fails.
     """
     hidden = touched_by(held)
-    return replace(
-        measured,
+    return measured.with_edges(
         throughput_gbps=np.where(hidden, np.nan, measured.throughput_gbps),
         measured=measured.measured & ~hidden,
         rtt_ms=np.where(hidden, np.nan, measured.rtt_ms),
@@ -58,8 +56,7 @@ def modelled_grid(like: Grid, model: Mapping[str, Any]) -> Grid:
     rtt_ms = modelled_rtt_ms(model, like.regions)
     rates = modelled_throughput_gbps(model, [region.cloud for region in like.regions], rtt_ms)
     nothing = np.zeros_like(like.measured)
-    return replace(
-        like,
+    return like.with_edges(
         throughput_gbps=np.minimum(rates, pair_caps(like.regions, like.types)),
         measured=nothing,
         rtt_ms=rtt_ms,

@@ -28,9 +28,10 @@ import numpy as np
 
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.grids.geography import GridRegion, pairwise_distance_km
-from skyplane_orchestration.grids.loader import MODEL_FILE, read_json
-from skyplane_orchestration.grids.tables import shipped_files
+from skyplane_orchestration.grids.distances import pairwise_distance_km
+from skyplane_orchestration.grids.geography import GridRegion
+from skyplane_orchestration.grids.loader import MODEL_FILE
+from skyplane_orchestration.grids.tables import read_json, shipped_files
 from skyplane_orchestration.grids.throughput_model import (
     area_pair,
     areas_of,

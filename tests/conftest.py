@@ -15,6 +15,8 @@ import pytest
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
+# Fleets have the same gateways on every machine.
+os.environ["SKYPLANE_PROCESSES_PER_INSTANCE"] = "1"
 # So does matplotlib.
 os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(prefix="matplotlib-")
 atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)

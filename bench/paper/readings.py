@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def read_measurements(directory: Path) -> Readings:
         for row in rows:
             place = received.index_of(row["src"]), received.index_of(row["dst"])
             sent[place] = float(row[SENT_COLUMN]) / PAPER_GBIT
-    return Readings(received, replace(received, throughput_gbps=sent))
+    return Readings(received, received.with_edges(throughput_gbps=sent))
 
 
 def sent_over_received(readings: Readings) -> float:

@@ -27,6 +27,7 @@ ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-i
 
 #: What to do with an object whose key the destination cannot hold.
 IllegalKeyRule = Literal["fail", "skip", "escape"]
+ArchivedObjectRule = Literal["fail", "skip", "read"]
 
 #: How a written object is checked: `stored` compares the store's checksum, or reads the
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
@@ -74,7 +75,7 @@ class GatewayConfig:
     """How one gateway process runs.
 
     Args:
-        node: name in the fleet, `region tag/index`.
+        node: name in the fleet, `region tag/index` or `region tag/index.process`.
         fleet_key: identity of the fleet; part of the command line, to find its processes.
         control_host, data_host: addresses to listen on; port 0 lets the system choose.
         directory: private directory (mode 0700) for configuration, certificates and log;
@@ -251,6 +252,7 @@ class TransferSpec:
         recursive: the source is a prefix.
         include, exclude: globs on the key below the source prefix.
         on_illegal_key: `fail` the object, `skip` it, or `escape` its key.
+        on_archived_object: `fail` the object, `skip` it, or `read` it as any other.
         filter: further filters; durations count from the begin of the first epoch.
         publish_last: more globs of objects to write after all others.
         allow_empty: a transfer without objects succeeds.
@@ -258,9 +260,6 @@ class TransferSpec:
         chunk_bytes: size of a chunk and of a part.
         whole_bytes: objects up to this size are sent whole, if the sinks have the memory; at
             least `chunk_bytes`.
-        server_side_copy: the store may copy large objects itself; the library has found that the
-            ends are in one region of one service, and that the credentials of the destination
-            should be able to read the source.
         strict_metadata: an object fails if its copy would lose tags, storage class or other
             metadata.
     """
@@ -282,7 +281,7 @@ class TransferSpec:
     strict_metadata: bool = False
     filter: ObjectFilter = ALL_OBJECTS
     on_illegal_key: IllegalKeyRule = "fail"
-    server_side_copy: bool = False
+    on_archived_object: ArchivedObjectRule = "fail"
 
     @property
     def keeping(self) -> Keeping:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
 from skyplane_gateway.schema import encode
@@ -140,6 +140,8 @@ class ObjectInfo:
             `retention`, `contexts`.
         storage_class: as the store names it; None for the usual one, and in answers to writes.
         stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
+        archived: why the object cannot be read now, and what to do; empty where it can be read,
+            or where a listing does not tell. Only listings tell it.
     """
 
     key: str
@@ -151,6 +153,7 @@ class ObjectInfo:
     not_carried: tuple[str, ...] = ()
     storage_class: str | None = None
     stored_unix_s: float | None = None
+    archived: str = ""
 
     @property
     def written_unix_s(self) -> float:
@@ -173,6 +176,7 @@ class ObjectInfo:
             not_carried=tuple(data.get("not_carried", ())),
             storage_class=data.get("storage_class"),
             stored_unix_s=data.get("stored_unix_s"),
+            archived=data.get("archived", ""),
         )
 
 
@@ -217,8 +221,6 @@ class StoreCapabilities:
         min_part_bytes: of all parts but the last.
         max_parts: parts in one upload.
         rewrite_s: the shortest average time between writes of one key.
-        server_side_copy: what `CopiesParts.copy_part` copies from another bucket: any range, only
-            whole objects, or nothing.
     """
 
     trusts_checksum: bool
@@ -229,7 +231,6 @@ class StoreCapabilities:
     max_parts: int
     max_object_bytes: int
     rewrite_s: float = 0.0
-    server_side_copy: Literal["none", "ranges", "objects"] = "none"
 
     def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
         """The allowed size of all parts but the last that is nearest to the wanted one.

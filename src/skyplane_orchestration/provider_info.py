@@ -38,6 +38,12 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "same directory. Empty for a directory of the worker's user.",
         "schema": {"type": ["string", "null"]},
     },
+    "processes_per_instance": {
+        "label": "Processes per instance",
+        "description": "Gateway processes of each instance. Empty for as many as give each "
+        "processor of the worker a gateway, 8 at most.",
+        "schema": {"type": ["integer", "null"]},
+    },
     "gateway_settings": {
         "label": "Gateway settings",
         "description": "JSON object with fields of every gateway's configuration, such as "

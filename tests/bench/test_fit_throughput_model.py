@@ -44,14 +44,9 @@ def lawful() -> Grid:
     rtt_ms = modelled_rtt_ms(LAW, regions)
     rates = modelled_throughput_gbps(LAW, [region.cloud for region in regions], rtt_ms)
     every = rates > 0
-    return replace(
-        shipped,
-        regions=regions,
-        index={region.tag: number for number, region in enumerate(regions)},
-        throughput_gbps=rates,
-        measured=every,
-        rtt_ms=rtt_ms,
-        rtt_measured=every,
+    index = {region.tag: number for number, region in enumerate(regions)}
+    return replace(shipped, regions=regions, index=index).with_edges(
+        throughput_gbps=rates, measured=every, rtt_ms=rtt_ms, rtt_measured=every
     )
 
 
@@ -94,7 +89,7 @@ def test_a_few_bad_measurements_bend_nothing(lawful: Grid) -> None:
     row, column = np.nonzero(lawful.measured)
     rates[row[::40], column[::40]] /= 10.0
     rtt_ms[row[::41], column[::41]] *= 5.0
-    found = fit(replace(lawful, throughput_gbps=rates, rtt_ms=rtt_ms))
+    found = fit(lawful.with_edges(throughput_gbps=rates, rtt_ms=rtt_ms))
     error = np.abs(
         rates_of(found, lawful)[lawful.measured] / lawful.throughput_gbps[lawful.measured] - 1
     )
@@ -104,11 +99,10 @@ def test_a_few_bad_measurements_bend_nothing(lawful: Grid) -> None:
 def test_what_was_not_measured_takes_no_part(lawful: Grid) -> None:
     hidden = np.zeros_like(lawful.measured)
     hidden[:5], hidden[:, :5] = True, True
-    known = replace(
-        lawful, measured=lawful.measured & ~hidden, rtt_measured=lawful.rtt_measured & ~hidden
+    known = lawful.with_edges(
+        measured=lawful.measured & ~hidden, rtt_measured=lawful.rtt_measured & ~hidden
     )
-    wild = replace(
-        known,
+    wild = known.with_edges(
         throughput_gbps=np.where(hidden, 99.0, known.throughput_gbps),
         rtt_ms=np.where(hidden, np.nan, known.rtt_ms),
     )
@@ -117,13 +111,13 @@ def test_what_was_not_measured_takes_no_part(lawful: Grid) -> None:
 
 def test_clouds_that_nobody_measured_have_no_curve(lawful: Grid) -> None:
     clouds = np.array([region.cloud for region in lawful.regions])
-    known = replace(lawful, measured=lawful.measured & (clouds == "aws")[:, None])
+    known = lawful.with_edges(measured=lawful.measured & (clouds == "aws")[:, None])
     assert set(fit(known)["curves"]) == {"aws>aws", "aws>gcp", "aws>azure"}
 
 
 def test_without_round_trips_those_of_the_shipped_model_are_taken(lawful: Grid) -> None:
     nothing = np.zeros_like(lawful.rtt_measured)
-    blind = replace(lawful, rtt_measured=nothing, rtt_ms=np.full(nothing.shape, np.nan))
+    blind = lawful.with_edges(rtt_measured=nothing, rtt_ms=np.full(nothing.shape, np.nan))
     shipped = json.loads(
         (files("skyplane_grids") / "throughput_model.json").read_text(encoding="utf-8")
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +59,7 @@ def square(tmp_path_factory: pytest.TempPathFactory) -> Grid:
 def with_rate(grid: Grid, src: str, dst: str, gbps: float) -> Grid:
     rates = grid.throughput_gbps.copy()
     rates[grid.index_of(src), grid.index_of(dst)] = gbps
-    return replace(grid, throughput_gbps=rates)
+    return grid.with_edges(throughput_gbps=rates)
 
 
 def test_the_jobs_are_those_of_the_seed(pretended: Grid) -> None:
@@ -75,8 +74,7 @@ def test_the_jobs_are_those_of_the_seed(pretended: Grid) -> None:
 def test_what_was_measured_at_the_ends_changes_nothing(pretended: Grid) -> None:
     ends = (pretended.tags[3], pretended.tags[8])
     touched = np.isin(pretended.tags, ends)[:, None] | np.isin(pretended.tags, ends)[None, :]
-    otherwise = replace(
-        pretended,
+    otherwise = pretended.with_edges(
         throughput_gbps=np.where(touched, 0.1, pretended.throughput_gbps),
         rtt_ms=np.where(touched, 1e3, pretended.rtt_ms),
     )
@@ -110,7 +108,7 @@ def test_a_bad_model_regrets(pretended: Grid) -> None:
     def upside_down(measured: Grid, *_: str) -> Grid:
         rates = measured.throughput_gbps
         worst = np.where(rates > 0, 5.0 / np.maximum(rates, 0.1), 0.0)
-        return replace(measured, throughput_gbps=worst)
+        return measured.with_edges(throughput_gbps=worst)
 
     jobs = regret.seeded_jobs(pretended.tags, 12)
     shares = [one.share for one in regret.regrets(pretended, jobs, upside_down)]

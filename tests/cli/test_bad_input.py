@@ -139,6 +139,8 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         for bad in ("0K", "1023B")
     ],
     (COPYING, "{tree} {tmp}/new --on-illegal-key rename", "'escape'"),
+    (COPYING, "{tree} {tmp}/new --on-archived-object thaw", "'read'"),
+    (COPYING, "{tree} {tmp}/new --processes-per-instance 65", "--processes-per-instance must be a"),
     # ---- deletes
     (("sync",), "{tree} {tmp}/new --max-delete 5", "--max-delete needs --delete"),
     *[

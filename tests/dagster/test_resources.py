@@ -76,9 +76,12 @@ def test_times_reach_the_client(tmp_path: Path) -> None:
 
 def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
     given = {"ack_deadline_s": 30.0, "stall_deadline_s": 45.5, "readers": 2}
-    resource = SkyplaneResource(gateway_settings=given, run_root=str(tmp_path))
+    resource = SkyplaneResource(
+        gateway_settings=given, processes_per_instance=3, run_root=str(tmp_path)
+    )
     provisioner: Any = resolved(resource).client(IDENTITY).provisioner
     assert provisioner.options.gateway_settings == given
+    assert provisioner.options.processes_per_instance == 3
 
 
 def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:

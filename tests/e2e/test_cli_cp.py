@@ -167,3 +167,27 @@ def test_the_steps_one_by_one(
     lost = orch(home, "transfer", *ends, "-r", "--fleet", document)
     assert lost.returncode == 1
     assert lost.stderr.startswith("skyplane-orch: the fleet is gone")
+
+
+def test_archived_objects_are_refused_before_a_byte_moves(
+    home: Home, servers: tuple[S3Server, S3Server], tmp_path: Path
+) -> None:
+    here, _ = servers
+    bucket = here.make_bucket("archived")
+    client = here.client()
+    for key, storage_class in (("cold", "GLACIER"), ("plain", "STANDARD")):
+        client.put_object(Bucket=bucket, Key=key, Body=b"body", StorageClass=storage_class)  # type: ignore[arg-type]
+    command = ("cp", "-r", f"s3://{bucket}/", f"{tmp_path}/out", "--src-endpoint", here.endpoint)
+
+    dry = answer_of(orch(home, *command, "--dry-run", "--json"))
+    assert (dry["summary"]["copy"], dry["summary"]["refuse"]) == (1, 1)
+    result = answer_of(orch(home, *command, "--json"), code=1)["result"]
+    assert (result["copied"], result["failures"][0]["code"]) == (1, "not-restored")
+    assert "aws s3api restore-object" in result["failures"][0]["reason"]
+    result = answer_of(orch(home, *command, "--on-archived-object", "skip", "--json"))
+    assert (result["copied"], result["skipped"]) == (1, 1)
+    assert "has archived them: 1 object" in result["warnings"][0]
+    # The server lists no restores.
+    client.restore_object(Bucket=bucket, Key="cold", RestoreRequest={"Days": 1})
+    result = answer_of(orch(home, *command, "--on-archived-object", "read", "--json"))
+    assert (result["copied"], (tmp_path / "out/cold").read_bytes()) == (2, b"body")

@@ -88,6 +88,27 @@ def test_a_relay_killed_in_mid_transfer(
     kit.ended_well(slow, servers)
 
 
+def test_one_of_two_processes_of_an_instance_killed_in_mid_transfer(
+    kit: ClientKit, slow: TransferJob, gate: FaultProxy, servers: tuple[S3Server, S3Server]
+) -> None:
+    """The other process takes the work: neither a new epoch nor a new fleet."""
+    provisioner = kit.provisioner(
+        processes_per_instance=2, gateway_settings={"ack_deadline_s": 4.0}
+    )
+    client = kit.client(provisioner=provisioner)
+    fleet = client.provision(kit.relayed())
+    assert fleet.size == "6 gateways on 3 instances"
+    kill = Once(gate, lambda: kit.kill(fleet, f"{kit.RELAY}/0.1"))
+    try:
+        result = client.transfer(slow, fleet, on_status=kill)
+        assert kill.done
+        assert (result.failed, result.epoch, result.warnings) == (0, 1, ())
+        assert len(kit.home.gateways()) == 5
+    finally:
+        client.teardown(fleet)
+    kit.ended_well(slow, servers)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "in"

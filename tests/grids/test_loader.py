@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
-from skyplane_orchestration.grids import Grid, load_grid, pairwise_distance_km
+from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.grids.distances import pairwise_distance_km
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.price_rules import billed_by
 from skyplane_orchestration.grids.validate import audit_grid

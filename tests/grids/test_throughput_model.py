@@ -12,7 +12,8 @@ import pytest
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import load_grid
-from skyplane_orchestration.grids.geography import GridRegion, pairwise_distance_km
+from skyplane_orchestration.grids.distances import pairwise_distance_km
+from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.throughput_model import (
     LEAST_MS_PER_KM,
     modelled_rtt_ms,

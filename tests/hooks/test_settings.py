@@ -37,6 +37,7 @@ def test_all_fields() -> None:
                 "grid": "/grids/mine",
                 "run_root": "/run/fleets",
                 "gateway_settings": {"ack_deadline_s": 30, "stall_deadline_s": 45.5},
+                "processes_per_instance": "3",
                 "lease_s": "60",
                 "start_within_s": 30,
                 "hard_end_s": 3600,
@@ -49,6 +50,7 @@ def test_all_fields() -> None:
     provisioner: Any = settings.open_provisioner()
     assert type(settings.open_provisioner("auto")) is SmallJobsProvisioner
     assert provisioner.options.gateway_settings == {"ack_deadline_s": 30, "stall_deadline_s": 45.5}
+    assert provisioner.options.processes_per_instance == 3
     assert settings.times == FleetTimes(start_within_s=30, lease_s=60, hard_end_s=3600)
     assert settings.secret is not None
     assert settings.secret.value == SECRET.encode()
@@ -59,6 +61,12 @@ def test_invalid_gateway_settings_are_refused_before_the_start() -> None:
         settings = Settings.from_connection(FakeConnection(None, {"gateway_settings": useless}))
         with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
             settings.open_provisioner()
+
+
+@pytest.mark.parametrize("wrong", ["two", -1, True, 1.5])
+def test_a_wrong_number_of_processes_is_refused(wrong: object) -> None:
+    with pytest.raises(ConfigurationInvalid, match="processes_per_instance of the skyplane"):
+        Settings.from_connection(FakeConnection(None, {"processes_per_instance": wrong}))
 
 
 def test_fields_left_empty_in_the_form_count_as_missing() -> None:

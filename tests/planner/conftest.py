@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from skyplane_orchestration.grids import Grid, GridRegion, InstanceType, load_grid
+from skyplane_orchestration.grids.grid import EdgeValues
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 
@@ -33,6 +34,14 @@ def grid_of(
         for cloud in ("aws", "gcp", "azure", "local")
         if cloud not in {kind.cloud for kind in types}
     ]
+    values = EdgeValues(
+        throughput_gbps=gbps,
+        measured=gbps > 0,
+        rtt_ms=np.zeros(shape),
+        rtt_measured=np.zeros(shape, dtype=bool),
+        usd_per_gb=price,
+        price_source=np.full(shape, "table", dtype="<U8"),
+    )
     return Grid(
         name="small",
         as_of="2026-01-01",
@@ -40,12 +49,7 @@ def grid_of(
         licence="",
         notes=(),
         regions=tuple(GridRegion(tag) for tag in tags),
-        throughput_gbps=gbps,
-        measured=gbps > 0,
-        rtt_ms=np.zeros(shape),
-        rtt_measured=np.zeros(shape, dtype=bool),
-        usd_per_gb=price,
-        price_source=np.full(shape, "table", dtype="<U8"),
+        edges=lambda: values,
         types=(*types, *plain),
         price_document={
             "requests": {"aws": {"read": 0.0004, "write": 0.005, "list": 0.005}},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -264,7 +263,7 @@ def test_measured_and_modelled_rates_together_are_mixed(triangle: Grid) -> None:
     half = triangle.measured.copy()
     half[triangle.index_of(S), triangle.index_of(R)] = False
     mixed = plan(
-        replace(triangle, measured=half), S, T, MinimizeCost(5), limits=Limits(instance_limit=1)
+        triangle.with_edges(measured=half), S, T, MinimizeCost(5), limits=Limits(instance_limit=1)
     )
     assert mixed.grid.throughput == "mixed"
     assert {edge.throughput for edge in mixed.edges} == {"measured", "modelled"}

@@ -10,14 +10,23 @@ from hypothesis import strategies as st
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import instance_of
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.provision.routes import build_routes, node_names
+from skyplane_orchestration.provision.routes import (
+    build_routes,
+    node_names,
+    split_into_processes,
+)
 
 if TYPE_CHECKING:
     from tests.provision.conftest import PlanMaker
 
 SRC, DST = "aws:us-east-1", "azure:westeurope"
 RELAYS = ["gcp:us-central1", "aws:eu-west-1", "azure:eastus"]
+
+
+#: Gateways of each instance, by region.
+PROCESSES = st.dictionaries(st.sampled_from([SRC, DST, *RELAYS]), st.integers(1, 3))
 
 
 @st.composite
@@ -47,7 +56,7 @@ def carried_gbps(routes: tuple[Route, ...]) -> Counter[str]:
 @given(data=st.data(), most=st.none() | st.integers(1, 4))
 def test_routes_carry_the_plan(plan_of: PlanMaker, data: st.DataObject, most: int | None) -> None:
     plan = data.draw(plans(plan_of))
-    nodes = node_names(plan, most)
+    nodes = split_into_processes(node_names(plan, most), data.draw(PROCESSES))
     routes = build_routes(plan, nodes)
     assert [route.number for route in routes] == list(range(len(routes)))
     assert sum(r.share_gbps for r in routes) == pytest.approx(plan.throughput_gbps, rel=1e-9)
@@ -69,15 +78,16 @@ def test_an_instance_has_about_the_planned_connections(
     plan_of: PlanMaker, data: st.DataObject, most: int | None
 ) -> None:
     plan = data.draw(plans(plan_of))
-    nodes = node_names(plan, most)
+    instances = node_names(plan, most)
+    nodes = split_into_processes(instances, data.draw(PROCESSES))
     routes = build_routes(plan, nodes)
     for edge in plan.edges:
-        for node in nodes[edge.src]:
+        for instance in instances[edge.src]:
             hops = [
                 route.connections[index]
                 for route in routes
                 for index, hop in enumerate(pairwise(route.nodes))
-                if hop[0] == node and hop[1] in nodes[edge.dst]
+                if instance_of(hop[0]) == instance and hop[1] in nodes[edge.dst]
             ]
             assert all(1 <= count <= 64 for count in hops)
             planned = edge.connections / plan.instances[edge.src].count
@@ -115,6 +125,18 @@ def test_fewer_gateways_than_planned_take_only_their_own_connections(plan_of: Pl
     capped = build_routes(plan, node_names(plan, 2))
     assert [route.connections for route in full] == [(32,)] * 8
     assert [route.connections for route in capped] == [(32,)] * 2
+
+
+def test_gateways_of_an_instance_share_its_flow_and_connections(plan_of: PlanMaker) -> None:
+    plan = plan_of([((SRC, DST), 6.0)], {SRC: 2, DST: 1}, {(SRC, DST): 64})
+    nodes = split_into_processes(node_names(plan), {SRC: 2, DST: 4})
+    assert nodes == {
+        SRC: tuple(f"{SRC}/{name}" for name in ("0.0", "0.1", "1.0", "1.1")),
+        DST: tuple(f"{DST}/0.{process}" for process in range(4)),
+    }
+    routes = build_routes(plan, nodes)
+    assert [route.nodes for route in routes] == list(zip(nodes[SRC], nodes[DST], strict=True))
+    assert {(route.share_gbps, route.connections) for route in routes} == {(1.5, (16,))}
 
 
 def test_one_region_gives_routes_of_one_node(plan_of: PlanMaker) -> None:

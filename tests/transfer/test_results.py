@@ -188,6 +188,11 @@ def test_a_status_that_does_not_add_up_makes_no_result(counts: dict[str, Any]) -
         result_of(JOB, FLEET, replace(status(), **counts))
 
 
+def test_archived_objects_that_are_skipped_give_a_warning() -> None:
+    (warning,) = result_of(JOB, FLEET, status(archived=1)).warnings
+    assert "archived them: 1 object;" in warning
+
+
 def test_reserved_keys_are_counted_and_one_is_named() -> None:
     """A warning names one of them."""
     result = result_of(JOB, FLEET, status(reserved=3, first_reserved="p/.skyplane/jobs/k/1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,25 @@ def test_reserved_keys_are_counted_as_by_a_lead(ends: Path) -> None:
     assert (result.objects, result.reserved) == (3, 1)
     [warning] = result.warnings
     assert str(stray) in warning
+
+
+def test_archived_objects_that_are_skipped_are_counted(
+    ends: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects that are equal need no read, so their class does not matter."""
+    list_files = LocalStore.list
+
+    def all_archived(store: LocalStore, prefix: str, **more: Any) -> Any:
+        return (replace(row, archived="it is") for row in list_files(store, prefix, **more))
+
+    monkeypatch.setattr(LocalStore, "list", all_archived)
+    result = unchanged(job_of(ends))
+    assert result is not None
+    assert result.warnings == ()
+    (ends / "out/b.csv").unlink()
+    assert unchanged(job_of(ends)) is None
+    result = unchanged(job_of(ends, on_archived_object="skip"))
+    assert result is not None
+    assert (result.objects, result.skipped) == (3, 3)
+    [warning] = result.warnings
+    assert "1 object" in warning

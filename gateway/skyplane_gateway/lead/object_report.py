@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.errors import NotRestored, SkyplaneError
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.objects import is_time_pin
 from skyplane_gateway.selection import Selection
@@ -43,7 +43,7 @@ class Counters:
         is_listed: both listings have ended.
         reserved, first_reserved: how many listed keys are reserved for journals, and the first
             one; not part of `found`.
-        server_side, server_side_bytes: objects that the store copied itself, in this epoch.
+        archived: objects in `skipped` that the source has archived.
         not_carried: objects whose copies of this epoch lack attributes of their source.
         not_carried_by_name: attribute (see `ObjectInfo.not_carried`) -> how many lack it.
     """
@@ -63,8 +63,7 @@ class Counters:
     is_listed: bool = False
     reserved: int = 0
     first_reserved: str = ""
-    server_side: int = 0
-    server_side_bytes: int = 0
+    archived: int = 0
     not_carried: int = 0
     not_carried_by_name: dict[str, int] = field(default_factory=dict)
 
@@ -84,13 +83,7 @@ class Report:
         self._end = 0
 
     def copied(
-        self,
-        row: Selection,
-        done: DoneRow | None,
-        attempts: int,
-        not_carried: Iterable[str] = (),
-        *,
-        is_server_side: bool = False,
+        self, row: Selection, done: DoneRow | None, attempts: int, not_carried: Iterable[str] = ()
     ) -> None:
         """An object is durable and verified.
 
@@ -109,9 +102,6 @@ class Report:
             etags = {"source_etag": row.source.etag, "destination_etag": done.etag}
             more = {name: etag for name, etag in etags.items() if etag}
             more["crc32c"] = done.crc32c
-        if is_server_side:
-            self.counters.server_side += 1
-            self.counters.server_side_bytes += row.source.size_bytes
         names = sorted(not_carried)
         if names:
             more["not_carried"] = names
@@ -124,6 +114,7 @@ class Report:
     def skipped(self, row: Selection) -> None:
         self.counters.skipped += 1
         self.counters.skipped_bytes += row.source.size_bytes
+        self.counters.archived += row.refusal is NotRestored
         self._add("skipped", row, 0, reason=row.reason)
 
     def failed(self, row: Selection, error: SkyplaneError, attempts: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.errors import AlreadyExists, InvalidKey, NotFound, StoreError
+from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
@@ -64,6 +64,7 @@ class Pipeline:
         self._copier = copier
         self._multipart = multipart
         self._recorder = recorder
+        self._whole_bytes = context.whole_bytes
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         rule = SelectionRule(
             source_prefix=spec.source_prefix,
@@ -75,6 +76,7 @@ class Pipeline:
             files_from=spec.filter.files_from,
             bounds=spec.filter.bounds(began_unix_s),
             on_illegal_key=spec.on_illegal_key,
+            on_archived_object=spec.on_archived_object,
         )
         self._diff = ListingDiff(
             rule,
@@ -153,8 +155,7 @@ class Pipeline:
         elif row.action == "missing":
             self._recorder.failed(row, NotFound(row.reason))
         elif row.action == "refuse":
-            kind = InvalidKey if row.destination is None else AlreadyExists
-            self._recorder.failed(row, kind(row.reason))
+            self._recorder.failed(row, (row.refusal or StoreError)(row.reason))
         elif self._spec.strict_metadata and row.source.not_carried:
             self._recorder.failed(row, metadata_not_carried(row.source.key, row.source.not_carried))
         else:
@@ -179,7 +180,7 @@ class Pipeline:
                 batch_bytes = 0
                 async for row in rows:
                     size = row.source.size_bytes
-                    if self._multipart.takes(row):
+                    if size > self._whole_bytes or self._multipart.is_resumed(row):
                         await start(self._copier.copy_in_parts(row))
                     elif size >= self._batch_bytes:
                         await start(self._copier.copy_whole([row]))

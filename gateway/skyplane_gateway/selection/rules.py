@@ -10,8 +10,15 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Final, Literal, get_args
 
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule
-from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound
+from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule
+from skyplane_gateway.errors import (
+    AlreadyExists,
+    ConfigurationInvalid,
+    InvalidKey,
+    NotFound,
+    NotRestored,
+    StoreError,
+)
 from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
 from skyplane_gateway.objects import (
     IF_ABSENT,
@@ -66,6 +73,7 @@ class SelectionRule:
         files_from: sorted keys below the source folder, each once; None for all.
         bounds: bounds of size and time.
         on_illegal_key: what to do with an object whose key the destination cannot hold.
+        on_archived_object: what to do with an object to copy that the source has archived.
         conflict: one of `CONFLICT_RULES`. `replace-if-newer` compares the stores' times;
             `replace-if-different` size, then checksums where both are known, then times.
 
@@ -82,6 +90,7 @@ class SelectionRule:
     files_from: tuple[str, ...] | None = None
     bounds: Bounds = UNBOUNDED
     on_illegal_key: IllegalKeyRule = "fail"
+    on_archived_object: ArchivedObjectRule = "fail"
 
     def __post_init__(self) -> None:
         if self.conflict not in CONFLICT_RULES:
@@ -135,6 +144,7 @@ class Selection:
     Under `precondition` the destination is as it was listed; empty where nothing is written.
     `is_escaped`: the destination key is an escaped one, and so may be out of order.
     `may_be_ours`: the listed object may be a copy that an earlier lead made of the source.
+    `refusal`: the error of an object that is refused, or that a rule skips for that error.
     """
 
     source: ObjectInfo
@@ -145,6 +155,7 @@ class Selection:
     precondition: Precondition
     is_escaped: bool = False
     may_be_ours: bool = False
+    refusal: type[StoreError] | None = None
 
 
 def select(
@@ -327,9 +338,23 @@ def decide(
     """The decision for one candidate, given the object at the destination."""
     source, key = candidate.source, candidate.key
 
-    def outcome(action: Action, reason: str, fence: Precondition = UNCONDITIONAL) -> Selection:
+    def outcome(
+        action: Action,
+        reason: str,
+        fence: Precondition = UNCONDITIONAL,
+        refusal: type[StoreError] | None = None,
+    ) -> Selection:
         escaped = candidate.is_escaped
-        return Selection(source, key, destination, action, reason, fence, is_escaped=escaped)
+        return Selection(
+            source, key, destination, action, reason, fence, is_escaped=escaped, refusal=refusal
+        )
+
+    def to_copy(reason: str, fence: Precondition) -> Selection:
+        archived = rule.on_archived_object
+        if not source.archived or archived == "read":
+            return outcome("copy", reason, fence)
+        why = f"{source.archived} (rule for archived objects: {archived})"
+        return outcome("skip" if archived == "skip" else "refuse", why, refusal=NotRestored)
 
     if candidate.is_missing:
         reason = f"{source.key!r} of the list of keys (files_from) is not at the source"
@@ -338,24 +363,26 @@ def decide(
         return outcome("skip", "it is the source folder itself: it has no name at the destination")
     if is_reserved(key):
         reason = f"keys with {JOURNAL_FOLDER} are reserved for journals; choose another destination"
-        return Selection(source, key, None, "refuse", reason, UNCONDITIONAL)
+        return Selection(source, key, None, "refuse", reason, UNCONDITIONAL, refusal=InvalidKey)
     if check_key is not None:
         try:
             check_key(key, source.size_bytes)
         except InvalidKey as error:
             if rule.on_illegal_key == "skip":
-                return outcome("skip", f"{error.message} (rule for illegal keys: skip)")
-            return outcome("refuse", error.message)
+                why = f"{error.message} (rule for illegal keys: skip)"
+                return outcome("skip", why, refusal=InvalidKey)
+            return outcome("refuse", error.message, refusal=InvalidKey)
     if destination is None:
-        return outcome("copy", "it is not at the destination", IF_ABSENT)
+        return to_copy("it is not at the destination", IF_ABSENT)
     if rule.conflict == "fail":
-        return outcome("refuse", _by_rule("there is already an object of that name", rule))
+        why = _by_rule("there is already an object of that name", rule)
+        return outcome("refuse", why, refusal=AlreadyExists)
     if rule.conflict == "skip":
         return outcome("skip", _by_rule("there is already an object of that name", rule))
     replaced, reason = _compare(rule.conflict, source, destination, candidate.own_time_s)
     if not replaced:
         return outcome("skip", _by_rule(reason, rule))
-    return outcome("copy", reason, Precondition(if_match=destination.etag))
+    return to_copy(reason, Precondition(if_match=destination.etag))
 
 
 def _by_rule(reason: str, rule: SelectionRule) -> str:

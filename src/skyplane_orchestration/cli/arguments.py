@@ -9,7 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_orchestration.cli.argument_types import (
     keys_of_file,
     number_above_zero,
@@ -22,7 +27,6 @@ from skyplane_orchestration.model.job import (
     Limits,
     Objective,
     Policy,
-    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -197,6 +201,13 @@ def add_selection(parser: Parser) -> None:
         " an escaped key",
     )
     group.add_argument(
+        "--on-archived-object",
+        choices=get_args(ArchivedObjectRule),
+        default="fail",
+        help="what to do with an object whose storage class must be restored before a read: fail"
+        " it, skip it, or read it as any other (default: %(default)s)",
+    )
+    group.add_argument(
         "--last",
         action="append",
         default=[],
@@ -239,13 +250,6 @@ def add_selection(parser: Parser) -> None:
         " such as 10M (default: no limit)",
     )
     group.add_argument(
-        "--server-side-copy",
-        choices=get_args(ServerSideRule),
-        default="auto",
-        help="auto: in one region of one service the store itself copies large objects; never:"
-        " all bytes pass through the gateways (default: %(default)s)",
-    )
-    group.add_argument(
         "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
     )
 
@@ -260,7 +264,7 @@ def add_budget(parser: Parser, default: str) -> None:
     )
 
 
-def _add_deployment(parser: Parser) -> None:
+def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("fleet")
     group.add_argument(
         "--deployment",
@@ -274,16 +278,24 @@ def _add_deployment(parser: Parser) -> None:
         metavar="DIR",
         help="directory of the gateways' files on this machine",
     )
+    return group
 
 
 def add_common(
     parser: Parser, run: RunCommand, *, has_run: bool = False, has_times: bool = False
 ) -> None:
     """The options of a subcommand with a client, and the function that runs it."""
-    _add_deployment(parser)
+    fleet = _add_deployment(parser)
     if has_run:
         parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
     if has_times:
+        fleet.add_argument(
+            "--processes-per-instance",
+            type=whole_number_from(1),
+            metavar="N",
+            help="gateway processes of each instance (default: $SKYPLANE_PROCESSES_PER_INSTANCE,"
+            " else one per processor, 8 at most)",
+        )
         _add_times(parser)
     add_output(parser)
     parser.set_defaults(run_command=run)
@@ -380,5 +392,5 @@ def job_from(
         max_size=options.max_size,
         bwlimit=options.bwlimit,
         on_illegal_key=options.on_illegal_key,
-        server_side_copy=options.server_side_copy,
+        on_archived_object=options.on_archived_object,
     )

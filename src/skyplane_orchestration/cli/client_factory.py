@@ -34,7 +34,10 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
 def _provisioner_from(options: argparse.Namespace) -> Provisioner:
     from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
-    local = LocalProvisioner(LocalOptions(run_root=options.run_root))
+    processes = getattr(options, "processes_per_instance", None)
+    local = LocalProvisioner(
+        LocalOptions(run_root=options.run_root, processes_per_instance=processes)
+    )
     place: GatewayPlace = getattr(options, "gateways", "always")
     if place == "always":
         return local

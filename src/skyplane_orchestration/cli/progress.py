@@ -46,10 +46,9 @@ class TransferProgress:
 
     def on_fleet(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        gateways = counted(len(fleet.gateways), "gateway")
         regions = counted(len({gateway.region for gateway in fleet.gateways}), "region")
         self._console.info(
-            f"fleet {fleet.key}: {gateways} in {regions} up in {fleet.provision_s:.1f} s"
+            f"fleet {fleet.key}: {fleet.size} in {regions} up in {fleet.provision_s:.1f} s"
         )
         if self._bar:
             self._bar.start()

@@ -7,7 +7,12 @@ from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_orchestration.dagster.ops import (
     AssetTransfer,
     cleanup_hook,
@@ -21,7 +26,6 @@ from skyplane_orchestration.model.job import (
     Limits,
     Objective,
     Policy,
-    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -55,7 +59,7 @@ class JobOptions(TypedDict, total=False):
     max_delete: str
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
-    server_side_copy: ServerSideRule
+    on_archived_object: ArchivedObjectRule
 
 
 def build_skyplane_transfer_asset(

@@ -30,6 +30,12 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     run_root: str | None = Field(
         default=None, description="Directory of the gateways' files on this machine."
     )
+    processes_per_instance: int | None = Field(
+        default=None,
+        ge=1,
+        description="Gateway processes of each instance. Without it, as many as give each processor"
+        " of the machine a gateway, 8 at most.",
+    )
     gateway_settings: dict[str, Any] = Field(
         default={},
         description="More fields of every gateway's configuration, such as ack_deadline_s and"
@@ -59,7 +65,11 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Client(
             identity=identity,
             provisioner=LocalProvisioner(
-                LocalOptions(run_root=run_root, gateway_settings=self.gateway_settings)
+                LocalOptions(
+                    run_root=run_root,
+                    processes_per_instance=self.processes_per_instance,
+                    gateway_settings=self.gateway_settings,
+                )
             ),
             secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
             grid=self.grid,

@@ -6,7 +6,7 @@ completes missing values. Every value of a `Grid` has its provenance.
 
 from __future__ import annotations
 
-from skyplane_orchestration.grids.geography import GridRegion, pairwise_distance_km
+from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.grid import (
     FROM_OVERRIDE,
     FROM_RULES,
@@ -31,6 +31,5 @@ __all__ = [
     "StorageLimit",
     "VcpuQuota",
     "load_grid",
-    "pairwise_distance_km",
     "read_overrides",
 ]

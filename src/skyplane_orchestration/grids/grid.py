@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
-from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
 from skyplane_orchestration.grids.price_rules import applied_rule
 from skyplane_orchestration.model.location import nearest_names
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
 
 #: Provenance of a price: a row of price.csv, a price rule, or an agreed price.
 FROM_TABLE, FROM_RULES, FROM_OVERRIDE = "table", "rules", "override"
@@ -78,8 +80,8 @@ class ValueDates:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grid:
-    """An immutable grid over V regions; arrays are (V, V), row = from, column = to.
+class EdgeValues:
+    """Values by ordered pair of regions: arrays (V, V), row = from, column = to.
 
     Attributes:
         throughput_gbps: rate of one instance pair over 64 connections; 0 = no such edge.
@@ -87,9 +89,27 @@ class Grid:
         rtt_ms, rtt_measured: the same for round trips (nan where unknown).
         usd_per_gb: egress price per 1e9 bytes.
         price_source: `table`, `rules` or `override` per edge.
+        dates: dates of single values; None if the tables have none.
+    """
+
+    throughput_gbps: Floats
+    measured: Mask
+    rtt_ms: Floats
+    rtt_measured: Mask
+    usd_per_gb: Floats
+    price_source: Names
+    dates: ValueDates | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """An immutable grid over V regions. It also has the attributes of `EdgeValues`.
+
+    Attributes:
         types: instance types; the first one of a cloud is its default.
         price_document: the price rules, with the prices of requests.
-        dates: dates of single values; None if the tables have none.
+        edges: returns the values by pair, always the same ones. The shipped grid computes them on
+            first use: they need NumPy, and a plan within one region uses none of them.
         model_as_of: date of the measurements behind modelled rates and round trips.
         overrides: the user's own prices, first match wins.
         storage, quotas: rows of storage.csv and quotas.csv, first match wins.
@@ -102,21 +122,48 @@ class Grid:
     licence: str
     notes: tuple[str, ...]
     regions: tuple[GridRegion, ...]
-    throughput_gbps: Floats
-    measured: Mask
-    rtt_ms: Floats
-    rtt_measured: Mask
-    usd_per_gb: Floats
-    price_source: Names
     types: tuple[InstanceType, ...]
     price_document: Mapping[str, Any]
     index: Mapping[str, int]
-    dates: ValueDates | None = None
+    edges: Callable[[], EdgeValues]
     model_as_of: str = ""
     overrides: tuple[PriceOverride, ...] = ()
     storage: tuple[StorageLimit, ...] = ()
     quotas: tuple[VcpuQuota, ...] = ()
     input: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def throughput_gbps(self) -> Floats:
+        return self.edges().throughput_gbps
+
+    @property
+    def measured(self) -> Mask:
+        return self.edges().measured
+
+    @property
+    def rtt_ms(self) -> Floats:
+        return self.edges().rtt_ms
+
+    @property
+    def rtt_measured(self) -> Mask:
+        return self.edges().rtt_measured
+
+    @property
+    def usd_per_gb(self) -> Floats:
+        return self.edges().usd_per_gb
+
+    @property
+    def price_source(self) -> Names:
+        return self.edges().price_source
+
+    @property
+    def dates(self) -> ValueDates | None:
+        return self.edges().dates
+
+    def with_edges(self, **values: Any) -> Grid:
+        """The same grid with other values by pair, named as in `EdgeValues`."""
+        changed = replace(self.edges(), **values)
+        return replace(self, edges=lambda: changed)
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -7,29 +7,17 @@ and row.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.arrays import Floats, Mask, Names
-from skyplane_orchestration.grids.geography import GridRegion
-from skyplane_orchestration.grids.grid import (
-    FROM_OVERRIDE,
-    FROM_RULES,
-    FROM_TABLE,
-    Grid,
-    InstanceType,
-    ValueDates,
-)
+from skyplane_orchestration.grids.grid import EdgeValues, Grid
 from skyplane_orchestration.grids.price_overrides import (
     OVERRIDE_FILES,
     PriceOverride,
@@ -37,21 +25,14 @@ from skyplane_orchestration.grids.price_overrides import (
     read_overrides,
     require_edges,
 )
-from skyplane_orchestration.grids.price_rules import prices_by_rule
 from skyplane_orchestration.grids.rows import Findings, read_text
 from skyplane_orchestration.grids.tables import (
-    Matrix,
-    read_matrix,
+    read_json,
     read_quotas,
     read_regions,
     read_storage,
     read_types,
     shipped_files,
-)
-from skyplane_orchestration.grids.throughput_model import (
-    modelled_rtt_ms,
-    modelled_throughput_gbps,
-    require_model,
 )
 
 SHIPPED = "shipped"
@@ -92,34 +73,23 @@ def load_grid(
     return with_overrides(grid, price_overrides)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shipped_grid() -> Grid:
-    return read_grid(shipped_files(), Findings())
+    return _read_grid(shipped_files(), Findings())
 
 
 def with_overrides(grid: Grid, overrides: Sequence[PriceOverride]) -> Grid:
     """The same grid with agreed prices on top. Raises GridInvalid."""
+    if not overrides:
+        return grid
     require_edges(overrides, grid.tags)
-    price, source = grid.usd_per_gb.copy(), grid.price_source.copy()
-    # In reverse order, so that the first entry of the file wins.
-    for one in reversed(overrides):
-        src_glob, dst_glob = one.ends
-        chosen = _matching(grid.tags, src_glob)[:, None] & _matching(grid.tags, dst_glob)[None, :]
-        np.fill_diagonal(chosen, False)
-        price[chosen] = one.usd_per_gb
-        source[chosen] = FROM_OVERRIDE
-    for array in (price, source):
-        array.setflags(write=False)
-    return replace(
-        grid,
-        usd_per_gb=price,
-        price_source=source,
-        overrides=(*overrides, *grid.overrides),
-    )
 
+    def edges() -> EdgeValues:
+        from skyplane_orchestration.grids.edge_tables import with_agreed_prices
 
-def _matching(tags: Sequence[str], glob: str) -> Mask:
-    return np.array([fnmatchcase(tag, glob) for tag in tags], dtype=bool)
+        return with_agreed_prices(grid.edges(), grid.tags, overrides)
+
+    return replace(grid, edges=cache(edges), overrides=(*overrides, *grid.overrides))
 
 
 def read_grid(directory: Traversable, findings: Findings) -> Grid:
@@ -127,21 +97,27 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
 
     Raises GridInvalid.
     """
+    grid = _read_grid(directory, findings)
+    grid.edges()
+    return grid
+
+
+def _read_grid(directory: Traversable, findings: Findings) -> Grid:
+    """The grid in a directory, whose values by pair are still to be read."""
     about = read_json(directory, "grid.json") or {}
     base = about.get("base")
     if base not in (None, SHIPPED):
         raise GridInvalid(f"grid.json: base is {base!r}; it can be {SHIPPED!r} or left out")
     regions = read_regions(directory, findings, is_on_shipped=base == SHIPPED)
-    index = {region.tag: number for number, region in enumerate(regions)}
     types = read_types(directory, findings)
-    rtt = read_matrix(directory, "latency.csv", "rtt_ms", index, findings)
-    rate = read_matrix(directory, "throughput.csv", "gbps", index, findings)
-    listed = read_matrix(directory, "price.csv", "usd_per_gb", index, findings)
     model = read_json(directory, MODEL_FILE) or read_json(shipped_files(), MODEL_FILE) or {}
-    require_model(model)
-    rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, regions))
     document = _read_price_rules(directory)
-    price, source = _complete_prices(listed, regions, document)
+
+    def edges() -> EdgeValues:
+        from skyplane_orchestration.grids.edge_tables import read_edges
+
+        return read_edges(directory, regions, types, model, document, findings)
+
     grid = Grid(
         name=str(about.get("name", directory.name)),
         as_of=str(about.get("as_of", "unknown")),
@@ -149,24 +125,15 @@ def read_grid(directory: Traversable, findings: Findings) -> Grid:
         licence=str(about.get("licence", "")),
         notes=_as_notes(about.get("notes", ())),
         regions=regions,
-        throughput_gbps=_complete_rates(rate, regions, types, model, rtt_ms),
-        measured=rate.known,
-        rtt_ms=rtt_ms,
-        rtt_measured=rtt.known,
-        usd_per_gb=price,
-        price_source=source,
         types=types,
         price_document=document,
-        index=index,
-        dates=ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples),
+        index={region.tag: number for number, region in enumerate(regions)},
+        edges=cache(edges),
         model_as_of=str(model.get("as_of", "")),
         storage=read_storage(directory, findings),
         quotas=read_quotas(directory, findings),
         input=about.get("input") or {},
     )
-    tables = (rate.known, rtt.known, rate.as_of, rtt.as_of, listed.as_of, rate.samples)
-    for array in (grid.throughput_gbps, grid.rtt_ms, price, source, *tables):
-        array.setflags(write=False)
     agreed: tuple[PriceOverride, ...] = ()
     with findings.catching():
         agreed = _own_overrides(directory, document, grid.tags)
@@ -186,65 +153,7 @@ def _own_overrides(
     return tuple(found)
 
 
-# ---------------------------------------------------------------- completion
-
-
-def _complete_rates(
-    rate: Matrix,
-    regions: Sequence[GridRegion],
-    types: Sequence[InstanceType],
-    model: Mapping[str, Any],
-    rtt_ms: Floats,
-) -> Floats:
-    if rate.known[~np.eye(len(regions), dtype=bool)].all():
-        return rate.values
-    modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
-    completed: Floats = np.where(
-        rate.known, rate.values, np.minimum(modelled, pair_caps(regions, types))
-    )
-    return completed
-
-
-def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
-    """The limit of a pair of default instances, which bounds modelled rates."""
-    egress: dict[str, float] = {}
-    ingress: dict[str, float] = {}
-    for kind in types:
-        egress.setdefault(kind.cloud, kind.egress_gbps)
-        ingress.setdefault(kind.cloud, kind.ingress_gbps)
-    outward = np.array([egress.get(region.cloud, 0.0) for region in regions])
-    inward = np.array([ingress.get(region.cloud, 0.0) for region in regions])
-    caps: Floats = np.minimum(outward[:, None], inward[None, :])
-    return caps
-
-
-def _complete_prices(
-    listed: Matrix, regions: Sequence[GridRegion], document: Mapping[str, Any]
-) -> tuple[Floats, Names]:
-    """Prices by table, else by rule; raises GridInvalid if there is neither."""
-    source = np.where(listed.known, FROM_TABLE, FROM_RULES).astype("<U8")
-    missing = ~listed.known
-    np.fill_diagonal(missing, False)
-    price = np.where(listed.known, listed.values, prices_by_rule(document, regions, missing))
-    np.fill_diagonal(price, 0.0)
-    return price, source
-
-
 # ---------------------------------------------------------------- documents
-
-
-def read_json(directory: Traversable, name: str) -> Mapping[str, Any] | None:
-    """A JSON object of the directory; None without that file. Raises GridInvalid."""
-    file = directory / name
-    if not file.is_file():
-        return None
-    try:
-        loaded = json.loads(read_text(file, name))
-    except (ValueError, RecursionError) as error:
-        raise GridInvalid(f"{name} is not JSON: {error}") from error
-    if not isinstance(loaded, dict):
-        raise GridInvalid(f"{name} must hold one JSON object")
-    return loaded
 
 
 def _read_price_rules(directory: Traversable) -> Mapping[str, Any]:

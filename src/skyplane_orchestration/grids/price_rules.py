@@ -6,14 +6,11 @@ a published table and explained edge by edge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
@@ -169,20 +166,7 @@ def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRu
     )
 
 
-def prices_by_rule(document: Rules, regions: Sequence[GridRegion], wanted: Mask) -> Floats:
-    """USD per GB of the wanted edges (V, V), nan elsewhere. Raises as `applied_rule`."""
-    prices = np.full(wanted.shape, np.nan)
-    known: dict[tuple[str, ...], float] = {}
-    for row, column in np.argwhere(wanted).tolist():
-        src, dst = regions[row], regions[column]
-        key = _price_key(document, src, dst)
-        if key not in known:
-            known[key] = applied_rule(document, src, dst).usd_per_gb
-        prices[row, column] = known[key]
-    return prices
-
-
-def _price_key(document: Rules, src: GridRegion, dst: GridRegion) -> tuple[str, ...]:
+def price_key(document: Rules, src: GridRegion, dst: GridRegion) -> tuple[str, ...]:
     """The key that determines the price of an edge."""
     rules = document["clouds"].get(src.cloud)
     if rules is None:

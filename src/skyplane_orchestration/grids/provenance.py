@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skyplane_orchestration.grids.geography import pairwise_distance_km
+from skyplane_orchestration.grids.distances import pairwise_distance_km
 from skyplane_orchestration.grids.grid import (
     FROM_OVERRIDE,
     FROM_RULES,

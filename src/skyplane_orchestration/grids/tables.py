@@ -1,17 +1,15 @@
-"""Reads the CSV files of a grid directory: regions, values by pair, limits."""
+"""Reads the files of a grid directory: regions, limits, documents."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-
-import numpy as np
+from typing import Any
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.grid import (
     FROM_SHIPPED,
@@ -20,7 +18,7 @@ from skyplane_orchestration.grids.grid import (
     StorageLimit,
     VcpuQuota,
 )
-from skyplane_orchestration.grids.rows import Findings, Row, read_rows
+from skyplane_orchestration.grids.rows import Findings, Row, read_rows, read_text
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 
 _TYPE_COLUMNS = (
@@ -35,53 +33,22 @@ _TYPE_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Matrix:
-    """Values by ordered pair, arrays (V, V); `known` marks the pairs in the file."""
-
-    values: Floats
-    known: Mask
-    as_of: Names
-    samples: Ints
-
-
 def shipped_files() -> Traversable:
     return files("skyplane_grids")
 
 
-def read_matrix(
-    directory: Traversable,
-    name: str,
-    column: str,
-    index: Mapping[str, int],
-    findings: Findings,
-) -> Matrix:
-    """A file of src, dst and one value, with optional samples and as_of."""
-    shape = (len(index), len(index))
-    values = np.full(shape, np.nan)
-    known = np.zeros(shape, dtype=bool)
-    as_of = np.full(shape, "", dtype="<U10")
-    samples = np.zeros(shape, dtype=np.int64)
-    for row in read_rows(directory, name, ("src", "dst", column), findings):
-        with findings.catching():
-            pair = _pair(row, index)
-            if known[pair]:
-                raise row.bad(f"{row['src']} -> {row['dst']} is listed twice")
-            values[pair] = row.quantity(column)
-            as_of[pair] = row.day("as_of")
-            if row.get("samples"):
-                samples[pair] = row.whole("samples", low=1)
-            known[pair] = True
-    return Matrix(values, known, as_of, samples)
-
-
-def _pair(row: Row, index: Mapping[str, int]) -> tuple[int, int]:
-    for end in ("src", "dst"):
-        if row[end] not in index:
-            raise row.bad(f"{end} {row[end]!r} is not a region of this grid")
-    if row["src"] == row["dst"]:
-        raise row.bad(f"src and dst are both {row['src']!r}")
-    return index[row["src"]], index[row["dst"]]
+def read_json(directory: Traversable, name: str) -> Mapping[str, Any] | None:
+    """A JSON object of the directory; None without that file. Raises GridInvalid."""
+    file = directory / name
+    if not file.is_file():
+        return None
+    try:
+        loaded = json.loads(read_text(file, name))
+    except (ValueError, RecursionError) as error:
+        raise GridInvalid(f"{name} is not JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise GridInvalid(f"{name} must hold one JSON object")
+    return loaded
 
 
 # ---------------------------------------------------------------- regions

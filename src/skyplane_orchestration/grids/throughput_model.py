@@ -19,7 +19,8 @@ import numpy as np
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.arrays import Floats
-from skyplane_orchestration.grids.geography import GridRegion, pairwise_distance_km
+from skyplane_orchestration.grids.distances import pairwise_distance_km
+from skyplane_orchestration.grids.geography import GridRegion
 
 #: Round trip of light in fibre (refractive index 1.47): the smallest slope.
 LEAST_MS_PER_KM = 0.0098

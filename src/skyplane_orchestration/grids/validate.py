@@ -10,7 +10,7 @@ import numpy as np
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.grids.geography import pairwise_distance_km
+from skyplane_orchestration.grids.distances import pairwise_distance_km
 from skyplane_orchestration.grids.grid import FROM_OVERRIDE, Grid
 from skyplane_orchestration.grids.loader import read_grid
 from skyplane_orchestration.grids.rows import BadRow, Findings

@@ -18,8 +18,18 @@ if TYPE_CHECKING:
 
 _LOCAL: Final = "local"
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
+_PROCESSES: Final = "processes_per_instance"
 _KNOWN: Final = frozenset(
-    {"deployment", "provisioner", "grid", "run_root", "gateway_settings", "fleet_secret", *_TIMES}
+    {
+        "deployment",
+        "provisioner",
+        "grid",
+        "run_root",
+        _PROCESSES,
+        "gateway_settings",
+        "fleet_secret",
+        *_TIMES,
+    }
 )
 
 
@@ -42,6 +52,7 @@ class Settings:
         provisioner: `local`: gateways are processes on the worker's machine.
         grid: name or directory of the grid.
         run_root: directory of the local fleets; None: the provisioner's default.
+        processes_per_instance: gateways of each instance; None: the provisioner's default.
         gateway_settings: fields of every gateway's configuration, such as timeouts.
         secret: fleet secret; None: a file of the worker's user, for one machine only.
         times: leases of the fleets.
@@ -51,6 +62,7 @@ class Settings:
     provisioner: str = _LOCAL
     grid: str = "shipped"
     run_root: Path | None = None
+    processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
     times: FleetTimes = field(default_factory=FleetTimes)
@@ -81,6 +93,7 @@ class Settings:
             provisioner=str(extra.get("provisioner", _LOCAL)),
             grid=str(extra.get("grid", "shipped")),
             run_root=Path(str(run_root)) if run_root else None,
+            processes_per_instance=_processes(extra.get(_PROCESSES)),
             gateway_settings=_gateway_settings(extra.get("gateway_settings", {})),
             secret=FleetSecret.from_text(secret) if secret else None,
             times=_times(extra),
@@ -94,7 +107,11 @@ class Settings:
         )
 
         local = LocalProvisioner(
-            LocalOptions(run_root=self.run_root, gateway_settings=self.gateway_settings)
+            LocalOptions(
+                run_root=self.run_root,
+                processes_per_instance=self.processes_per_instance,
+                gateway_settings=self.gateway_settings,
+            )
         )
         if place == "always":
             return local
@@ -115,6 +132,17 @@ def _gateway_settings(given: object) -> Mapping[str, Any]:
             f'{{"ack_deadline_s": 60}}, not {given!r}'
         )
     return settings
+
+
+def _processes(given: object) -> int | None:
+    """A number, or its text from the connection's form."""
+    if given is None:
+        return None
+    if isinstance(given, bool) or not str(given).isdecimal():
+        raise ConfigurationInvalid(
+            f"{_PROCESSES} of the skyplane connection must be a whole number, not {given!r}"
+        )
+    return int(str(given))
 
 
 def _times(extra: Mapping[str, Any]) -> FleetTimes:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from skyplane_gateway.config import Route
 from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.plan import TransferPlan
 
 SCHEMA_VERSION: Final = 1
@@ -32,12 +33,19 @@ def where_gateways_run(provisioner: str) -> str:
     return f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"
 
 
+def instance_of(node: str) -> str:
+    """The instance of a gateway, as `region tag/index`."""
+    region, slash, name = node.rpartition("/")
+    return region + slash + name.partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class GatewayHandle:
     """One gateway of a fleet.
 
     Args:
-        node: `region tag/index`.
+        node: `region tag/index` of its instance, where that has one gateway;
+            `region tag/index.process` where it has several.
         region: region tag.
         control: (host, port) of the control API.
         data: (host, port) of the data listener.
@@ -93,6 +101,15 @@ class Fleet:
     def without_gateways(cls, key: str, deployment: str, plan: TransferPlan) -> Fleet:
         """The fleet of a plan that has nothing to copy."""
         return cls(key, 0, deployment, "", plan, (), (), "", 0.0, 0.0)
+
+    @property
+    def size(self) -> str:
+        """The number of gateways, and of their instances if that is another, for people."""
+        gateways = counted(len(self.gateways), "gateway")
+        instances = {instance_of(gateway.node) for gateway in self.gateways}
+        if len(instances) == len(self.gateways):
+            return gateways
+        return f"{gateways} on {counted(len(instances), 'instance')}"
 
     def gateway(self, node: str) -> GatewayHandle:
         for handle in self.gateways:

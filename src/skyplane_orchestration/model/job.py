@@ -8,10 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, get_args
+from fnmatch import fnmatchcase
+from typing import Any, Final, get_args
 
 from skyplane_gateway.amounts import size_bytes
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -193,14 +199,23 @@ class Policy:
         for name in ("allow", "exclude"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
 
+    def excludes(self, tag: str) -> bool:
+        """True when `exclude` names the region tag."""
+        return _matches(tag, self.exclude)
+
+    def may_relay(self, tag: str) -> bool:
+        """True for a region tag that may be a relay."""
+        return not self.excludes(tag) and (not self.allow or _matches(tag, self.allow))
+
+
+def _matches(tag: str, globs: Iterable[str]) -> bool:
+    """True when one of the globs (`aws:eu-*`, `gcp:*`) matches the region tag."""
+    return any(fnmatchcase(tag, glob) for glob in globs)
+
 
 #: Defaults of a job.
 NO_LIMITS: Final = Limits()
 ANY_REGION: Final = Policy()
-
-
-#: Whether the store may copy objects itself: `auto` where that is safe and costs nothing more.
-ServerSideRule = Literal["auto", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +248,10 @@ class TransferJob:
             `10M`, in powers of 1024; None for no limit.
         on_illegal_key: what to do with an object whose key the destination cannot hold: `fail`
             it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
+        on_archived_object: what to do with an object that the source has archived: `fail` it,
+            `skip` it, or `read` it as any other, which some services allow.
         delete: after all copies are verified, delete the objects that only the destination has;
             see docs/how-to/sync-delete.md.
-        server_side_copy: whether the store copies large objects itself where both ends are in one
-            region of one service and have one set of credentials: `auto` or `never`; see
-            docs/reference/objects.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
     """
 
@@ -268,7 +282,7 @@ class TransferJob:
     max_delete: str = DEFAULT_MAX_DELETE
     bwlimit: str | None = None
     on_illegal_key: IllegalKeyRule = "fail"
-    server_side_copy: ServerSideRule = "auto"
+    on_archived_object: ArchivedObjectRule = "fail"
 
     def __post_init__(self) -> None:
         self._check_filter()
@@ -289,10 +303,10 @@ class TransferJob:
                 f"unknown rule for illegal keys {self.on_illegal_key!r}; use one of "
                 f"{get_args(IllegalKeyRule)}"
             )
-        if self.server_side_copy not in get_args(ServerSideRule):
+        if self.on_archived_object not in get_args(ArchivedObjectRule):
             raise ConfigurationInvalid(
-                f"unknown rule server_side_copy {self.server_side_copy!r}; use one of "
-                f"{get_args(ServerSideRule)}"
+                f"unknown rule for archived objects {self.on_archived_object!r}; use one of "
+                f"{get_args(ArchivedObjectRule)}"
             )
         if self.verify not in get_args(Verification):
             raise ConfigurationInvalid(

@@ -25,14 +25,12 @@ class TransferStatus:
         needs_credentials: sides of the lead's own gateway (`source`, `sink`) whose credentials
             have expired or expire soon.
         unfinished: objects that are neither copied, skipped nor failed yet.
+        archived: skipped objects that the source has archived.
         pinned_by_time: copied objects whose source has no ETag, so that only time and size
             identify its version.
         error: error of the transfer as a whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
-        server_side, server_side_bytes: see `TransferResult.server_side`.
-        server_side_refusal: why the store copied no more objects itself; empty if it was not asked
-            or did.
         reserved, first_reserved: see `TransferResult.reserved`; the first such key.
         earlier: bytes and seconds of the epochs before this one.
         waited: the gateway has waited for the end before it answered, as it was asked to.
@@ -57,6 +55,7 @@ class TransferStatus:
     copied_earlier_bytes: int = 0
     skipped_bytes: int = 0
     failed_bytes: int = 0
+    archived: int = 0
     pinned_by_time: int = 0
     not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
@@ -66,9 +65,6 @@ class TransferStatus:
     earlier: Totals = field(default_factory=Totals)
     needs_credentials: tuple[str, ...] = ()
     waited: bool = False
-    server_side: int = 0
-    server_side_bytes: int = 0
-    server_side_refusal: str = ""
 
     @property
     def is_running(self) -> bool:
@@ -105,6 +101,7 @@ class TransferStatus:
                 copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
                 skipped_bytes=document.get("skipped_bytes", 0),
                 failed_bytes=document.get("failed_bytes", 0),
+                archived=document.get("archived", 0),
                 pinned_by_time=document.get("pinned_by_time", 0),
                 not_carried=document.get("not_carried", 0),
                 not_carried_by_name=dict(document.get("not_carried_by_name", {})),
@@ -114,9 +111,6 @@ class TransferStatus:
                 earlier=Totals.from_dict(document.get("earlier", {})),
                 needs_credentials=tuple(document.get("needs_credentials", ())),
                 waited=document.get("waited", False),
-                server_side=document.get("server_side", 0),
-                server_side_bytes=document.get("server_side_bytes", 0),
-                server_side_refusal=document.get("server_side_refusal", ""),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],

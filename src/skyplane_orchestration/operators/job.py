@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from skyplane_gateway.config import ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
@@ -15,7 +20,6 @@ from skyplane_orchestration.model.job import (
     MinimizeCost,
     Objective,
     Policy,
-    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -62,7 +66,7 @@ class JobArguments(TypedDict, total=False):
     max_delete: str
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
-    server_side_copy: ServerSideRule
+    on_archived_object: ArchivedObjectRule
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -90,7 +94,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
             older_than, min_size, max_size, delete, max_delete, bwlimit,
-            on_illegal_key, server_side_copy: see `TransferJob`. A template of a time, size or
+            on_illegal_key, on_archived_object: see `TransferJob`. A template of a time, size or
             rate that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
@@ -135,7 +139,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "max_delete",
         "bwlimit",
         "on_illegal_key",
-        "server_side_copy",
+        "on_archived_object",
         "conflict",
         "verify",
     )
@@ -187,7 +191,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         max_delete: str = DEFAULT_MAX_DELETE,
         bwlimit: str | None = None,
         on_illegal_key: IllegalKeyRule = "fail",
-        server_side_copy: ServerSideRule = "auto",
+        on_archived_object: ArchivedObjectRule = "fail",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -220,7 +224,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.max_delete = max_delete
         self.bwlimit = bwlimit
         self.on_illegal_key = on_illegal_key
-        self.server_side_copy = server_side_copy
+        self.on_archived_object = on_archived_object
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -267,7 +271,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             max_delete=self.max_delete,
             bwlimit=self.bwlimit or None,
             on_illegal_key=self.on_illegal_key,
-            server_side_copy=self.server_side_copy,
+            on_archived_object=self.on_archived_object,
             limits=self.limits(),
             policy=self.policy(),
         )

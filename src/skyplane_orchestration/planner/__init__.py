@@ -1,7 +1,7 @@
 """The planner: from a grid and an objective to a `TransferPlan`, without cloud SDK or network.
 
-Public names load on first use (PEP 562), and `plan` loads the solver on first use: SciPy takes half
-a second to load, and a plan within one region does not need it.
+Public names load on first use (PEP 562), and `plan` loads NumPy and SciPy on first use: they take
+half a second to load, and a plan within one region does not need them.
 """
 
 from __future__ import annotations

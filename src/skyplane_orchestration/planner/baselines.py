@@ -28,7 +28,6 @@ from skyplane_orchestration.planner.instance_options import (
     quota_of,
 )
 from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.problem import may_relay
 from skyplane_orchestration.planner.single_region import is_single_region
 
 #: The default floor within one region, where no path gives a rate.
@@ -74,7 +73,7 @@ def best_relay(
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     chains: list[tuple[str, ...]] = [(src, dst)]
     if limits.max_relays != 0:
-        relays = [tag for tag in grid.tags if tag not in (src, dst) and may_relay(tag, policy)]
+        relays = [tag for tag in grid.tags if tag not in (src, dst) and policy.may_relay(tag)]
         chains += [(src, relay, dst) for relay in relays]
     return _fastest_chain(request, "ron", chains, instances)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.gap import OPTIMAL_GAP
 from skyplane_orchestration.planner.job_cost import (
     PATIENCE_S,
     SAME_RATE,
@@ -25,7 +26,7 @@ from skyplane_orchestration.planner.job_cost import (
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
-from skyplane_orchestration.planner.solution import OPTIMAL_GAP, Incumbent
+from skyplane_orchestration.planner.solution import Incumbent
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: Shares by which a ceiling is lowered when the solver's tolerance exceeds it.

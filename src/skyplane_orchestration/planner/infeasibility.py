@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from skyplane_orchestration.errors import PlanInfeasible
-from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,
@@ -26,10 +26,12 @@ from skyplane_orchestration.planner.constraint_names import (
     THROUGHPUT_FLOOR,
     VCPU_QUOTA,
 )
-from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.instance_options import quota_of
 from skyplane_orchestration.planner.overlay import Overlay, instances_needed
-from skyplane_orchestration.planner.problem import PlanProblem
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.grids.arrays import Floats
+    from skyplane_orchestration.planner.problem import PlanProblem
 
 Names = tuple[str, ...]
 
@@ -128,6 +130,7 @@ def limits_reached(
 def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasible:
     """The error for a goal that no plan reaches: the binding limits and the largest rate."""
     # Loads the solver, which errors within one region do not need.
+    from skyplane_orchestration.planner.decode import decode
     from skyplane_orchestration.planner.search.optimum import largest_throughput
 
     largest = largest_throughput(problem)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -27,14 +27,16 @@ from typing import Final
 
 import numpy as np
 
+from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.decode import decode
+from skyplane_orchestration.planner.gap import OPTIMAL_GAP
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.variable_fixing import least_instances
-from skyplane_orchestration.planner.solution import OPTIMAL_GAP, IntegerSolution
+from skyplane_orchestration.planner.solution import IntegerSolution
 
 #: Rounds per wait. More rounds run while they fit into the time of _PROOFS proofs.
 ROUNDS: Final = 4
@@ -56,8 +58,15 @@ def priced_at(
 ) -> PlanProblem:
     """The problem with the instance prices that billing gives at this rate."""
     transfer_s = request.volume_gbit / gbps if gbps > 0 else math.inf
-    factor = billing.overhead(problem.tags, transfer_s, wait_s)
+    factor = overhead(problem.tags, transfer_s, wait_s)
     return problem.with_overhead(factor[problem.option_region])
+
+
+def overhead(tags: Sequence[str], transfer_s: float, wait_s: float) -> Floats:
+    """(V,) billed seconds over seconds of transfer, at least 1; larger for short transfers."""
+    if not np.isfinite(transfer_s):
+        return np.ones(len(tags))
+    return np.array([billing.billed_s(tag, transfer_s, wait_s) / transfer_s for tag in tags])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

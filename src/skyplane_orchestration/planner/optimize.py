@@ -20,13 +20,8 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.check import violations
-from skyplane_orchestration.planner.problem import build_problem
+from skyplane_orchestration.planner.gap import gap_of, solver_status
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
-from skyplane_orchestration.planner.solution import (
-    excess_over,
-    relative_gap,
-    solver_status,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -102,12 +97,13 @@ def _plan_over_edges(
     request: PlanRequest, objective: Objective, policy: Policy, proof_s: float
 ) -> TransferPlan:
     """Build the problem, solve it, decode the solution and check the plan."""
-    # These load SciPy, which takes half a second. Plans within one region do without.
+    # These load NumPy and SciPy, which takes half a second. Plans within one region do without.
     from skyplane_orchestration.planner.objectives import (
         ObjectiveSearch,
         least_gbps,
         objective_value,
     )
+    from skyplane_orchestration.planner.problem import build_problem
     from skyplane_orchestration.planner.thin_paths import remove_thin_paths
 
     started = time.perf_counter()
@@ -134,13 +130,6 @@ def _plan_over_edges(
     if broken:
         raise SolverFailed(f"the plan breaks its constraints: {'; '.join(broken)}")
     return found
-
-
-def gap_of(objective: Objective, value: float, bound: float) -> float:
-    """The proven relative distance between the value of an objective and its bound."""
-    if isinstance(objective, MaximizeThroughput):
-        return excess_over(bound, value)
-    return relative_gap(value, bound)
 
 
 def _plan_in_single_region(

@@ -30,6 +30,7 @@ from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
+from skyplane_orchestration.planner.gap import OPTIMAL_GAP, relative_gap, solver_status
 from skyplane_orchestration.planner.infeasibility import (
     binding_limits,
     goal_infeasible,
@@ -43,12 +44,7 @@ from skyplane_orchestration.planner.relaxed_frontier import RelaxedFrontier, rel
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
 from skyplane_orchestration.planner.search.restricted import SCALE
 from skyplane_orchestration.planner.single_region import is_single_region
-from skyplane_orchestration.planner.solution import (
-    OPTIMAL_GAP,
-    IntegerSolution,
-    relative_gap,
-    solver_status,
-)
+from skyplane_orchestration.planner.solution import IntegerSolution
 from skyplane_orchestration.planner.solve import solve_integers
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -18,13 +17,13 @@ from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.model.job import ANY_REGION, NO_LIMITS, Limits, Policy
 from skyplane_orchestration.planner.constraint_names import POLICY
+from skyplane_orchestration.planner.dominance import undominated
 from skyplane_orchestration.planner.instance_options import (
     MEASURED_CONNECTIONS,
     chosen_type,
     quota_of,
     read_limit_gbps,
     types_by_cloud,
-    undominated,
     write_limit_gbps,
 )
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
@@ -203,7 +202,7 @@ def build_problem(
     kept = [
         number
         for number, tag in enumerate(grid.tags)
-        if number in numbers or (limits.max_relays != 0 and may_relay(tag, policy))
+        if number in numbers or (limits.max_relays != 0 and policy.may_relay(tag))
     ]
     tags = tuple(grid.tags[number] for number in kept)
     ends = [kept.index(number) for number in numbers]
@@ -303,20 +302,10 @@ def _undominated_options(
     return sorted(found, key=lambda option: option[0])
 
 
-def matches(tag: str, globs: Sequence[str]) -> bool:
-    """True when one of the globs (`aws:eu-*`, `gcp:*`) matches the region tag."""
-    return any(fnmatchcase(tag, glob) for glob in globs)
-
-
-def may_relay(tag: str, policy: Policy) -> bool:
-    """True for a region that the policy allows as a relay."""
-    return not matches(tag, policy.exclude) and (not policy.allow or matches(tag, policy.allow))
-
-
 def _refuse_excluded_ends(ends: Sequence[str], policy: Policy) -> None:
     """Raises PlanInfeasible when the policy excludes an end."""
     for tag in ends:
-        if matches(tag, policy.exclude):
+        if policy.excludes(tag):
             raise PlanInfeasible(
                 f"the policy excludes {tag}, which is an end; a transfer cannot avoid its ends",
                 binding=(POLICY,),

@@ -9,12 +9,11 @@ from typing import Final
 import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.planner.gap import relative_gap
 from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Flows below this (Gbit/s) are numerical noise of the solver.
 FLOW_TOLERANCE: Final = 1e-7
-#: A plan with at most this proven gap counts as optimal.
-OPTIMAL_GAP: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,18 +96,3 @@ class Incumbent:
     def gap(self) -> float:
         """The gap of a least cost."""
         return relative_gap(self.solution.usd_per_gbit, self.bound)
-
-
-def relative_gap(value: float, bound: float) -> float:
-    """How far a value to minimise is above its lower bound, as a share of the value."""
-    return max(0.0, (value - bound) / value) if value > 0 else 0.0
-
-
-def excess_over(bound: float, value: float) -> float:
-    """How far an upper bound is above a value to maximise, as a share of the value."""
-    return max(0.0, bound / value - 1)
-
-
-def solver_status(gap: float) -> str:
-    """`optimal` or `feasible`, as in `SolverReport`."""
-    return "optimal" if gap <= OPTIMAL_GAP else "feasible"

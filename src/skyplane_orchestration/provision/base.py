@@ -52,7 +52,7 @@ class FleetSpec:
         deployment: owner of the fleet; a sweep removes only fleets of its own deployment.
         plan: instances per region, and the paths between them.
         times: how long the gateways live.
-        max_gateways_per_region: limit per region; None for the provisioner's own limit.
+        max_instances_per_region: limit of instances; None for the provisioner's own limit.
         must_exist: only repair an existing fleet. A transfer that has lost its fleet must
             not bring up a fleet that was torn down.
 
@@ -64,7 +64,7 @@ class FleetSpec:
     deployment: str
     plan: TransferPlan
     times: FleetTimes = FleetTimes()
-    max_gateways_per_region: int | None = None
+    max_instances_per_region: int | None = None
     must_exist: bool = False
 
     def __post_init__(self) -> None:
@@ -75,15 +75,15 @@ class FleetSpec:
         # The key is used as a directory, a tag and the fleet id on the wire.
         if not self.key or set(self.key) - set("0123456789abcdef"):
             raise ConfigurationInvalid(f"fleet key {self.key!r} is not lower-case hex")
-        if self.max_gateways_per_region is not None and self.max_gateways_per_region < 1:
-            raise ConfigurationInvalid("max_gateways_per_region must be at least 1")
+        if self.max_instances_per_region is not None and self.max_instances_per_region < 1:
+            raise ConfigurationInvalid("max_instances_per_region must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundGateway:
     """A gateway that exists, with or without a record.
 
-    `node` is `region tag/index`; `details` are the provisioner's own facts (`pid`, ...).
+    `node` is as in `GatewayHandle`; `details` are the provisioner's own facts (`pid`, ...).
     """
 
     node: str

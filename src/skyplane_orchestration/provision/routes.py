@@ -1,8 +1,8 @@
 """Routes of gateways from a plan of regions.
 
 A plan has paths over regions with several instances; a route is a sequence of gateways. A
-path's flow is a line of length 1. Each region cuts it into equal pieces, one per instance. The
-pieces between the cuts of all regions are the routes, so instances of a region share equally.
+path's flow is a line of length 1. Each region cuts it into equal pieces, one per gateway. The
+pieces between the cuts of all regions are the routes, so gateways of a region share equally.
 """
 
 from __future__ import annotations
@@ -16,26 +16,51 @@ from typing import Any, Final
 
 from skyplane_gateway.config import MAX_CONNECTIONS, Route
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import instance_of
 from skyplane_orchestration.model.plan import PlanEdge, PlanPath, TransferPlan
 
 _WHOLE: Final = Fraction(1)
 
 
 def node_names(
-    plan: TransferPlan, max_gateways_per_region: int | None = None
+    plan: TransferPlan, max_instances_per_region: int | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Region tag -> names of its gateways, `region tag/index`, for all regions on a path.
+    """Region tag -> names of its instances, `region tag/index`, for all regions on a path.
+
+    They are names of gateways as well, where each instance has one gateway.
 
     Raises ConfigurationInvalid if a path has a region without instances.
     """
     nodes: dict[str, tuple[str, ...]] = {}
     for region in dict.fromkeys(region for path in plan.paths for region in path.regions):
         planned = _planned_count(plan, region)
-        count = min(planned, max_gateways_per_region or planned)
+        count = min(planned, max_instances_per_region or planned)
         nodes[region] = tuple(f"{region}/{index}" for index in range(count))
     if not nodes:
         raise ConfigurationInvalid("the plan has no path; make the plan again")
     return nodes
+
+
+def split_into_processes(
+    instances: Mapping[str, Sequence[str]], processes: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """Region tag -> names of its gateways, with `processes[region]` of them on each instance.
+
+    Routes divide flow and connections of an instance among its gateways.
+
+    Args:
+        instances: from `node_names`.
+        processes: at least 1; 1 where a region is missing.
+    """
+    return {
+        region: tuple(
+            f"{instance}.{process}" if count > 1 else instance
+            for instance in names
+            for process in range(count)
+        )
+        for region, names in instances.items()
+        for count in (processes.get(region, 1),)
+    }
 
 
 def build_routes(
@@ -44,7 +69,7 @@ def build_routes(
     """The routes of a fleet, numbered from 0; their shares add up to the plan's throughput.
 
     A hop has the route's share of the edge's planned connections, from 1 to 64, and fewer if
-    `nodes_by_region` has fewer gateways than planned.
+    `nodes_by_region` has gateways on fewer instances than planned.
 
     Raises ConfigurationInvalid if regions, paths and edges do not fit together.
     """
@@ -115,10 +140,10 @@ def _connections(
     nodes_by_region: Mapping[str, Sequence[str]],
 ) -> int:
     share_of_edge = path.flow_gbps * float(share) / edge.flow_gbps if edge.flow_gbps > 0 else 1.0
-    # With fewer gateways than planned, connections are fewer too: one instance gains nothing
+    # With fewer instances than planned, connections are fewer too: one instance gains nothing
     # beyond 64, and its connections share its memory.
     running = min(
-        len(nodes_by_region[region]) / _planned_count(plan, region)
+        len({instance_of(node) for node in nodes_by_region[region]}) / _planned_count(plan, region)
         for region in (edge.src, edge.dst)
     )
     wanted = round(edge.connections * share_of_edge * min(1.0, running))

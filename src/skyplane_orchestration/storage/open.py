@@ -127,6 +127,7 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
         files_from=job.files_from,
         bounds=job.object_filter.bounds(clock.wall()),
         on_illegal_key=job.on_illegal_key,
+        on_archived_object=job.on_archived_object,
     )
 
 
@@ -157,4 +158,5 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
         strict_metadata=job.strict_metadata,
         filter=job.object_filter,
         on_illegal_key=job.on_illegal_key,
+        on_archived_object=job.on_archived_object,
     )

@@ -74,8 +74,6 @@ def result_of(
         metadata_not_carried=status.not_carried,
         not_carried_by_name=status.not_carried_by_name,
         gateways=fleet.provisioner,
-        server_side=status.server_side,
-        server_side_bytes=status.server_side_bytes,
     )
 
 
@@ -101,8 +99,8 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...
     return (
         *_not_carried(status),
         *reserved_warnings(job, status.reserved, status.first_reserved),
+        *archived_warnings(status.archived),
         *_pinned_by_time(status),
-        *_server_side_refusal(status),
     )
 
 
@@ -138,17 +136,6 @@ def _pinned_by_time(status: TransferStatus) -> tuple[str, ...]:
     )
 
 
-def _server_side_refusal(status: TransferStatus) -> tuple[str, ...]:
-    """A warning about bytes that passed through gateways although the ends are in one store."""
-    if not status.server_side_refusal:
-        return ()
-    return (
-        "the store did not copy all objects itself, so the others passed through the gateways: "
-        f'{status.server_side_refusal}; server_side_copy="never" (--server-side-copy never) '
-        "does not ask it",
-    )
-
-
 def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ...]:
     """A warning about source objects under reserved keys, if there are any."""
     if not count:
@@ -157,6 +144,16 @@ def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ..
         f"left out at the source: {counted(count, 'object')}, such as "
         f"{job.source.url_of(first)!r}; keys that contain {JOURNAL_FOLDER} are "
         "reserved for the journals of transfers",
+    )
+
+
+def archived_warnings(count: int) -> tuple[str, ...]:
+    """A warning about archived objects that the job's rule skips, if there are any."""
+    if not count:
+        return ()
+    return (
+        f"not copied, because the source has archived them: {counted(count, 'object')}; a manifest "
+        "names each object; restore them, then copy again",
     )
 
 

@@ -53,6 +53,8 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
         rule["filter"] = encode(job.object_filter)
     if job.on_illegal_key != "fail":
         rule["on_illegal_key"] = job.on_illegal_key
+    if job.on_archived_object != "fail":
+        rule["on_archived_object"] = job.on_archived_object
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 

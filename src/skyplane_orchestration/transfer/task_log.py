@@ -41,7 +41,7 @@ def log_fleet(log: TaskLogger, fleet: Fleet) -> None:
     log.info(
         "fleet %s: %s up in %.1f s; %s",
         fleet.key,
-        counted(len(fleet.gateways), "gateway"),
+        fleet.size,
         fleet.provision_s,
         where_gateways_run(fleet.provisioner),
     )

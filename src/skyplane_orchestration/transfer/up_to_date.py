@@ -23,7 +23,7 @@ from skyplane_gateway.selection import (
 )
 from skyplane_gateway.stores import check_destination_key, escape_name
 from skyplane_gateway.stores.base import ObjectStore, Wants
-from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.errors import NotRestored, SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
@@ -32,7 +32,7 @@ from skyplane_orchestration.storage.open import journal_folder, open_ends, own_t
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.listing_ahead import listed_ahead
-from skyplane_orchestration.transfer.results import reserved_warnings
+from skyplane_orchestration.transfer.results import archived_warnings, reserved_warnings
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class _LimitedListings:
         self._left = most
         self.reserved = 0
         self.first_reserved = ""
+        self.archived = 0
 
     def of(self, store: ObjectStore, wants: Wants | None = None) -> Lister:
         def listed(prefix: str) -> Iterator[ObjectInfo]:
@@ -117,7 +118,10 @@ def result_if_unchanged(
         edges=(),
         cost=CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0),
         failures=(),
-        warnings=reserved_warnings(job, listings.reserved, listings.first_reserved),
+        warnings=(
+            *reserved_warnings(job, listings.reserved, listings.first_reserved),
+            *archived_warnings(listings.archived),
+        ),
         reserved=listings.reserved,
     )
 
@@ -133,6 +137,7 @@ def _kept_objects(
             if row.action != "skip":
                 return None
             kept += 1
+            listings.archived += row.refusal is NotRestored
         # An earlier epoch may have left uploads or unverified objects.
         return (
             None if newest_journal_epoch(destination, journal_folder(job), transfer_key) else kept

@@ -69,7 +69,7 @@ def run(kit: ClientKit, scene: Scene) -> Outcome:
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     words = ("tests", scene.name, f"seed-{scene.seed}")
-    provisioner = {"max_gateways_per_region": 3, "gateway_settings": GATEWAY_SETTINGS}
+    provisioner = {"max_instances_per_region": 3, "gateway_settings": GATEWAY_SETTINGS}
     orchestrator = kit.client(
         identity=RunIdentity(*words), provisioner=kit.provisioner(**provisioner)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.config import ConflictRule
-from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey, NotFound, StoreUnavailable
+from skyplane_gateway.errors import (
+    AlreadyExists,
+    ConfigurationInvalid,
+    InvalidKey,
+    NotFound,
+    NotRestored,
+    StoreUnavailable,
+)
 from skyplane_gateway.object_filter import Bounds
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
 from skyplane_gateway.selection import CONFLICT_RULES, Selection, SelectionRule, select
@@ -329,6 +337,28 @@ def test_illegal_keys_that_are_not_escaped(rule: Any, action: str) -> None:
     assert [row.destination_key for row in rows] == ["b//x", "b/y"]
     assert [row.action for row in rows] == [action, "copy"]
     assert ("(rule for illegal keys: skip)" in rows[0].reason) == (rule == "skip")
+    assert [row.refusal for row in rows] == [InvalidKey, None]
+
+
+@pytest.mark.parametrize(("rule", "action"), [("fail", "refuse"), ("skip", "skip")])
+def test_archived_objects_that_would_be_copied(rule: Any, action: str) -> None:
+    """Equal objects need no read, so nothing is said about their class."""
+    cold = [replace(info(f"a/{name}", modified=1.0), archived="thaw it") for name in "knz"]
+    there = Listing(info("b/k", modified=2.0), info("b/n", size=9))
+    chosen = SelectionRule("a", "b", conflict="replace-if-different", on_archived_object=rule)
+    rows = run(chosen, Listing(*cold, "a/plain"), there)
+    assert [row.action for row in rows] == ["skip", action, "copy", action]
+    assert [row.refusal for row in rows] == [None, NotRestored, None, NotRestored]
+    assert rows[3].reason == f"thaw it (rule for archived objects: {rule})"
+    assert rows[3].precondition == UNCONDITIONAL
+    kept = run(replace(chosen, conflict="fail"), Listing(*cold), there)
+    assert [row.refusal for row in kept] == [AlreadyExists, AlreadyExists, NotRestored]
+
+
+def test_archived_objects_are_read_on_request() -> None:
+    cold = replace(info("a/k"), archived="thaw it")
+    (row,) = run(SelectionRule("a", "b", on_archived_object="read"), Listing(cold), Listing())
+    assert (row.action, row.refusal, row.precondition) == ("copy", None, IF_ABSENT)
 
 
 @pytest.mark.parametrize(

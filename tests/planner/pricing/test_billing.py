@@ -28,17 +28,6 @@ def test_an_instance_waits_for_the_slowest_cloud_and_is_paid_for_it() -> None:
     assert billing.billed_s("local:a", 60, 2) == 62
 
 
-def test_the_overhead_never_falls_as_the_rate_rises() -> None:
-    tags = ("aws:a", "azure:b", "local:c")
-    before = billing.overhead(tags, float("inf"), 120)
-    assert list(before) == [1, 1, 1]
-    for transfer_s in (10_000, 500, 100, 10, 0.1):
-        now = billing.overhead(tags, transfer_s, 120)
-        assert (now >= before).all()
-        before = now
-    assert list(billing.overhead(tags, 60, 120)) == [3, 5, 3]
-
-
 def test_the_items_of_a_long_job_by_hand(triangle: Grid) -> None:
     """100 GB at 2.5 Gbit/s take 320 s; two instances at 0.001 USD/s wait 75 s before."""
     cost = plan(triangle, S, T, MinimizeCost(2.5, exactly=True), volume_gb=100).cost

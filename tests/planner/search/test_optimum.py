@@ -9,10 +9,10 @@ import pytest
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.formulation import cost_ceiling, cost_per_second
+from skyplane_orchestration.planner.gap import OPTIMAL_GAP
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search import restricted, variable_fixing
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
-from skyplane_orchestration.planner.solution import OPTIMAL_GAP
 from skyplane_orchestration.planner.solve import solve_integers
 
 RandomProblem = Callable[[int], PlanProblem]

@@ -128,7 +128,7 @@ def test_a_relay_in_a_network_namespace(
         launch_prefix={B: ("ip", "netns", "exec", namespace)},
     )
     provisioner = LocalProvisioner(options)
-    spec = local.spec(KEY, max_gateways_per_region=1)
+    spec = local.spec(KEY, max_instances_per_region=1)
     fleet = provisioner.ensure(spec, local.authority(spec))
     network = {g.node: os.readlink(f"/proc/{g.details['pid']}/ns/net") for g in fleet.gateways}
     assert network[f"{A}/0"] == network[f"{C}/0"] == os.readlink("/proc/self/ns/net")

@@ -36,7 +36,7 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
-from skyplane_orchestration.provision.local.options import loopback_address
+from skyplane_orchestration.provision.local.options import PROCESSES_VARIABLE, loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     default_run_root,
@@ -194,7 +194,7 @@ def test_a_gateway_that_hangs_is_replaced(local: LocalHarness) -> None:
 
 def test_gateways_that_are_no_longer_wanted_are_ended(local: LocalHarness) -> None:
     ensure(local)
-    spec = local.spec(max_gateways_per_region=1)
+    spec = local.spec(max_instances_per_region=1)
     fleet = local.provisioner().ensure(spec, local.authority(spec))
     assert [gateway.node for gateway in fleet.gateways] == [f"{A}/0", f"{C}/0", f"{B}/0"]
     assert len(local.running()) == 3
@@ -206,6 +206,67 @@ def test_this_machine_runs_fewer_gateways_than_a_plan_has_instances(
     spec = local.spec(plan=plan_of([((A, C), 40.0)], {A: 8, C: 1}))
     fleet = local.provisioner().ensure(spec, local.authority(spec))
     assert [gateway.node for gateway in fleet.gateways] == [f"{A}/0", f"{A}/1", f"{C}/0"]
+
+
+def test_an_instance_is_several_gateways(local: LocalHarness, plan_of: PlanMaker) -> None:
+    spec = local.spec(plan=plan_of([((A, C), 4.0)], {A: 1, C: 1}))
+    authority = local.authority(spec)
+    first = local.provisioner(processes_per_instance=2).ensure(spec, authority)
+    nodes = [f"{region}/0.{process}" for region in (A, C) for process in range(2)]
+    assert [gateway.node for gateway in first.gateways] == nodes
+    assert len({gateway.control for gateway in first.gateways}) == 4
+    assert len({gateway.data for gateway in first.gateways}) == 4
+    assert first.size == "4 gateways on 2 instances"
+    # A worker with other processors repairs the fleet as it was.
+    local.kill(first.gateways[1])
+    second = local.provisioner(processes_per_instance=3).ensure(spec, authority)
+    assert [g.node for g in second.gateways if g not in first.gateways] == nodes[1:2]
+    assert len(local.running()) == 4
+    assert [found.node for found in local.provisioner().find(spec.key)] == nodes
+    assert sorted(local.provisioner().destroy(spec.key)) == nodes
+    assert local.traces() == []
+
+
+@pytest.mark.parametrize(
+    ("instances", "processors", "found"), [(1, 1, 1), (2, 2, 1), (2, 16, 8), (3, 16, 5), (1, 64, 8)]
+)
+def test_each_processor_gets_a_gateway(
+    instances: int, processors: int, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROCESSES_VARIABLE, "")
+    assert LocalOptions().processes_of(instances, processors) == found
+    monkeypatch.setenv(PROCESSES_VARIABLE, "3")
+    assert LocalOptions().processes_of(instances, processors) == 3
+    assert LocalOptions(processes_per_instance=2).processes_of(instances, processors) == 2
+
+
+@pytest.mark.parametrize("wrong", ["0", "65", "-1", "two"])
+def test_a_wrong_number_of_processes_is_refused(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROCESSES_VARIABLE, wrong)
+    with pytest.raises(ConfigurationInvalid, match=f"{PROCESSES_VARIABLE} .*{wrong}"):
+        LocalOptions().processes_of(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("quota", "found"),
+    [
+        (None, 64),
+        ("max 100000", 64),
+        ("200000 100000", 2),
+        ("150000 100000", 1),
+        ("50000 100000", 1),
+        ("9900000 100000", 64),
+    ],
+)
+def test_a_container_has_the_processors_of_its_quota(
+    quota: str | None, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(quota + "\n")
+    assert hosts.usable_processors(tmp_path / "cpu.max") == found
 
 
 def test_a_launch_prefix_stands_in_front(local: LocalHarness) -> None:
@@ -544,8 +605,10 @@ def test_options_and_specifications_are_checked(local: LocalHarness) -> None:
         with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
             LocalOptions(gateway_settings=useless)
     with pytest.raises(ConfigurationInvalid, match="at least 1"):
-        LocalOptions(max_gateways_per_region=0)
-    for change in ({"deployment": ""}, {"max_gateways_per_region": 0}):
+        LocalOptions(max_instances_per_region=0)
+    with pytest.raises(ConfigurationInvalid, match=r"processes_per_instance must .* not 65"):
+        LocalOptions(processes_per_instance=65)
+    for change in ({"deployment": ""}, {"max_instances_per_region": 0}):
         with pytest.raises(ConfigurationInvalid):
             local.spec(**change)
     for name in ("start_within_s", "lease_s", "hard_end_s"):

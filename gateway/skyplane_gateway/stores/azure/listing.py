@@ -169,6 +169,19 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
         last_modified=unix_s(found["last-modified"]),
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
+        archived=_why_archived(found),
+    )
+
+
+def _why_archived(found: Mapping[str, str]) -> str:
+    """See `ObjectInfo.archived`; for the properties of a row."""
+    if found.get("accesstier") != "Archive":
+        return ""
+    if found.get("archivestatus", "").startswith("rehydrate-pending"):
+        return "it is archived, and its rehydration is in progress: copy again when it has ended"
+    return (
+        "it is archived in the tier Archive: rehydrate it (az storage blob set-tier --tier Hot), "
+        "then copy again"
     )
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.s3.errors import mapped
-from skyplane_gateway.stores.s3.requests import class_of, etag_of, from_header, not_carried_of
+from skyplane_gateway.stores.s3.requests import (
+    class_of,
+    etag_of,
+    from_header,
+    is_archived,
+    not_carried_of,
+    why_archived,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -16,10 +24,28 @@ if TYPE_CHECKING:
 _PAGE_KEYS = 1000
 
 
+@dataclass(slots=True)
+class Restores:
+    """Whether listings of a store ask which archived objects are restored.
+
+    They do so from the first archived object on. Some services refuse a header that they do not
+    know, and few buckets have archived objects.
+    """
+
+    are_asked: bool = False
+
+
 def objects(
-    client: S3Client, bucket: str, prefix: str, start_after: str | None, what: str
+    client: S3Client,
+    bucket: str,
+    prefix: str,
+    start_after: str | None,
+    what: str,
+    restores: Restores,
 ) -> Iterator[ObjectInfo]:
     """Every object under `prefix`, ascending.
+
+    The page with the first archived object is asked for twice.
 
     Raises StoreError when the listing may be incomplete; see `ObjectStore.list`.
     """
@@ -28,9 +54,14 @@ def objects(
         arguments["StartAfter"] = start_after
     last = start_after
     while True:
+        if restores.are_asked:
+            arguments["OptionalObjectAttributes"] = ["RestoreStatus"]
         with mapped(what):
             page: dict[str, Any] = dict(client.list_objects_v2(**arguments))
         contents = page.get("Contents", [])
+        if "OptionalObjectAttributes" not in arguments and any(map(is_archived, contents)):
+            restores.are_asked = True
+            continue
         if page.get("KeyCount", len(contents)) != len(contents):
             raise _broken(what, "a page holds fewer keys than it says")
         for entry in contents:
@@ -45,6 +76,7 @@ def objects(
                 last_modified=entry["LastModified"].timestamp(),
                 not_carried=not_carried_of(entry),
                 storage_class=class_of(entry),
+                archived=why_archived(entry),
             )
         if not page.get("IsTruncated"):
             return

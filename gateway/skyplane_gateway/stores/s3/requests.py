@@ -17,10 +17,12 @@ from skyplane_gateway.objects import (
     Tags,
     time_pin,
 )
-from skyplane_gateway.stores.server_side import CopySource
 
 #: The storage class of an object that names none.
 _STANDARD = "STANDARD"
+#: Classes that must be restored before a read. No listing shows the archive tiers of
+#: `INTELLIGENT_TIERING`.
+_ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 _HEADERS = {
     "content_type": "ContentType",
@@ -64,19 +66,6 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
     return listed
 
 
-def copy_arguments(source: CopySource) -> dict[str, Any]:
-    """For UploadPartCopy of a range of one version."""
-    last = source.offset + source.length - 1
-    arguments: dict[str, Any] = {
-        "CopySource": {"Bucket": source.store.bucket, "Key": source.key},
-        "CopySourceIfMatch": source.etag,
-        "CopySourceRange": f"bytes={source.offset}-{last}",
-    }
-    if owner := source.store.option("bucket-owner"):
-        arguments["ExpectedSourceBucketOwner"] = owner
-    return arguments
-
-
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
     pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
     headers: dict[str, Any] = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
@@ -87,6 +76,24 @@ def class_of(answer: Mapping[str, Any]) -> str | None:
     """The class in an answer or a listing's row; None for the usual one."""
     found: str = answer.get("StorageClass") or _STANDARD
     return None if found == _STANDARD else found
+
+
+def is_archived(row: Mapping[str, Any]) -> bool:
+    """Whether the class of a listing's row must be restored before a read."""
+    return row.get("StorageClass") in _ARCHIVED
+
+
+def why_archived(row: Mapping[str, Any]) -> str:
+    """See `ObjectInfo.archived`; for a row of a listing that asked for `RestoreStatus`."""
+    if not is_archived(row):
+        return ""
+    restore = row.get("RestoreStatus", {})
+    where = f"it is archived in the storage class {row['StorageClass']}"
+    if restore.get("IsRestoreInProgress"):
+        return f"{where}, and its restore is in progress: copy again when it has ended"
+    if restore.get("RestoreExpiryDate"):
+        return ""
+    return f"{where}: restore it (aws s3api restore-object), then copy again"
 
 
 def tags_of(answer: Mapping[str, Any]) -> Tags:

@@ -129,11 +129,28 @@ def _row(element: ElementTree.Element) -> dict[str, Any]:
         elif name == "Size":
             row[name] = int(child.text or "")
         elif name == "LastModified":
-            time = datetime.fromisoformat(child.text or "")
-            if time.tzinfo is None:
-                raise ValueError(child.text)
-            row[name] = time
+            row[name] = _time(child.text)
+        elif name == "RestoreStatus":
+            row[name] = _restore_status(child)
     return row
+
+
+def _restore_status(element: ElementTree.Element) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for child in element:
+        name = _name(child)
+        if name == "IsRestoreInProgress":
+            found[name] = child.text == "true"
+        elif name == "RestoreExpiryDate":
+            found[name] = _time(child.text)
+    return found
+
+
+def _time(text: str | None) -> datetime:
+    time = datetime.fromisoformat(text or "")
+    if time.tzinfo is None:
+        raise ValueError(text)
+    return time
 
 
 def _name(element: ElementTree.Element) -> str:

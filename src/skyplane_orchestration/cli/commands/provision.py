@@ -12,7 +12,6 @@ from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_plan, require_writable
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
-from skyplane_orchestration.formatting import counted
 
 
 def add(commands: arguments.Subparsers) -> None:
@@ -50,7 +49,6 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.write_json(document)
     else:
         console.info(
-            f"fleet {fleet.key}: {counted(len(fleet.gateways), 'gateway')}"
-            f" up in {fleet.provision_s:.1f} s; see {options.output}"
+            f"fleet {fleet.key}: {fleet.size} up in {fleet.provision_s:.1f} s; see {options.output}"
         )
     return SUCCESS

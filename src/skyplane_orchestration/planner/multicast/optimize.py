@@ -26,6 +26,7 @@ from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
+from skyplane_orchestration.planner.gap import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
 from skyplane_orchestration.planner.job_cost import Candidate
 from skyplane_orchestration.planner.multicast.build_plan import assemble_multicast
@@ -36,9 +37,8 @@ from skyplane_orchestration.planner.multicast.problem import (
     require_ends,
 )
 from skyplane_orchestration.planner.objectives import LEAST_GBPS, objective_value
-from skyplane_orchestration.planner.optimize import PROOF_S, gap_of, plan, require_volume
+from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.solution import OPTIMAL_GAP, solver_status
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,11 @@ billed while it waits for the slowest cloud of the plan: `provision_s`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-import numpy as np
-
-from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
 
@@ -78,10 +75,3 @@ def provision_s(regions: Iterable[str]) -> float:
 def billed_s(tag: str, transfer_s: float, wait_s: float) -> float:
     """Billed seconds of one instance, `wait_s` until the slowest gateway of the plan included."""
     return max(wait_s + transfer_s, BILLING[cloud_of(tag)].minimum_s)
-
-
-def overhead(tags: Sequence[str], transfer_s: float, wait_s: float) -> Floats:
-    """(V,) billed seconds over seconds of transfer, at least 1; larger for short transfers."""
-    if not np.isfinite(transfer_s):
-        return np.ones(len(tags))
-    return np.array([billed_s(tag, transfer_s, wait_s) / transfer_s for tag in tags])

@@ -17,6 +17,7 @@ import numpy as np
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.formulation import cost_ceiling, policy_rows
+from skyplane_orchestration.planner.gap import OPTIMAL_GAP, relative_gap
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
@@ -33,13 +34,7 @@ from skyplane_orchestration.planner.search.variable_fixing import (
     fix_variables,
     path_length,
 )
-from skyplane_orchestration.planner.solution import (
-    OPTIMAL_GAP,
-    Incumbent,
-    IntegerSolution,
-    Relaxation,
-    relative_gap,
-)
+from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution, Relaxation
 from skyplane_orchestration.planner.solve import solve_integers
 
 #: Times that a bound may add regions to the restricted problem.

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid
+
+#: Most gateways of an instance if no option names a number: each needs memory of its own.
+MOST_PROCESSES: Final = 8
+PROCESSES_VARIABLE: Final = "SKYPLANE_PROCESSES_PER_INSTANCE"
 
 #: Fields of a gateway's configuration that the provisioner sets; users may set the others.
 _OWN_SETTINGS: Final = frozenset(
@@ -50,7 +55,10 @@ class LocalOptions:
         address_map: region tag -> address to listen on; default: one loopback address each.
         launch_prefix: region tag -> words in front of the command line, for example
             `("ip", "netns", "exec", "a")`. The prefix must end by executing the rest.
-        max_gateways_per_region: limit per region; one machine gains little from more processes.
+        max_instances_per_region: limit per region; one machine gains little from more of them.
+        processes_per_instance: gateways of each instance, from 1 to 64; None for
+            `SKYPLANE_PROCESSES_PER_INSTANCE`, or else for as many as give each processor a
+            gateway, up to `MOST_PROCESSES`. A fleet keeps the number that it began with.
         python: interpreter that has `skyplane_gateway`.
         command: program and first arguments, in place of `python -m skyplane_gateway`.
         ready_timeout_s: timeout until all gateways are up and connected.
@@ -64,7 +72,8 @@ class LocalOptions:
     run_root: Path | None = None
     address_map: Mapping[str, str] = field(default_factory=dict)
     launch_prefix: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    max_gateways_per_region: int = 2
+    max_instances_per_region: int = 2
+    processes_per_instance: int | None = None
     python: str = sys.executable
     command: tuple[str, ...] = ()
     ready_timeout_s: float = 60.0
@@ -82,8 +91,14 @@ class LocalOptions:
             )
         # Checked before a gateway starts and refuses the value.
         GatewayConfig.from_dict({**_ANY_GATEWAY, **self.gateway_settings})
-        if self.max_gateways_per_region < 1:
-            raise ConfigurationInvalid("max_gateways_per_region must be at least 1")
+        if self.max_instances_per_region < 1:
+            raise ConfigurationInvalid("max_instances_per_region must be at least 1")
+        given = self.processes_per_instance
+        if given is not None and not 1 <= given <= MAX_CONNECTIONS:
+            raise ConfigurationInvalid(
+                f"processes_per_instance must be a whole number from 1 to {MAX_CONNECTIONS}, not"
+                f" {given}"
+            )
 
     def address(self, region: str) -> str:
         """The address that gateways of a region listen on."""
@@ -93,6 +108,23 @@ class LocalOptions:
         """The program of a gateway, without its own options."""
         program = self.command or (self.python, "-m", "skyplane_gateway")
         return (*self.launch_prefix.get(region, ()), *program)
+
+    def processes_of(self, instances: int, processors: int) -> int:
+        """Gateways of each of a fleet's instances, which share this machine's processors.
+
+        Raises ConfigurationInvalid for a wrong `SKYPLANE_PROCESSES_PER_INSTANCE`.
+        """
+        if self.processes_per_instance is not None:
+            return self.processes_per_instance
+        text = os.environ.get(PROCESSES_VARIABLE, "")
+        if not text:
+            return max(1, min(processors // instances, MOST_PROCESSES))
+        if not (text.isdecimal() and 1 <= int(text) <= MAX_CONNECTIONS):
+            raise ConfigurationInvalid(
+                f"{PROCESSES_VARIABLE} must be a whole number from 1 to {MAX_CONNECTIONS}, not"
+                f" {text!r}"
+            )
+        return int(text)
 
     @property
     def lock_timeout_s(self) -> float:

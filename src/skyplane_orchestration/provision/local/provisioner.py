@@ -38,7 +38,11 @@ from skyplane_orchestration.provision.local.run_directory import (
     default_run_root,
 )
 from skyplane_orchestration.provision.local.teardown import remove_fleet, sweep_fleets
-from skyplane_orchestration.provision.routes import node_names, route_document
+from skyplane_orchestration.provision.routes import (
+    node_names,
+    route_document,
+    split_into_processes,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -80,8 +84,11 @@ class LocalProvisioner:
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         began_s = self._clock.monotonic()
         self._require_gateway()
-        limit = spec.max_gateways_per_region or self.options.max_gateways_per_region
-        nodes = node_names(spec.plan, limit)
+        limit = spec.max_instances_per_region or self.options.max_instances_per_region
+        instances = node_names(spec.plan, limit)
+        processes = self.options.processes_of(
+            sum(map(len, instances.values())), hosts.usable_processors()
+        )
         self.root.prepare()
         directory = self.root.fleet(spec.key)
         timeout_s = self.options.lock_timeout_s
@@ -89,7 +96,10 @@ class LocalProvisioner:
             with directory.locked(
                 create=not spec.must_exist, timeout_s=timeout_s, clock=self._clock
             ):
-                meta = self._prepare_record(directory, spec)
+                meta = self._prepare_record(directory, spec, processes)
+                nodes = split_into_processes(
+                    instances, dict.fromkeys(instances, meta.processes_per_instance)
+                )
                 gateways, routes = bring_up(spec, meta, nodes, directory, authority, self._machine)
                 fleet = Fleet(
                     key=spec.key,
@@ -170,7 +180,9 @@ class LocalProvisioner:
         if is_own and importlib.util.find_spec("aiohttp") is None:
             raise MissingExtra.of("a gateway on this machine", "gateway")
 
-    def _prepare_record(self, directory: FleetDirectory, spec: FleetSpec) -> FleetMeta:
+    def _prepare_record(
+        self, directory: FleetDirectory, spec: FleetSpec, processes: int
+    ) -> FleetMeta:
         """The record of the existing fleet, or the new record of a new one."""
         now, host = self._clock.wall(), hosts.host_identity()
         meta = directory.read_meta()
@@ -193,6 +205,7 @@ class LocalProvisioner:
             created_unix_s=now,
             hard_end_unix_s=now + spec.times.hard_end_s,
             host=host,
+            processes_per_instance=processes,
         )
         directory.write_meta(meta)
         return meta

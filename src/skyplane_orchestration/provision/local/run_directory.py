@@ -43,13 +43,17 @@ class DirectoryBusy(SkyplaneError):
 
 @dataclass(frozen=True, slots=True)
 class FleetMeta:
-    """The record of a fleet; it stands for a cloud's tags."""
+    """The record of a fleet; it stands for a cloud's tags.
+
+    `processes_per_instance` is kept, because a worker with other processors may repair the fleet.
+    """
 
     deployment: str
     generation: int
     created_unix_s: float
     hard_end_unix_s: float
     host: str
+    processes_per_instance: int = 1
 
 
 class GatewayFiles:

@@ -97,6 +97,15 @@ def test_metadata_that_a_copy_will_not_have(
     assert row.not_carried == lost
 
 
+def test_a_blob_that_is_being_rehydrated(scripted: Any, reply: Any) -> None:
+    """The emulator has no such state."""
+    properties = (
+        "<AccessTier>Archive</AccessTier><ArchiveStatus>rehydrate-pending-to-cool</ArchiveStatus>"
+    )
+    (row,) = opened(scripted, page("a", properties=properties), reply=reply).list("")
+    assert "in progress" in row.archived
+
+
 def folder(prefix: str, files: list[str], folders: list[str]) -> bytes:
     """A page of one folder of an account with a hierarchical namespace."""
     kind = "<ResourceType>file</ResourceType>"

@@ -200,7 +200,9 @@ def test_tiers(azure: Any) -> None:
     assert store.head("k").not_carried == ()
     blob(azure, "k").set_standard_blob_tier(StandardBlobTier.COOL)
     assert store.head("k").not_carried == ("storage-class",)
+    assert [row.archived for row in store.list("")] == [""]
     blob(azure, "k").set_standard_blob_tier(StandardBlobTier.ARCHIVE)
+    assert ["rehydrate it" in row.archived for row in store.list("")] == [True]
     with pytest.raises(NotRestored, match="rehydrate"):
         store.read("k", offset=0, length=1, if_match=None)
 

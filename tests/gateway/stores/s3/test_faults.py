@@ -51,6 +51,47 @@ def test_a_listing_gives_the_reason_for_a_head_answered_400(scripted: Any, reply
     assert caught.value.is_permanent
 
 
+def test_a_listing_asks_for_restored_copies_once_it_has_an_archived_object(
+    scripted: Any, reply: Any
+) -> None:
+    def classes(*rows: tuple[str, str]) -> bytes:
+        body = page([key for key, _ in rows])
+        for key, more in rows:
+            row = f"<Key>{key}</Key>".encode()
+            body = body.replace(row, row + more.encode())
+        return body
+
+    def restore(in_progress: str, more: str = "") -> str:
+        state = f"<IsRestoreInProgress>{in_progress}</IsRestoreInProgress>{more}"
+        return f"<RestoreStatus>{state}</RestoreStatus>"
+
+    until = "<RestoreExpiryDate>2030-01-01T00:00:00.000Z</RestoreExpiryDate>"
+    glacier, deep = (f"<StorageClass>{name}</StorageClass>" for name in ("GLACIER", "DEEP_ARCHIVE"))
+    cool = "<StorageClass>GLACIER_IR</StorageClass>"
+    told = (
+        ("a", cool),
+        ("b", glacier),
+        ("c", glacier + restore("true")),
+        ("d", deep + restore("false", until)),
+        ("e", deep + restore("false")),
+    )
+    store = scripted.open(
+        reply(200, classes(("a", cool))),
+        reply(200, classes(("a", cool), ("b", glacier), ("c", glacier), ("d", deep), ("e", deep))),
+        reply(200, classes(*told)),
+        reply(200, classes(("b", glacier))),
+    )
+    assert [row.archived for row in store.list("a")] == [""]
+    reasons = {row.key: row.archived for row in store.list("")}
+    assert (reasons["a"], reasons["d"]) == ("", "")
+    assert "class GLACIER: restore it" in reasons["b"]
+    assert "in progress" in reasons["c"]
+    assert "class DEEP_ARCHIVE: restore it" in reasons["e"]
+    assert [row.archived for row in store.list("b")] == [reasons["b"]]
+    asked = [seen.headers.get("x-amz-optional-object-attributes") for seen in scripted.requests]
+    assert asked == [None, None, "RestoreStatus", "RestoreStatus"]
+
+
 # ------------------------------------------------------------------ reading
 
 

@@ -86,6 +86,7 @@ def test_an_archived_object_fails_with_the_reason(bucket: tuple[ObjectStore, Put
     put("cold", StorageClass="DEEP_ARCHIVE")
     (listed,) = store.list("cold")
     assert listed.storage_class == "DEEP_ARCHIVE"
+    assert "restore it" in listed.archived
     with pytest.raises(NotRestored, match="restore it") as failure:
         store.read("cold", offset=0, length=3, if_match=listed.etag)
     assert failure.value.is_permanent

@@ -18,6 +18,11 @@ ROW = (
     "<Contents><Key>a%2Bb</Key><LastModified>2026-01-02T03:04:05.678Z</LastModified>"
     "<ETag>&quot;0f&quot;</ETag><Size>12</Size><StorageClass>GLACIER</StorageClass></Contents>"
 )
+RESTORED = ROW.replace(
+    "<Size>",
+    "<RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress>"
+    "<RestoreExpiryDate>2026-02-03T00:00:00.000Z</RestoreExpiryDate></RestoreStatus><Size>",
+)
 PAGE = (
     "<Name>bucket</Name><Prefix>a</Prefix><StartAfter></StartAfter><EncodingType>url</EncodingType>"
     "<KeyCount>1</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>true</IsTruncated>"
@@ -40,7 +45,8 @@ def answers(body: bytes, status: int = 200, operation: str = "ListObjectsV2") ->
 
 @pytest.mark.parametrize("namespace", [AWS, ""], ids=["aws", "no namespace"])
 @pytest.mark.parametrize(
-    "inner", [PAGE + ROW, PAGE + ROW + ROW, PAGE, "<IsTruncated>false</IsTruncated>" + ROW]
+    "inner",
+    [PAGE + ROW, PAGE + ROW + RESTORED, PAGE, "<IsTruncated>false</IsTruncated>" + ROW],
 )
 def test_a_page_is_parsed_as_botocore_does(inner: str, namespace: str) -> None:
     own, theirs = answers(body_of(inner, namespace))
@@ -60,8 +66,9 @@ def test_a_page_is_parsed_as_botocore_does(inner: str, namespace: str) -> None:
         ROW.replace("Key>", "Name>"),
         ROW.replace("2026-01-02T03:04:05.678Z", "Fri, 02 Jan 2026 03:04:05 GMT"),
         ROW.replace("678Z", "678"),
+        RESTORED.replace("000Z", "000"),
     ],
-    ids=["no size", "no key", "another time", "no zone"],
+    ids=["no size", "no key", "another time", "no zone", "no zone of a restore"],
 )
 def test_an_unusual_row_is_left_to_botocore(inner: str) -> None:
     assert page_of(body_of(inner)) is None

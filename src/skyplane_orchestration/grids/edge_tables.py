@@ -1,0 +1,191 @@
+"""The values of a grid by pair of regions: read from tables, completed by rules and model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import numpy as np
+
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
+from skyplane_orchestration.grids.geography import GridRegion
+from skyplane_orchestration.grids.grid import (
+    FROM_OVERRIDE,
+    FROM_RULES,
+    FROM_TABLE,
+    EdgeValues,
+    InstanceType,
+    ValueDates,
+)
+from skyplane_orchestration.grids.price_overrides import PriceOverride
+from skyplane_orchestration.grids.price_rules import applied_rule, price_key
+from skyplane_orchestration.grids.rows import Findings, Row, read_rows
+from skyplane_orchestration.grids.throughput_model import (
+    modelled_rtt_ms,
+    modelled_throughput_gbps,
+    require_model,
+)
+
+
+def read_edges(
+    directory: Traversable,
+    regions: Sequence[GridRegion],
+    types: Sequence[InstanceType],
+    model: Mapping[str, Any],
+    document: Mapping[str, Any],
+    findings: Findings,
+) -> EdgeValues:
+    """The values of all pairs; bad rows go to `findings`. Raises GridInvalid for other faults.
+
+    Args:
+        model, document: the throughput model and the price rules.
+    """
+    index = {region.tag: number for number, region in enumerate(regions)}
+    rtt = read_matrix(directory, "latency.csv", "rtt_ms", index, findings)
+    rate = read_matrix(directory, "throughput.csv", "gbps", index, findings)
+    listed = read_matrix(directory, "price.csv", "usd_per_gb", index, findings)
+    require_model(model)
+    rtt_ms = np.where(rtt.known, rtt.values, modelled_rtt_ms(model, regions))
+    throughput_gbps = _complete_rates(rate, regions, types, model, rtt_ms)
+    price, source = _complete_prices(listed, regions, document)
+    dates = ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples)
+    found = EdgeValues(throughput_gbps, rate.known, rtt_ms, rtt.known, price, source, dates)
+    return _read_only(found)
+
+
+def with_agreed_prices(
+    edges: EdgeValues, tags: Sequence[str], overrides: Sequence[PriceOverride]
+) -> EdgeValues:
+    """The same values with agreed prices on top; the first match wins."""
+    price, source = edges.usd_per_gb.copy(), edges.price_source.copy()
+    for one in reversed(overrides):
+        src_glob, dst_glob = one.ends
+        chosen = _matching(tags, src_glob)[:, None] & _matching(tags, dst_glob)[None, :]
+        np.fill_diagonal(chosen, False)
+        price[chosen] = one.usd_per_gb
+        source[chosen] = FROM_OVERRIDE
+    return _read_only(replace(edges, usd_per_gb=price, price_source=source))
+
+
+def _matching(tags: Sequence[str], glob: str) -> Mask:
+    return np.array([fnmatchcase(tag, glob) for tag in tags], dtype=bool)
+
+
+def _read_only(edges: EdgeValues) -> EdgeValues:
+    arrays: list[Floats | Mask | Names | Ints] = [edges.throughput_gbps, edges.measured]
+    arrays += [edges.rtt_ms, edges.rtt_measured, edges.usd_per_gb, edges.price_source]
+    if edges.dates is not None:
+        arrays += [edges.dates.rate, edges.dates.rtt, edges.dates.price, edges.dates.samples]
+    for array in arrays:
+        array.setflags(write=False)
+    return edges
+
+
+# ---------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """Values by ordered pair, arrays (V, V); `known` marks the pairs in the file."""
+
+    values: Floats
+    known: Mask
+    as_of: Names
+    samples: Ints
+
+
+def read_matrix(
+    directory: Traversable,
+    name: str,
+    column: str,
+    index: Mapping[str, int],
+    findings: Findings,
+) -> Matrix:
+    """A file of src, dst and one value, with optional samples and as_of."""
+    shape = (len(index), len(index))
+    values = np.full(shape, np.nan)
+    known = np.zeros(shape, dtype=bool)
+    as_of = np.full(shape, "", dtype="<U10")
+    samples = np.zeros(shape, dtype=np.int64)
+    for row in read_rows(directory, name, ("src", "dst", column), findings):
+        with findings.catching():
+            pair = _pair(row, index)
+            if known[pair]:
+                raise row.bad(f"{row['src']} -> {row['dst']} is listed twice")
+            values[pair] = row.quantity(column)
+            as_of[pair] = row.day("as_of")
+            if row.get("samples"):
+                samples[pair] = row.whole("samples", low=1)
+            known[pair] = True
+    return Matrix(values, known, as_of, samples)
+
+
+def _pair(row: Row, index: Mapping[str, int]) -> tuple[int, int]:
+    for end in ("src", "dst"):
+        if row[end] not in index:
+            raise row.bad(f"{end} {row[end]!r} is not a region of this grid")
+    if row["src"] == row["dst"]:
+        raise row.bad(f"src and dst are both {row['src']!r}")
+    return index[row["src"]], index[row["dst"]]
+
+
+# ---------------------------------------------------------------- completion
+
+
+def _complete_rates(
+    rate: Matrix,
+    regions: Sequence[GridRegion],
+    types: Sequence[InstanceType],
+    model: Mapping[str, Any],
+    rtt_ms: Floats,
+) -> Floats:
+    if rate.known[~np.eye(len(regions), dtype=bool)].all():
+        return rate.values
+    modelled = modelled_throughput_gbps(model, [region.cloud for region in regions], rtt_ms)
+    completed: Floats = np.where(
+        rate.known, rate.values, np.minimum(modelled, pair_caps(regions, types))
+    )
+    return completed
+
+
+def pair_caps(regions: Sequence[GridRegion], types: Sequence[InstanceType]) -> Floats:
+    """The limit of a pair of default instances, which bounds modelled rates."""
+    egress: dict[str, float] = {}
+    ingress: dict[str, float] = {}
+    for kind in types:
+        egress.setdefault(kind.cloud, kind.egress_gbps)
+        ingress.setdefault(kind.cloud, kind.ingress_gbps)
+    outward = np.array([egress.get(region.cloud, 0.0) for region in regions])
+    inward = np.array([ingress.get(region.cloud, 0.0) for region in regions])
+    caps: Floats = np.minimum(outward[:, None], inward[None, :])
+    return caps
+
+
+def _complete_prices(
+    listed: Matrix, regions: Sequence[GridRegion], document: Mapping[str, Any]
+) -> tuple[Floats, Names]:
+    """Prices by table, else by rule; raises GridInvalid if there is neither."""
+    source = np.where(listed.known, FROM_TABLE, FROM_RULES).astype("<U8")
+    missing = ~listed.known
+    np.fill_diagonal(missing, False)
+    price = np.where(listed.known, listed.values, prices_by_rule(document, regions, missing))
+    np.fill_diagonal(price, 0.0)
+    return price, source
+
+
+def prices_by_rule(
+    document: Mapping[str, Any], regions: Sequence[GridRegion], wanted: Mask
+) -> Floats:
+    """USD per GB of the wanted edges (V, V), nan elsewhere. Raises as `applied_rule`."""
+    prices = np.full(wanted.shape, np.nan)
+    known: dict[tuple[str, ...], float] = {}
+    for row, column in np.argwhere(wanted).tolist():
+        src, dst = regions[row], regions[column]
+        key = price_key(document, src, dst)
+        if key not in known:
+            known[key] = applied_rule(document, src, dst).usd_per_gb
+        prices[row, column] = known[key]
+    return prices
