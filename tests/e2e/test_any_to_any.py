@@ -31,7 +31,7 @@ ATTRIBUTES: Final = ObjectAttributes(
     content_type="text/csv", cache_control="max-age=60", metadata=(("colour", "blue"),)
 )
 OBJECTS: Final = {
-    "large.bin": os.urandom(11 * MIB + 7),
+    "large.bin": os.urandom(6 * MIB + 7),
     "part.bin": os.urandom(5 * MIB),
     "empty": b"",
     "odd/two words+%25ü": b"odd",

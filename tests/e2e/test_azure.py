@@ -1,4 +1,4 @@
-"""From S3 to Azure and on to files with real gateways; metadata and large objects arrive."""
+"""From S3 to Azure by gateways that have the connection string; keys that Azure cannot hold."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ pytestmark = pytest.mark.e2e
 MIB = 1 << 20
 
 
-@pytest.fixture
-def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[azurite.Server, str]]:
-    """A container of its own, and the connection string of its account."""
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[azurite.Server]:
     try:
-        with azurite.running(tmp_path_factory.mktemp("azurite")) as server:
-            yield server, f"box-{uuid.uuid4().hex[:8]}"
+        with azurite.running(tmp_path_factory.mktemp("azurite")) as made:
+            yield made
     except azurite.Unavailable as error:
         pytest.skip(str(error))
 
 
-def test_a_bucket_goes_to_azure_and_to_files(
-    home: Home,
-    servers: tuple[S3Server, S3Server],
-    container: tuple[azurite.Server, str],
-    tmp_path: Path,
+@pytest.fixture
+def container(server: azurite.Server) -> tuple[azurite.Server, str]:
+    """The server, and the name of a container."""
+    return server, f"box-{uuid.uuid4().hex[:8]}"
+
+
+def test_a_bucket_goes_to_azure(
+    home: Home, servers: tuple[S3Server, S3Server], container: tuple[azurite.Server, str]
 ) -> None:
     here, _ = servers
     azure, name = container
@@ -58,26 +60,12 @@ def test_a_bucket_goes_to_azure_and_to_files(
         result = answer_of(done)
         assert (result["copied"], result["metadata_not_carried"]) == (len(objects), 0)
         # Neither the journal nor the markers of uploads are left.
-        assert {row.name for row in client.list_blobs()} == {f"to/{key}" for key in objects}
+        found = {row.name: client.download_blob(row.name).readall() for row in client.list_blobs()}
+        assert found == {f"to/{key}": body for key, body in objects.items()}
         blob = client.get_blob_client("to/large").get_blob_properties()
         assert blob.content_settings.content_type == "text/x-test"
         assert blob.metadata is not None
         assert blob.metadata["owner"] == "somebody"
-
-    done = orch(
-        home, "verify", "-r", "--extra", f"s3://{bucket}/from/", f"az://{azure.account}/{name}/to/",
-        "--src-endpoint", here.endpoint, "--json",
-    )  # fmt: skip
-    report = answer_of(done)
-    assert (report["is_equal"], report["equal"], report["extra"]) == (True, len(objects), 0)
-
-    done = orch(
-        home, "cp", "-r", f"az://{azure.account}/{name}/to/", f"{tmp_path}/back",
-        "--src-region", "azure:westeurope", "--gateways", "always", "--json",
-    )  # fmt: skip
-    assert answer_of(done)["copied"] == len(objects)
-    found = {key: (tmp_path / "back" / key).read_bytes() for key in objects}
-    assert found == objects
     assert home.traces() == []
 
 

@@ -1,25 +1,29 @@
-"""What the command copies beside the bytes, between every two kinds of bucket."""
+"""What the command copies beside the bytes, between every two kinds of bucket.
+
+The command runs inside the test's process: `test_cli_cp` holds how it starts and ends.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from azure.storage.blob import ContainerClient
-from tests.e2e.test_cli_cp import answer_of, orch
 from tests.faults import azurite, fake_gcs
 
 from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.mtime import with_mtime
 from skyplane_gateway.stores.registry import open_without_retries
+from skyplane_orchestration.cli.main import main
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server
@@ -40,6 +44,9 @@ HEADERS: Final = ObjectAttributes(
     content_type="text/csv", cache_control="max-age=60", metadata=(("with-dash", "blue"),)
 )
 SIZES: Final = {"large": 6 * MIB, "one": 10, "two": 0}
+
+#: The command with these arguments, and `code` as its exit code.
+Run = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -111,8 +118,21 @@ def end(side: str, site: Site) -> list[str]:
     return [text for name, value in pairs for text in (f"--{side}-{name}", value)]
 
 
-def home_of(home: Home, *sites: Site) -> Home:
-    return dataclasses.replace(home, more={k: v for site in sites for k, v in site.more.items()})
+@pytest.fixture
+def run(home: Home, sites: dict[str, Site], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
+    """Runs the command as a user of all sites; its one object."""
+    more = {name: value for site in sites.values() for name, value in site.more.items()}
+    for name, value in dataclasses.replace(home, more=more).environment.items():
+        monkeypatch.setenv(name, value)
+
+    def made(*arguments: str, code: int = 0) -> dict[str, Any]:
+        found = main([*arguments, "--json"])
+        said = capsys.readouterr()
+        assert found == code, said.err
+        document: dict[str, Any] = json.loads(said.out)
+        return document
+
+    return made
 
 
 def fill(kind: str, site: Site, prefix: str) -> None:
@@ -129,18 +149,16 @@ def fill(kind: str, site: Site, prefix: str) -> None:
 
 @pytest.mark.parametrize(("source", "destination"), list(product(KINDS, KINDS)))
 def test_class_and_tags_come_along(
-    home: Home, sites: dict[str, Site], source: str, destination: str
+    run: Run, sites: dict[str, Site], source: str, destination: str
 ) -> None:
     here, there = sites[source], sites[destination]
     prefix, target = f"from-{uuid.uuid4().hex[:8]}/", f"to-{uuid.uuid4().hex[:8]}/"
     fill(source, here, prefix)
     tags = ["--src-option", "tags=keep"] if source in TAGGED else []
-    done = orch(
-        home_of(home, here, there), "cp", "-r", here.url + prefix, there.url + target,
-        *end("src", here), *end("dst", there), *tags, "--dst-option", "storage-class=keep",
-        "--chunk-mib", "5", "--json",
+    result = run(
+        "cp", "-r", here.url + prefix, there.url + target, *end("src", here), *end("dst", there),
+        *tags, "--dst-option", "storage-class=keep", "--chunk-mib", "5",
     )  # fmt: skip
-    result = answer_of(done)
     lost = {"tags": 6} if source in TAGGED and destination not in TAGGED else {}
     assert (result["copied"], result["not_carried_by_name"]) == (6, lost)
     store = there.open(**({"tags": "keep"} if destination in TAGGED else {}))
@@ -153,24 +171,23 @@ def test_class_and_tags_come_along(
     store.close()
 
 
-def test_strict_metadata_copies_what_is_kept_whole(home: Home, sites: dict[str, Site]) -> None:
+def test_strict_metadata_copies_what_is_kept_whole(run: Run, sites: dict[str, Site]) -> None:
     here, there = sites["s3"], sites["azure"]
     prefix = f"strict-{uuid.uuid4().hex[:8]}/"
     fill("s3", here, prefix)
     arguments = (
         "cp", "-r", here.url + prefix, there.url + prefix, *end("src", here), *end("dst", there),
-        "--chunk-mib", "5", "--strict-metadata", "--json",
+        "--chunk-mib", "5", "--strict-metadata",
     )  # fmt: skip
-    site = home_of(home, here, there)
-    refused = answer_of(orch(site, *arguments), code=1)["result"]
+    refused = run(*arguments, code=1)["result"]
     assert (refused["copied"], refused["failed"]) == (0, 6)
-    kept = orch(site, *arguments, "--src-option", "tags=keep", "--dst-option", "storage-class=keep")
-    assert answer_of(kept)["copied"] == 6
+    kept = run(*arguments, "--src-option", "tags=keep", "--dst-option", "storage-class=keep")
+    assert kept["copied"] == 6
 
 
 @pytest.mark.parametrize("destination", KINDS)
 def test_the_time_of_a_file_becomes_metadata_that_comes_along(
-    home: Home, sites: dict[str, Site], destination: str, tmp_path: Path
+    run: Run, sites: dict[str, Site], destination: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
@@ -178,17 +195,13 @@ def test_the_time_of_a_file_becomes_metadata_that_comes_along(
         (folder / name).write_bytes(bytes(size))
         os.utime(folder / name, ns=(0, 1_600_000_000_123_456_000))
     there, back, target = sites[destination], sites["s3"], f"files-{uuid.uuid4().hex[:8]}/"
-    site = home_of(home, there, back)
-    up = orch(
-        site, "cp", "-r", str(folder), there.url + target, *end("dst", there),
-        "--chunk-mib", "5", "--json",
+    up = run("cp", "-r", str(folder), there.url + target, *end("dst", there), "--chunk-mib", "5")
+    assert up["copied"] == 3
+    on = run(
+        "cp", "-r", there.url + target, back.url + "on-" + target, *end("src", there),
+        *end("dst", back), "--chunk-mib", "5",
     )  # fmt: skip
-    assert answer_of(up)["copied"] == 3
-    on = orch(
-        site, "cp", "-r", there.url + target, back.url + "on-" + target, *end("src", there),
-        *end("dst", back), "--chunk-mib", "5", "--json",
-    )  # fmt: skip
-    assert answer_of(on)["copied"] == 3
+    assert on["copied"] == 3
     for found, prefix in ((there, target), (back, "on-" + target)):
         store = found.open()
         for name in SIZES:
@@ -200,7 +213,7 @@ def test_the_time_of_a_file_becomes_metadata_that_comes_along(
 
 @pytest.mark.parametrize("source", KINDS)
 def test_a_file_gets_the_time_in_the_metadata_and_is_not_copied_again(
-    home: Home, sites: dict[str, Site], source: str, tmp_path: Path
+    run: Run, sites: dict[str, Site], source: str, tmp_path: Path
 ) -> None:
     here, prefix, folder = sites[source], f"timed-{uuid.uuid4().hex[:8]}/", tmp_path / "files"
     store = here.open()
@@ -210,17 +223,16 @@ def test_a_file_gets_the_time_in_the_metadata_and_is_not_copied_again(
     arguments = (
         "sync", here.url + prefix, str(folder), *end("src", here), "--chunk-mib", "5",
     )  # fmt: skip
-    site = home_of(home, here)
-    assert answer_of(orch(site, *arguments, "--json"))["copied"] == 3
+    assert run(*arguments)["copied"] == 3
     times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert times == dict.fromkeys(SIZES, 1_600_000_000_123_456_000)
-    again = answer_of(orch(site, *arguments, "--json"))
+    again = run(*arguments)
     assert (again["copied"], again["skipped"]) == (0, 3)
     newer = with_mtime(HEADERS, 1_600_000_001_000_000_000)
     store.put(prefix + "one", b"x" * 10, attributes=newer)
     store.close()
     # The gateways compare as the command does.
-    last = answer_of(orch(site, *arguments, "--gateways", "always", "--json"))
+    last = run(*arguments, "--gateways", "always")
     assert (last["copied"], last["skipped"]) == (1, 2)
     assert (folder / "one").read_bytes() == b"x" * 10
     assert (folder / "one").stat().st_mtime_ns == 1_600_000_001_000_000_000

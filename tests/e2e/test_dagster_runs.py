@@ -31,6 +31,8 @@ pytestmark = pytest.mark.e2e
 
 MIB = 1 << 20
 RELAYS_NEEDED_GBPS = 4.1
+#: The processes of steps are forked from one that has imported Dagster, which takes seconds.
+FORKED = '{"execution": {"config": {"multiprocess": {"start_method": {"forkserver": {}}}}}}'
 
 
 @pytest.fixture
@@ -165,6 +167,7 @@ def test_a_terminated_run_takes_its_gateways_down(
     }
     example = Path(__file__).resolve().parents[2] / "example_dags" / "sydney_to_paris_asset.py"
     command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
+    command += ["--config-json", FORKED]
     log = tmp_path / "log"
     with log.open("w") as output:
         # A session of its own, so that a failed test can end the processes of the steps too.

@@ -1,9 +1,8 @@
-"""Google Cloud Storage at both ends of copies: the command, real gateways, an emulator."""
+"""From S3 to Google Cloud Storage: the command, real gateways, an emulator."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -35,15 +34,14 @@ def gcs_url(tmp_path: Path) -> Iterator[str]:
         pytest.skip(str(error))
 
 
-def test_objects_go_from_s3_to_google_and_on_to_files_and_s3(
-    home: Home, servers: tuple[S3Server, S3Server], gcs_url: str, tmp_path: Path
+def test_objects_go_from_s3_to_google(
+    home: Home, servers: tuple[S3Server, S3Server], gcs_url: str
 ) -> None:
-    here, there = servers
-    source, back = here.make_bucket("to-google"), there.make_bucket("from-google")
+    here, _ = servers
+    source = here.make_bucket("to-google")
     objects = {"large": os.urandom(12 * MIB + 7), "empty": b"", "deep/two words": b"x"}
     objects |= {f"small/{number}": os.urandom(number + 1) for number in range(20)}
     here.fill(source, "p/", objects)
-    digests = {key: hashlib.sha256(body).hexdigest() for key, body in objects.items()}
     bucket = fake_gcs.create_bucket(gcs_url)
 
     # The region of the bucket is looked up, and the emulator is the environment's.
@@ -67,14 +65,4 @@ def test_objects_go_from_s3_to_google_and_on_to_files_and_s3(
     assert (report["is_equal"], report["equal"], report["extra"]) == (True, len(objects), 0)
     # Google's checksums count, and moto's do not.
     assert report["read_bytes"] == sum(map(len, objects.values()))
-
-    assert answer_of(orch(google, "cp", "-r", url, str(tmp_path / "files"), "--json"))["copied"]
-    assert (tmp_path / "files" / "large").read_bytes() == objects["large"]
-    to_s3 = orch(
-        google, "cp", "-r", url, f"s3://{back}/", "--dst-endpoint", there.endpoint,
-        "--chunk-mib", "5", "--json",
-    )  # fmt: skip
-    assert answer_of(to_s3)["copied"] == len(objects)
-    assert there.digests(back) == digests
-    assert there.objects(back) == here.objects(source, "p/")
     assert home.traces() == []
