@@ -27,8 +27,9 @@ _START_S: Final = 30
 _FAILED_S: Final = 600
 
 #: Where it falls short of the contract. Azure stages blocks without any upload, so a part of an
-#: upload that is over is accepted; it is never committed, and expires after a week.
-LACKS: Final = frozenset({"no-such-upload"})
+#: upload that is over is accepted; it is never committed, and expires after a week. It takes the
+#: setting for soft delete, and keeps no deleted blob (3.37).
+LACKS: Final = frozenset({"no-such-upload", "soft-delete"})
 
 
 class Unavailable(Exception):

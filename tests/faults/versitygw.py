@@ -23,9 +23,11 @@ _PROGRAM: Final = go_programs.Program(
 binary = _PROGRAM.binary
 
 #: Where it falls short of S3 (v1.8.0): keys are paths, control characters come back changed
-#: in listings, a completion whose upload is gone is answered with whatever is there, and it has no
-#: storage classes.
-LACKS: Final = frozenset({"posix-keys", "control-characters", "gone-upload", "classes"})
+#: in listings, a completion whose upload is gone is answered with whatever is there, it has no
+#: storage classes, and If-None-Match refuses a write over a delete marker.
+LACKS: Final = frozenset(
+    {"posix-keys", "control-characters", "gone-upload", "classes", "if-absent-over-delete-marker"}
+)
 
 
 @dataclass(frozen=True, slots=True)

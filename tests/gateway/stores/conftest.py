@@ -131,8 +131,11 @@ _MOTO_LACKS = frozenset(
 
 @pytest.fixture(scope="session")
 def versitygw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[versitygw.Server]:
+    versions = str(tmp_path_factory.mktemp("versitygw-versions"))
+    root = tmp_path_factory.mktemp("versitygw")
     try:
-        with versitygw.running(tmp_path_factory.mktemp("versitygw")) as server:
+        # Buckets keep versions once a test tells them to.
+        with versitygw.running(root, "--versioning-dir", versions) as server:
             yield server
     except versitygw.Unavailable as error:
         pytest.skip(str(error))

@@ -1,4 +1,4 @@
-"""Buckets that keep versions: the current version counts, and a delete marker is an absence."""
+"""Buckets that keep old versions: the current one counts, and what was deleted is an absence."""
 
 from __future__ import annotations
 
@@ -7,18 +7,31 @@ from typing import Any
 import boto3
 import pytest
 import requests
+from azure.storage.blob import BlobServiceClient, RetentionPolicy
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed
-from skyplane_gateway.objects import IF_ABSENT
+from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
+from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, Precondition
 from skyplane_gateway.stores.base import read_object
 
 
+def blob_service(harness: Any) -> BlobServiceClient:
+    account, _, _ = harness.spec.bucket.partition("/")
+    key = {"account_name": account, "account_key": harness.credentials["account_key"]}
+    return BlobServiceClient(f"{harness.spec.endpoint_url}/{account}", credential=key)
+
+
 def keep_versions(harness: Any) -> None:
+    """On Azure: keep deleted blobs."""
     spec = harness.spec
     if spec.kind == "gcs":
         url = f"{spec.endpoint_url}/storage/v1/b/{spec.bucket}"
         answer = requests.patch(url, json={"versioning": {"enabled": True}}, timeout=10)
         answer.raise_for_status()
+        return
+    if spec.kind == "azure":
+        with blob_service(harness) as service:
+            policy = RetentionPolicy(enabled=True, days=7)
+            service.set_service_properties(delete_retention_policy=policy)
         return
     client = boto3.client(
         "s3",
@@ -31,7 +44,19 @@ def keep_versions(harness: Any) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("harness", ["s3", "gcs", "gcs-async"], indirect=True)
+def deleted_names(harness: Any) -> list[str]:
+    """The blobs of a container that are soft-deleted."""
+    _, _, container = harness.spec.bucket.partition("/")
+    with blob_service(harness) as service:
+        rows = service.get_container_client(container).list_blobs(include=["deleted"])
+        return [row.name for row in rows if row.deleted]
+
+
+@pytest.mark.parametrize(
+    "harness",
+    ["azure", "azure-async", "gcs", "gcs-async", "s3", "versitygw", "versitygw-async"],
+    indirect=True,
+)
 def test_only_current_versions_are_objects(harness: Any) -> None:
     keep_versions(harness)
     store = harness.shared
@@ -46,5 +71,25 @@ def test_only_current_versions_are_objects(harness: Any) -> None:
         store.read("changed", offset=0, length=5, if_match=first.etag)
     with pytest.raises(NotFound):
         store.head("gone")
-    store.put("gone", b"again", precondition=IF_ABSENT)
+    if harness.spec.kind == "azure":
+        is_kept = "soft-delete" not in harness.lacks
+        assert deleted_names(harness) == (["gone"] if is_kept else [])
+    is_absent = "if-absent-over-delete-marker" not in harness.lacks
+    store.put("gone", b"again", precondition=IF_ABSENT if is_absent else UNCONDITIONAL)
     assert harness.read("gone") == b"again"
+
+
+@pytest.mark.parametrize("harness", ["azure", "azure-async"], indirect=True)
+def test_snapshots_are_no_objects_and_stay(harness: Any) -> None:
+    store = harness.shared
+    first = store.put("k", b"first")
+    _, _, container = harness.spec.bucket.partition("/")
+    with blob_service(harness) as service:
+        service.get_blob_client(container, "k").create_snapshot()
+    second = store.put("k", b"second", precondition=Precondition(if_match=first.etag))
+    assert [(row.key, row.etag) for row in store.list("")] == [("k", second.etag)]
+    assert harness.read("k") == b"second"
+    with pytest.raises(StoreError, match="snapshots") as caught:
+        store.delete("k", if_match=second.etag)
+    assert caught.value.is_permanent
+    assert harness.read("k") == b"second"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
@@ -35,6 +36,13 @@ def opened(scripted: Any, *bodies: bytes, reply: Any) -> ObjectStore:
 def test_etags_get_the_quotes_of_other_answers(scripted: Any, reply: Any) -> None:
     (row,) = opened(scripted, page("a"), reply=reply).list("")
     assert (row.etag, row.size_bytes) == ('"0x1"', 3)
+
+
+def test_a_listing_is_of_current_blobs(scripted: Any, reply: Any) -> None:
+    """The service lists deleted blobs, snapshots and versions only if `include` names them."""
+    assert len(list(opened(scripted, page("a"), reply=reply).list("a"))) == 1
+    query = parse_qs(urlsplit(scripted.requests[0].path).query)
+    assert set(query) == {"restype", "comp", "maxresults", "prefix"}
 
 
 def test_pages_follow_their_markers(scripted: Any, reply: Any) -> None:
