@@ -11,7 +11,7 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection, metadata_not_carried, refuse_overlap, select
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
-from skyplane_orchestration.errors import InvalidLocation
+from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -42,11 +42,15 @@ _EXAMPLES: Final = {"azure": "azure:westeurope"}
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """What there is to move; `is_capped` when the listing stopped before its end."""
+    """What there is to move; `is_capped` when the listing stopped before its end.
+
+    `archived` counts objects among them that the rule for archived objects refuses or skips.
+    """
 
     objects: int
     size_bytes: int
     is_capped: bool
+    archived: int = 0
 
     @property
     def size_gb(self) -> float:
@@ -126,7 +130,7 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
 
     Raises EmptySource if the job does not allow that, or StoreError.
     """
-    objects = size = 0
+    objects = size = archived = 0
     require_file(job)
     with open_location(job.source, credentials) as store:
         listing = CountingLister(partial(store.list, wants=rule_of(job).wants), "source")
@@ -135,9 +139,10 @@ def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
         for row in islice(rows, LISTING_CAP):
             objects += 1
             size += row.source.size_bytes
+            archived += row.refusal is NotRestored
         is_capped = objects == LISTING_CAP and next(rows, None) is not None
         require_some(job, store, selected=objects, listed=listing.count)
-    return Volume(objects, size, is_capped)
+    return Volume(objects, size, is_capped, archived)
 
 
 def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
@@ -103,6 +104,12 @@ def measured(
         return job, ()
     volume = preflight.measure(job, credentials)
     job = replace(job, volume_gb=volume.size_gb or None, objects=volume.objects)
-    if not volume.is_capped:
-        return job, ()
-    return job, (f"the listing stopped at {volume.objects} objects; there is more to move",)
+    notes = []
+    if volume.is_capped:
+        notes.append(f"the listing stopped at {volume.objects} objects; there is more to move")
+    if volume.archived:
+        notes.append(
+            f"the volume counts {counted(volume.archived, 'archived object')}, which cannot be read"
+            " until they are restored"
+        )
+    return job, tuple(notes)
