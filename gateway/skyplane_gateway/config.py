@@ -260,6 +260,9 @@ class TransferSpec:
         chunk_bytes: size of a chunk and of a part.
         whole_bytes: objects up to this size are sent whole, if the sinks have the memory; at
             least `chunk_bytes`.
+        server_side_copy: the store may copy large objects itself; the library has found that the
+            ends are in one region of one service, and that the credentials of the destination
+            should be able to read the source.
         strict_metadata: an object fails if its copy would lose tags, storage class or other
             metadata.
     """
@@ -282,6 +285,7 @@ class TransferSpec:
     filter: ObjectFilter = ALL_OBJECTS
     on_illegal_key: IllegalKeyRule = "fail"
     on_archived_object: ArchivedObjectRule = "fail"
+    server_side_copy: bool = False
 
     @property
     def keeping(self) -> Keeping:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, get_args
 
 from skyplane_gateway.config import GatewayConfig, Verification
-from skyplane_gateway.control.client import verb_timeout_s
+from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
 from skyplane_gateway.ended_epochs import EndedEpochs
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
@@ -327,13 +327,13 @@ class Endpoints:
             for_s = 0.0 if self._is_throttled() else float(arguments.get("for_s", math.inf))
             chunks = self._sink.writing(wire_transfer_id(key), epoch, for_s)
             return {"chunks": [list(identity) for identity in chunks]}
-        reads = _reads_object(verb, arguments)
+        is_slow = is_slow_verb(verb, arguments)
         return await self.verb_threads.run(
             partial(self._run_verb, key, epoch, verb, arguments),
-            store_timeout_s=math.inf if reads else _THROTTLE_TIMEOUT_S,
+            store_timeout_s=math.inf if is_slow else _THROTTLE_TIMEOUT_S,
             limit_s=verb_timeout_s(verb, arguments) - _RESPONSE_MARGIN_S,
             what=f"{destination.store.spec.place} to {verb!r}",
-            is_slow=reads,
+            is_slow=is_slow,
         )
 
     def _sink_side(self, key: str, epoch: int) -> SinkTransfer:
@@ -391,8 +391,3 @@ def _check(store: RetryingStore) -> None:
 def _refuse_stale(epoch: int, current: int) -> None:
     if epoch < current:
         raise StaleEpoch(f"epoch {epoch} is over, {current} is in charge")
-
-
-def _reads_object(verb: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether the verb may read a whole object, which takes long."""
-    return verb == "complete" or (verb == "head" and bool(arguments.get("checksum", False)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
 from skyplane_gateway.schema import encode
@@ -221,6 +221,8 @@ class StoreCapabilities:
         min_part_bytes: of all parts but the last.
         max_parts: parts in one upload.
         rewrite_s: the shortest average time between writes of one key.
+        server_side_copy: what `CopiesParts.copy_part` copies from another bucket: any range, only
+            whole objects, or nothing.
     """
 
     trusts_checksum: bool
@@ -231,6 +233,7 @@ class StoreCapabilities:
     max_parts: int
     max_object_bytes: int
     rewrite_s: float = 0.0
+    server_side_copy: Literal["none", "ranges", "objects"] = "none"
 
     def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
         """The allowed size of all parts but the last that is nearest to the wanted one.

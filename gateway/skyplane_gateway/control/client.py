@@ -39,10 +39,16 @@ _READ_TIMEOUT_S: Final = 900.0
 _READ_BYTES_PER_S: Final = 10e6
 
 
+def is_slow_verb(verb: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether the sink or its store may read a whole object, which takes long."""
+    return verb in ("complete", "copy_part") or (
+        verb == "head" and bool(arguments.get("checksum", False))
+    )
+
+
 def verb_timeout_s(verb: str, arguments: Mapping[str, Any]) -> float:
     """How long a lead waits for a sink to run a verb on the destination."""
-    if verb == "complete" or (verb == "head" and arguments.get("checksum", False)):
-        # The verb may read the whole object.
+    if is_slow_verb(verb, arguments):
         size_bytes: int = arguments["size_bytes"]
         return max(_READ_TIMEOUT_S, size_bytes / _READ_BYTES_PER_S)
     return _VERB_TIMEOUT_S

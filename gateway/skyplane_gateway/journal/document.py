@@ -79,6 +79,7 @@ class UploadRow:
         crc32c: of the whole, once the commit has begun; None before.
         noted_unix_s: for an intent of an earlier lead: when that lead last wrote its journal,
             by the store's clock. None for an intent of this lead.
+        is_server_side: the store copies all of its parts itself.
     """
 
     key: str
@@ -90,6 +91,7 @@ class UploadRow:
     crc32c: int | None = None
     noted_unix_s: float | None = None
     attributes: str | None = None
+    is_server_side: bool = False
 
     def __post_init__(self) -> None:
         if self.size_bytes < 0 or self.part_bytes < 1:
@@ -231,7 +233,7 @@ def rule_digest(spec: TransferSpec) -> str:
     objects is not part of it.
     """
     document = spec.to_dict()
-    for name in ("chunk_bytes", "whole_bytes", "allow_empty", "allow_failed"):
+    for name in ("chunk_bytes", "whole_bytes", "allow_empty", "allow_failed", "server_side_copy"):
         del document[name]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -9,6 +9,7 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.server_side import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import StoreCapabilities
@@ -31,6 +32,7 @@ class TransferContext:
     sinks: SinkPool
     delivery: Delivery
     capabilities: StoreCapabilities
+    server_side: ServerSideCopies
     report: Report
     retries: Retries
     clock: Clock

@@ -14,6 +14,7 @@ from skyplane_gateway.lead.multipart import (
     CopyAgain,
     MultipartCopier,
     ObjectFailed,
+    SendWhole,
     source_changed,
 )
 from skyplane_gateway.lead.recorder import Recorder
@@ -60,6 +61,8 @@ class Copier:
         """Copy one large object as a multipart upload."""
         try:
             await self._copy_in_parts(row)
+        except SendWhole:
+            await self.copy_whole([row])
         except CopyAgain as again:
             await self._copy_again(row, again)
 
@@ -120,7 +123,14 @@ class Copier:
             attempts = 1 if failure.error.is_permanent else self._context.retries.attempts
             self._recorder.failed(row, failure.error, attempts)
         else:
-            self._recorder.copied(row, copy.etag, copy.crc32c, copy.attempts, copy.not_carried)
+            self._recorder.copied(
+                row,
+                copy.etag,
+                copy.crc32c,
+                copy.attempts,
+                copy.not_carried,
+                is_server_side=copy.is_server_side,
+            )
 
     async def _copy_again(self, row: Selection, again: CopyAgain) -> None:
         """Copy the source's current version from its beginning, once."""

@@ -24,6 +24,7 @@ from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
+from skyplane_gateway.stores.server_side import CopySource
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +57,17 @@ class ObjectFailed(Exception):
         self.error = error
 
 
+class SendWhole(Exception):
+    """The store cannot copy the object itself, and it is small enough to be sent whole."""
+
+
 @dataclass(slots=True)
 class _Copy:
     """One object while its parts are sent.
 
     Attributes:
         info: its version at the source.
+        is_server_side: the store copies the parts itself.
         parts: stored parts.
         not_carried: attributes that the copy lacks (see `ObjectInfo.not_carried`).
         attempts: the most that a part took.
@@ -72,6 +78,7 @@ class _Copy:
     part_bytes: int
     parts: list[PartInfo]
     not_carried: set[str]
+    is_server_side: bool
     attempts: int = 0
 
 
@@ -83,6 +90,7 @@ class CopiedObject:
     crc32c: int
     attempts: int
     not_carried: set[str]
+    is_server_side: bool
 
 
 class MultipartCopier:
@@ -90,6 +98,7 @@ class MultipartCopier:
 
     def __init__(self, context: TransferContext, journal: JournalWriter) -> None:
         self._context = context
+        self._server_side = context.server_side
         self._sinks = context.sinks
         self._spec = context.spec
         self._keeping = context.spec.keeping
@@ -114,9 +123,14 @@ class MultipartCopier:
         if resumed.upload is not None:
             self.add_open([resumed.upload])
 
-    def is_resumed(self, row: Selection) -> bool:
-        """Whether an upload of the object is continued, whatever the part size is now."""
-        return row.destination_key in self._resumed
+    def takes(self, row: Selection) -> bool:
+        """Whether the object is copied in parts: an upload of it is continued, it is too large
+        to be sent whole, or the store may copy it itself."""
+        return (
+            row.destination_key in self._resumed
+            or row.source.size_bytes > self._context.whole_bytes
+            or self._server_side.may_copy(row.source)
+        )
 
     # -- one object
 
@@ -125,6 +139,7 @@ class MultipartCopier:
 
         Raises:
             CopyAgain: nothing of this attempt is left.
+            SendWhole: nothing was begun.
             ObjectFailed: nothing of it is left, or its upload stays in `open`.
             GatewayLost: the transfer must stop.
         """
@@ -136,20 +151,23 @@ class MultipartCopier:
         resumed = self._resumed.pop(row.destination_key, None)
         left = resumed.upload if resumed is not None else None
         upload: OpenUpload | None = None
+        copy: _Copy | None = None
         if left is not None and left.upload_id is not None:
             upload = OpenUpload(left.key, left.upload_id)
         try:
             info = self._keeping.of_source(await self._context.source.head(row.source.key))
             if info.etag != row.source.etag or not _has_attributes_of(left, info):
                 raise CopyAgain
-            part_bytes = self._context.capabilities.part_bytes(
-                row.source.size_bytes, self._spec.chunk_bytes
-            )
-            copy = _Copy(row, info, part_bytes, [], {*row.source.not_carried, *info.not_carried})
-            if self._spec.strict_metadata:
-                require_carried(row.source.key, copy.not_carried)
+            is_server_side = self._server_side.copies(info)
+            if upload is not None and left is not None and left.is_server_side != is_server_side:
+                # Such parts have other sizes, and perhaps no checksums.
+                await self.abort(upload)
+                resumed = left = upload = None
+            copy = self._begun(row, info, is_server_side=is_server_side)
             if resumed is not None and left is not None:
                 copy.part_bytes, copy.parts = left.part_bytes, list(resumed.parts.values())
+            elif not is_server_side and row.source.size_bytes <= self._context.whole_bytes:
+                raise SendWhole
             if upload is None:
                 upload = await self._begin(copy)
             await self._send_parts(copy, upload)
@@ -158,13 +176,24 @@ class MultipartCopier:
         except (CopyAgain, StoreError, ObjectFailed) as failure:
             if upload is not None:
                 await self.abort(upload)
-            if isinstance(failure, ChecksumMismatch):
-                # The store has damaged a part, perhaps in an earlier epoch.
+            if not isinstance(failure, StoreError):
+                raise
+            is_server_side = copy is not None and copy.is_server_side
+            is_refused = is_server_side and self._server_side.refused(failure)
+            # A store may damage a part, perhaps in an earlier epoch.
+            if is_refused or isinstance(failure, ChecksumMismatch):
                 raise CopyAgain(failure) from failure
-            if isinstance(failure, StoreError):
-                raise ObjectFailed(failure) from failure
-            raise
-        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried)
+            raise ObjectFailed(failure) from failure
+        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side)
+
+    def _begun(self, row: Selection, info: ObjectInfo, *, is_server_side: bool) -> _Copy:
+        """A copy without any part. Raises StoreError where it would lack too much."""
+        sized = self._server_side if is_server_side else self._context.capabilities
+        part_bytes = sized.part_bytes(row.source.size_bytes, self._spec.chunk_bytes)
+        not_carried = {*row.source.not_carried, *info.not_carried}
+        if self._spec.strict_metadata:
+            require_carried(row.source.key, not_carried)
+        return _Copy(row, info, part_bytes, [], not_carried, is_server_side)
 
     async def _begin(self, copy: _Copy) -> OpenUpload:
         """Create the upload, once the journal has its intent."""
@@ -179,10 +208,16 @@ class MultipartCopier:
                 source.size_bytes,
                 copy.part_bytes,
                 attributes=attributes_digest(copy.info.attributes),
+                is_server_side=copy.is_server_side,
             )
         )
         await self._journal.flush()
-        arguments = {"key": key, "attributes": _attributes_of(copy.info), "is_journaled": True}
+        arguments = {
+            "key": key,
+            "attributes": _attributes_of(copy.info),
+            "is_journaled": True,
+            "server_side": copy.is_server_side,
+        }
         try:
             answer = await self._sinks.call("create", arguments)
         finally:
@@ -255,12 +290,27 @@ class MultipartCopier:
                         continue
                     # A task exists only for a part in flight: there may be 10,000 parts.
                     await self._parts.acquire()
-                    task = group.create_task(self._send_part(copy, upload, number, offset))
+                    send = self._copy_part if copy.is_server_side else self._send_part
+                    task = group.create_task(send(copy, upload, number, offset))
                     task.add_done_callback(lambda _: self._parts.release())
         except ExceptionGroup as failures:
             # The first failure cancelled the other parts.
             raise failures.exceptions[0] from None
         copy.parts.sort(key=lambda part: part.number)
+
+    async def _copy_part(self, copy: _Copy, upload: OpenUpload, number: int, offset: int) -> None:
+        info, bucket = copy.info, self._spec.source
+        length = min(copy.part_bytes, info.size_bytes - offset)
+        source = CopySource(bucket, info.key, info.etag, offset, length)
+        try:
+            part = await self._server_side.copy_part(upload.key, upload.upload_id, number, source)
+        except PreconditionFailed as error:
+            raise CopyAgain from error
+        except NotFound as error:
+            # The source, or the upload: a lifecycle rule of the bucket may have aborted it.
+            raise CopyAgain(error) from error
+        copy.parts.append(part)
+        copy.attempts = 1
 
     async def _send_part(self, copy: _Copy, upload: OpenUpload, number: int, offset: int) -> None:
         source = copy.row.source
@@ -335,8 +385,11 @@ def source_changed(outcome: RangeOutcome) -> bool:
 
 def _checksum_of(copy: _Copy) -> int:
     """The checksum of the whole; CopyAgain if it differs from that of the source's store."""
-    crc32c = _combined(copy.parts)
     info = copy.info
+    if copy.is_server_side and info.crc32c is not None:
+        # Not every store computes those of the parts. The commit compares that of the whole.
+        return info.crc32c
+    crc32c = _combined(copy.parts)
     if info.crc32c not in (None, crc32c):
         raise CopyAgain(
             ChecksumMismatch(

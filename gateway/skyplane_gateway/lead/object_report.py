@@ -44,6 +44,7 @@ class Counters:
         reserved, first_reserved: how many listed keys are reserved for journals, and the first
             one; not part of `found`.
         archived: objects in `skipped` that the source has archived.
+        server_side, server_side_bytes: objects that the store copied itself, in this epoch.
         not_carried: objects whose copies of this epoch lack attributes of their source.
         not_carried_by_name: attribute (see `ObjectInfo.not_carried`) -> how many lack it.
     """
@@ -64,6 +65,8 @@ class Counters:
     reserved: int = 0
     first_reserved: str = ""
     archived: int = 0
+    server_side: int = 0
+    server_side_bytes: int = 0
     not_carried: int = 0
     not_carried_by_name: dict[str, int] = field(default_factory=dict)
 
@@ -83,7 +86,13 @@ class Report:
         self._end = 0
 
     def copied(
-        self, row: Selection, done: DoneRow | None, attempts: int, not_carried: Iterable[str] = ()
+        self,
+        row: Selection,
+        done: DoneRow | None,
+        attempts: int,
+        not_carried: Iterable[str] = (),
+        *,
+        is_server_side: bool = False,
     ) -> None:
         """An object is durable and verified.
 
@@ -102,6 +111,9 @@ class Report:
             etags = {"source_etag": row.source.etag, "destination_etag": done.etag}
             more = {name: etag for name, etag in etags.items() if etag}
             more["crc32c"] = done.crc32c
+        if is_server_side:
+            self.counters.server_side += 1
+            self.counters.server_side_bytes += row.source.size_bytes
         names = sorted(not_carried)
         if names:
             more["not_carried"] = names

@@ -64,7 +64,6 @@ class Pipeline:
         self._copier = copier
         self._multipart = multipart
         self._recorder = recorder
-        self._whole_bytes = context.whole_bytes
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         rule = SelectionRule(
             source_prefix=spec.source_prefix,
@@ -180,7 +179,7 @@ class Pipeline:
                 batch_bytes = 0
                 async for row in rows:
                     size = row.source.size_bytes
-                    if size > self._whole_bytes or self._multipart.is_resumed(row):
+                    if self._multipart.takes(row):
                         await start(self._copier.copy_in_parts(row))
                     elif size >= self._batch_bytes:
                         await start(self._copier.copy_whole([row]))

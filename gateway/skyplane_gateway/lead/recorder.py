@@ -21,7 +21,14 @@ class Recorder:
         self._journal = journal
 
     def copied(
-        self, row: Selection, etag: str, crc32c: int, attempts: int, not_carried: Iterable[str]
+        self,
+        row: Selection,
+        etag: str,
+        crc32c: int,
+        attempts: int,
+        not_carried: Iterable[str],
+        *,
+        is_server_side: bool = False,
     ) -> None:
         """This epoch has copied and verified the object."""
         done = DoneRow(
@@ -33,13 +40,12 @@ class Recorder:
             # Twice, since the clocks of destination and lead may differ.
             is_fresh=row.source.last_modified + 2 * IN_DOUBT_S > self._clock.wall(),
         )
-        self.done(row, done, attempts, not_carried)
+        self._report.copied(row, done, attempts, not_carried, is_server_side=is_server_side)
+        self._journal.committed(done)
 
-    def done(
-        self, row: Selection, done: DoneRow, attempts: int = 0, not_carried: Iterable[str] = ()
-    ) -> None:
-        """The object is at the destination, verified; with 0 attempts, by an earlier epoch."""
-        self._report.copied(row, done, attempts, not_carried)
+    def done(self, row: Selection, done: DoneRow) -> None:
+        """The object is at the destination, verified; an earlier epoch copied it."""
+        self._report.copied(row, done, 0)
         self._journal.committed(done)
 
     def ended_earlier(self, row: Selection) -> None:

@@ -211,11 +211,14 @@ class EarlierJournal:
 
 
 def keep_parts(upload: UploadRow, parts: Iterable[PartInfo]) -> dict[int, PartInfo]:
-    """Number -> part, for the parts of an upload that have the right length and a checksum."""
+    """Number -> part, for the parts of an upload that have the right length and a checksum.
+
+    Parts that the store has copied need none: the checksum of the whole is that of the source.
+    """
     return {
         part.number: part
         for part in parts
-        if part.crc32c is not None
+        if (part.crc32c is not None or upload.is_server_side)
         and part.size_bytes > 0
         and part.size_bytes == upload.length_of(part.number)
     }

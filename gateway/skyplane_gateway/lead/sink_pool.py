@@ -83,6 +83,11 @@ class SinkPool:
         self.unanswered_creates: dict[str, float] = {}
         self.verbs_in_flight = 0
 
+    @property
+    def count(self) -> int:
+        """Sinks of the transfer, lost ones included."""
+        return len(self._peers)
+
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Run a verb at a sink, with retries.
 

@@ -56,6 +56,8 @@ class TransferStatus:
             Totals(
                 seconds=self._seconds,
                 sent=sent_over(self._routes, self._dispatcher.delivered_bytes()),
+                server_side=counters.server_side,
+                server_side_bytes=counters.server_side_bytes,
                 not_carried=counters.not_carried,
                 not_carried_by_name=counters.not_carried_by_name,
             )
@@ -81,6 +83,9 @@ class TransferStatus:
             "objects": counters.found,
             "bytes": counters.found_bytes,
             **{name: getattr(counters, name) for name in _COUNTERS},
+            "server_side": totals.server_side,
+            "server_side_bytes": totals.server_side_bytes,
+            "server_side_refusal": self._context.server_side.refusal,
             "not_carried": totals.not_carried,
             "not_carried_by_name": dict(totals.not_carried_by_name),
             "seconds": self._seconds,

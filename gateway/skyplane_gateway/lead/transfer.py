@@ -33,6 +33,7 @@ from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.epoch import Epoch, build_epoch, take_over
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.server_side import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.source_store import SourceStore
@@ -130,6 +131,12 @@ class LeadTransfer:
             sinks=self._sinks,
             delivery=self._delivery,
             capabilities=peers.capabilities,
+            server_side=ServerSideCopies(
+                spec,
+                self._sinks,
+                source=peers.store.capabilities,
+                destination=peers.capabilities,
+            ),
             report=self.report,
             retries=retries,
             clock=clock,

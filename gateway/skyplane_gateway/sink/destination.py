@@ -34,6 +34,7 @@ from skyplane_gateway.schema import encode
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import find_written, object_crc32c
+from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.retrying import try_put
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Destination:
         self._verbs: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "list": self._list,
             "create": self._create,
+            "copy_part": self._copy_part,
             "complete": self._complete,
             "abort": self._abort,
             "abort_intended": self._abort_intended,
@@ -181,7 +183,11 @@ class Destination:
 
     def _create(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         key = arguments["key"]
-        upload_id = self.store.create_upload(key, _attributes_in(arguments))
+        attributes = _attributes_in(arguments)
+        if arguments.get("server_side", False):
+            upload_id = self._copier.create_copy_upload(key, attributes)
+        else:
+            upload_id = self.store.create_upload(key, attributes)
         with self._lock:
             is_late = self._is_closed
             if not is_late:
@@ -191,6 +197,17 @@ class Destination:
             self.store.abort_upload(key, upload_id)
             raise UnknownTransfer(f"the transfer ended while the upload of {key!r} began")
         return {"upload_id": upload_id}
+
+    def _copy_part(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        source = CopySource.from_dict(arguments["source"])
+        key, upload_id = arguments["key"], str(arguments["upload_id"])
+        return self._copier.copy_part(key, upload_id, int(arguments["number"]), source).to_dict()
+
+    @property
+    def _copier(self) -> CopiesParts:
+        if not isinstance(self.store, CopiesParts):
+            raise ConfigurationInvalid(f"{self.store.spec.place} copies nothing by itself")
+        return self.store
 
     def _complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         key, upload_id = arguments["key"], arguments["upload_id"]

@@ -9,6 +9,7 @@ from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.mtime import KEPT_TIME, own_time_s
+from skyplane_gateway.stores.options import gives_checksums
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
     bucket_region,
@@ -28,6 +29,7 @@ __all__ = [
     "check_destination_key",
     "connection_string_fields",
     "escape_name",
+    "gives_checksums",
     "open_store",
     "own_time_s",
     "require_kind",

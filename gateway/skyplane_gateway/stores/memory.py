@@ -31,9 +31,10 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Wants
+from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Wants, read_exactly
 from skyplane_gateway.stores.checksums import crc32c_of, verify
 from skyplane_gateway.stores.key_rules import check_key
+from skyplane_gateway.stores.server_side import CopySource
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=True,
@@ -43,6 +44,7 @@ _CAPABILITIES = StoreCapabilities(
     max_part_bytes=5 * 1024 * MIB,
     max_parts=10_000,
     max_object_bytes=5 * 1024 * 1024 * MIB,
+    server_side_copy="ranges",
 )
 
 
@@ -170,6 +172,18 @@ class MemoryStore:
         with self._bucket.lock:
             self._upload(key, upload_id).parts[number] = (part, body)
         return part
+
+    def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self.create_upload(key, attributes)
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
+        reader = MemoryStore(source.store).read(
+            source.key, offset=source.offset, length=source.length, if_match=source.etag
+        )
+        body = bytes(read_exactly(reader, source.length))
+        return self.put_part(
+            key, upload_id, number, body, offset=source.offset, crc32c=crc32c_of(body)
+        )
 
     def complete_upload(
         self,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal, cast
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import StoreSpec
+
+#: How an S3 store uses CRC32C; see `checksum_use`.
+ChecksumUse = Literal["trusted", "sent", "none"]
 
 #: Options of every store that is reached over HTTP, with a number from 1.
 _NUMBERS: Final = ("connections", "attempts")
@@ -40,3 +43,15 @@ def check_options(
         raise ConfigurationInvalid(
             f"the endpoint {spec.endpoint_url!r} must begin with http:// or https://"
         )
+
+
+def checksum_use(spec: StoreSpec) -> ChecksumUse:
+    """The option `checksum` of an S3 store: bodies are sent with a CRC32C (`sent`), and the one
+    that the store reports of an object counts as well (`trusted`: AWS itself), or neither."""
+    chosen = spec.option("checksum") or ("sent" if spec.endpoint_url else "trusted")
+    return cast("ChecksumUse", chosen)
+
+
+def gives_checksums(spec: StoreSpec) -> bool:
+    """Whether a store of a service reports checksums of objects that can be trusted."""
+    return spec.kind != "s3" or checksum_use(spec) == "trusted"

@@ -185,6 +185,7 @@ def test_the_digest_covers_the_rule_and_not_how_it_is_carried_out() -> None:
         replace(spec, allow_empty=True),
         # A run that may leave failed objects continues a run that may not.
         replace(spec, allow_failed=True),
+        replace(spec, server_side_copy=True),
     ]
     other = [
         replace(spec, conflict="fail"),

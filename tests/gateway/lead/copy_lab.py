@@ -26,9 +26,10 @@ from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.server_side import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, StoreCapabilities, StoreSpec
+from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, PartInfo, StoreCapabilities, StoreSpec
 from skyplane_gateway.selection import Selection
 
 GONE: Final = GatewayUnreachable("127.0.0.1:1 does not answer")
@@ -54,6 +55,8 @@ class FakeSink:
             raise self.errors[verb].pop(0)
         if verb == "create":
             return {"upload_id": next(self.upload_ids, f"id-{arguments['key']}")}
+        if verb == "copy_part":
+            return PartInfo(arguments["number"], "e", arguments["size_bytes"]).to_dict()
         return {"crc32c": arguments.get("crc32c"), "etag": "e"}
 
 
@@ -97,6 +100,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.now: dict[str, tuple[str, int] | SkyplaneError] = {}
         self.heads = 0
+        self.crc32c: int | None = None
 
     def head(self, key: str) -> ObjectInfo:
         self.heads += 1
@@ -104,7 +108,7 @@ class FakeStore:
         if isinstance(found, SkyplaneError):
             raise found
         etag, parts = found
-        return ObjectInfo(key, parts * len(PART), etag, 0.0)
+        return ObjectInfo(key, parts * len(PART), etag, 0.0, self.crc32c)
 
 
 class DurableJournal(JournalWriter):
@@ -116,7 +120,7 @@ class DurableJournal(JournalWriter):
 class CopyLab:
     """All of it; `verbs` are those that the sink was asked for."""
 
-    def __init__(self, inline: Executor) -> None:
+    def __init__(self, inline: Executor, *, server_side: bool = False) -> None:
         self.verbs: list[str] = []
         self.sink = FakeSink(self.verbs)
         self.delivery = cast("Any", FakeDelivery())
@@ -130,13 +134,22 @@ class CopyLab:
             self.store, inline, deadline_s=STALL_S, progress=lambda: 0, retries=retries
         )
         store = StoreSpec("memory", "b")
+        spec = TransferSpec(
+            store, store, "", "to/", chunk_bytes=len(PART), server_side_copy=server_side
+        )
+        capabilities = StoreCapabilities(
+            True, True, True, 1, 1 << 40, 10_000, 1 << 50, server_side_copy="ranges"
+        )
         context = TransferContext(
-            spec=TransferSpec(store, store, "", "to/", chunk_bytes=len(PART)),
+            spec=spec,
+            server_side=ServerSideCopies(
+                spec, sinks, source=capabilities, destination=capabilities
+            ),
             whole_bytes=len(PART),
             source=source,
             sinks=sinks,
             delivery=self.delivery,
-            capabilities=StoreCapabilities(True, True, True, 1, 1 << 40, 10_000, 1 << 50),
+            capabilities=capabilities,
             report=self.report,
             retries=retries,
             clock=SYSTEM_CLOCK,

@@ -24,7 +24,7 @@ from skyplane_gateway.journal.document import UploadRow, attributes_digest
 from skyplane_gateway.lead import multipart
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.retry import POLICY
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.objects import ObjectAttributes, PartInfo
 
 NO_UPLOAD = NotFound("no such upload")
 
@@ -243,3 +243,108 @@ async def test_an_upload_is_continued_only_with_the_attributes_of_today(
     assert lab.verbs == (["complete"] if is_continued else ["abort", "create", "complete"])
     assert lab.sink.asked[-1]["attributes"] == today.to_dict()
     assert lab.report.counters.copied == 1
+
+
+# -- objects that the store copies itself
+
+
+SOURCE_CRC = checksum(PART * 3)
+
+
+@pytest.fixture
+def server_side(inline: Executor) -> CopyLab:
+    """The source's store gives a checksum, and the destination's answers copies with a part."""
+    lab = CopyLab(inline, server_side=True)
+    lab.store.crc32c = SOURCE_CRC
+    return lab
+
+
+async def test_the_store_copies_parts_of_the_pinned_version(server_side: CopyLab) -> None:
+    lab = server_side
+    await lab.copier.copy_in_parts(lab.row("k", parts=3))
+    assert lab.verbs == ["create", *["copy_part"] * 3, "complete"]
+    copies = [row for row in lab.sink.asked if "source" in row]
+    assert [row["source"]["offset"] for row in copies] == [0, len(PART), 2 * len(PART)]
+    assert {row["source"]["etag"] for row in copies} == {"e"}
+    assert lab.sink.asked[0]["server_side"] is True
+    # The commit compares it.
+    assert lab.sink.asked[-1]["crc32c"] == SOURCE_CRC
+    counters = lab.report.counters
+    assert (counters.copied, counters.server_side) == (1, 1)
+    assert counters.server_side_bytes == 3 * len(PART)
+    assert lab.delivery.etags == []
+
+
+@pytest.mark.parametrize("parts", [3, 1])
+async def test_without_a_checksum_of_the_source_the_gateways_send_the_object(
+    server_side: CopyLab, parts: int
+) -> None:
+    lab = server_side
+    lab.store.crc32c = None
+    await lab.copier.copy_in_parts(lab.row("k", parts=parts))
+    # What fits is sent whole.
+    assert lab.verbs == (["create", "complete"] if parts == 3 else [])
+    assert lab.delivery.etags == ["e"] * parts
+    assert (lab.report.counters.copied, lab.report.counters.server_side) == (1, 0)
+
+
+@pytest.mark.parametrize("verb", ["create", "copy_part", "complete"])
+async def test_a_store_that_refuses_is_not_asked_for_the_next_object(
+    server_side: CopyLab, verb: str
+) -> None:
+    lab = server_side
+    lab.sink.errors[verb] = [PermissionDenied("may not read the source")] * 3
+    await lab.copier.copy_in_parts(lab.row("k"))
+    if verb != "copy_part":
+        # The gateways are refused as well.
+        lab.sink.errors[verb] = []
+    del lab.verbs[:]
+    await lab.copier.copy_in_parts(lab.row("l"))
+    assert lab.verbs == ["create", "complete"]
+    assert lab.report.counters.server_side == 0
+    assert lab.multipart.open == set()
+    if verb == "copy_part":
+        assert lab.report.counters.copied == 2
+
+
+async def test_a_copy_with_another_checksum_goes_through_the_gateways(
+    server_side: CopyLab,
+) -> None:
+    lab = server_side
+    lab.sink.errors["complete"] = [ChecksumMismatch("other bytes", is_permanent=True)]
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.verbs[-3:] == ["abort", "create", "complete"]
+    assert (lab.report.counters.copied, lab.report.counters.server_side) == (1, 0)
+
+
+@pytest.mark.parametrize("gone", [PreconditionFailed("changed"), NO_UPLOAD])
+async def test_a_source_that_changes_is_copied_by_the_store_from_its_beginning(
+    server_side: CopyLab, gone: SkyplaneError
+) -> None:
+    lab = server_side
+    lab.sink.errors["copy_part"] = [gone]
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert lab.verbs[-5:] == ["create", *["copy_part"] * 3, "complete"]
+    assert (lab.report.counters.copied, lab.report.counters.server_side) == (1, 1)
+    assert lab.multipart.open == set()
+
+
+@pytest.mark.parametrize("was_server_side", [True, False])
+async def test_copied_and_sent_parts_do_not_mix_in_one_upload(
+    server_side: CopyLab, was_server_side: bool
+) -> None:
+    """The one before may have been sent, because the store gave no checksum then."""
+    lab = server_side
+    row = lab.row("k")
+    size = row.source.size_bytes
+    upload = UploadRow("to/k", "old", "k", "e", size, len(PART), is_server_side=was_server_side)
+    lab.journal.state.listed("to/k")
+    lab.journal.state.upload_intended(upload)
+    lab.journal.state.upload_created("to/k", "old")
+    stored = {1: PartInfo(1, "e", len(PART))}
+    lab.multipart.resume_later(Resumed(row, upload=upload, parts=stored))
+    await lab.copier.copy_in_parts(row)
+    copies = 2 if was_server_side else 3
+    begin = [] if was_server_side else ["abort", "create"]
+    assert lab.verbs == [*begin, *["copy_part"] * copies, "complete"]
+    assert [part["number"] for part in lab.sink.asked[-1]["parts"]] == [1, 2, 3]

@@ -327,3 +327,9 @@ def test_parts_with_the_right_length_and_a_checksum_are_kept() -> None:
     for part in bad:
         assert keep_parts(UPLOAD, [part]) == {}
     assert keep_parts(UPLOAD, good) == {1: good[0], 3: good[1]}
+
+
+def test_parts_that_the_store_has_copied_need_no_checksum() -> None:
+    upload = replace(UPLOAD, is_server_side=True)
+    part = PartInfo(1, "p", 10)
+    assert keep_parts(upload, [part, replace(part, number=2, size_bytes=9)]) == {1: part}

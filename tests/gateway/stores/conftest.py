@@ -122,10 +122,17 @@ def moto_url() -> Iterator[str]:
 
 
 #: moto neither checks checksums nor enforces If-Match on a completion, answers 500
-#: where an upload is gone, compares and writes in two steps, and its router takes no
-#: newline.
+#: where an upload is gone, compares and writes in two steps, copies any version of a part's
+#: source, and its router takes no newline.
 _MOTO_LACKS = frozenset(
-    {"checksums", "if-match-on-completion", "no-such-upload", "races", "newline"}
+    {
+        "checksums",
+        "copy-source-pin",
+        "if-match-on-completion",
+        "newline",
+        "no-such-upload",
+        "races",
+    }
 )
 
 

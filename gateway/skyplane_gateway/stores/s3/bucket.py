@@ -25,6 +25,7 @@ from skyplane_gateway.objects import (
     is_time_pin,
     time_pin,
 )
+from skyplane_gateway.stores.options import checksum_use
 from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
@@ -37,6 +38,8 @@ class Bucket:
     Attributes:
         trusts_checksum: the CRC32C that the store reports is that of the stored bytes.
         sends_checksum: bodies are sent with their CRC32C.
+        checks_copies: the store computes the CRC32C of each part that it copies. Only AWS is
+            known to; versitygw reports that of the whole source.
         reads_tags: reads of an object's attributes also ask for its tags.
     """
 
@@ -44,9 +47,10 @@ class Bucket:
         self.name = spec.bucket
         self.client, self.session = open_client_and_session(spec, credentials)
         self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
-        checksum = spec.option("checksum") or ("sent" if spec.endpoint_url else "trusted")
+        checksum = checksum_use(spec)
         self.trusts_checksum = checksum == "trusted"
         self.sends_checksum = checksum != "none"
+        self.checks_copies = self.trusts_checksum and not spec.endpoint_url
         self.reads_tags = spec.option("tags") == KEEP
 
     def doing(self, verb: str, key: str) -> str:

@@ -117,6 +117,13 @@ _MEANINGS: Final = (
         (301, 307),
         is_permanent=True,
     ),
+    Meaning(
+        StoreError,
+        "the server does not offer this request",
+        "NotImplemented",
+        (501,),
+        is_permanent=True,
+    ),
     Meaning(StoreUnavailable, "try again", _TRANSIENT, (408,)),
 )
 

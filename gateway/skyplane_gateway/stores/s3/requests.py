@@ -17,6 +17,7 @@ from skyplane_gateway.objects import (
     Tags,
     time_pin,
 )
+from skyplane_gateway.stores.server_side import CopySource
 
 #: The storage class of an object that names none.
 _STANDARD = "STANDARD"
@@ -64,6 +65,19 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
             entry["ChecksumCRC32C"] = to_header(part.crc32c)
         listed.append(entry)
     return listed
+
+
+def copy_arguments(source: CopySource) -> dict[str, Any]:
+    """For UploadPartCopy of a range of one version."""
+    last = source.offset + source.length - 1
+    arguments: dict[str, Any] = {
+        "CopySource": {"Bucket": source.store.bucket, "Key": source.key},
+        "CopySourceIfMatch": source.etag,
+        "CopySourceRange": f"bytes={source.offset}-{last}",
+    }
+    if owner := source.store.option("bucket-owner"):
+        arguments["ExpectedSourceBucketOwner"] = owner
+    return arguments
 
 
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:

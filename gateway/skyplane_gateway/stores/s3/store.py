@@ -52,12 +52,15 @@ from skyplane_gateway.stores.s3.requests import (
     answered_at,
     attribute_arguments,
     attributes_of,
+    copy_arguments,
+    from_header,
     full_checksum,
     not_carried_of,
     part_arguments,
     precondition_arguments,
     to_header,
 )
+from skyplane_gateway.stores.server_side import CopySource
 
 __all__ = ["S3Store", "ambient_credentials", "bucket_region", "open_from_spec"]
 
@@ -85,6 +88,7 @@ class S3Store:
             max_part_bytes=5 * _GIB,
             max_parts=10_000,
             max_object_bytes=10_000 * 5 * _GIB,
+            server_side_copy="ranges",
         )
 
     @cached_property
@@ -181,12 +185,18 @@ class S3Store:
         )
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self._create(key, attributes, with_checksum=self._bucket.sends_checksum)
+
+    def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self._create(key, attributes, with_checksum=self._bucket.checks_copies)
+
+    def _create(self, key: str, attributes: ObjectAttributes | None, *, with_checksum: bool) -> str:
         bucket = self._bucket
         arguments = attribute_arguments(attributes)
-        if bucket.sends_checksum:
+        if with_checksum:
             arguments["ChecksumAlgorithm"] = "CRC32C"
-        if bucket.trusts_checksum:
-            arguments["ChecksumType"] = "FULL_OBJECT"
+            if bucket.trusts_checksum:
+                arguments["ChecksumType"] = "FULL_OBJECT"
         with mapped(bucket.doing("beginning an upload of", check_key(key))):
             answer = self._client.create_multipart_upload(
                 Bucket=self.spec.bucket, Key=key, **arguments
@@ -205,13 +215,21 @@ class S3Store:
             answer = self._client.upload_part(
                 Bucket=self.spec.bucket, Key=key, UploadId=upload_id, PartNumber=number, **arguments
             )
-        if not answer.get("ETag"):
-            raise StoreError(
-                f"{what}: the store gives no ETag for the part but needs it to complete the "
-                "object; copy to another store, or in larger parts",
-                is_permanent=True,
+        return PartInfo(number, _part_etag(answer, what), len(data), crc32c)
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
+        what = self._bucket.doing(f"copying part {number} of", key)
+        with mapped(what):
+            answer = self._client.upload_part_copy(
+                Bucket=self.spec.bucket,
+                Key=key,
+                UploadId=upload_id,
+                PartNumber=number,
+                **copy_arguments(source),
             )
-        return PartInfo(number, answer["ETag"], len(data), crc32c)
+        made = answer["CopyPartResult"]
+        crc32c = from_header(made.get("ChecksumCRC32C")) if self._bucket.checks_copies else None
+        return PartInfo(number, _part_etag(made, what), source.length, crc32c)
 
     def complete_upload(
         self,
@@ -228,9 +246,12 @@ class S3Store:
         precondition = bucket.sendable_precondition(key, precondition, what)
         arguments: dict[str, Any] = precondition_arguments(precondition)
         if bucket.trusts_checksum:
-            arguments |= {"ChecksumType": "FULL_OBJECT", "MpuObjectSize": size_bytes}
-            if crc32c is not None:
-                arguments["ChecksumCRC32C"] = to_header(crc32c)
+            arguments["MpuObjectSize"] = size_bytes
+            # Without those of the parts, the upload was begun without checksums.
+            if all(part.crc32c is not None for part in parts):
+                arguments["ChecksumType"] = "FULL_OBJECT"
+                if crc32c is not None:
+                    arguments["ChecksumCRC32C"] = to_header(crc32c)
         listed: Any = part_arguments(parts, with_checksums=bucket.sends_checksum)
         try:
             answer = self._client.complete_multipart_upload(
@@ -323,6 +344,17 @@ class S3Store:
                 f"{what}: the store made {head['ContentLength']} bytes of it, not {size_bytes}"
             )
         return self._bucket.info(key, head)
+
+
+def _part_etag(answer: Mapping[str, Any], what: str) -> str:
+    etag: str = answer.get("ETag") or ""
+    if not etag:
+        raise StoreError(
+            f"{what}: the store gives no ETag for the part but needs it to complete the "
+            "object; copy to another store, or in larger parts",
+            is_permanent=True,
+        )
+    return etag
 
 
 def _sent(data: Body) -> Any:

@@ -31,6 +31,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.attempts import Attempts
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause, RateLimiter
@@ -230,6 +231,16 @@ class RetryingStore:
             lambda: self._store.put_part(key, upload_id, number, data, offset=offset, crc32c=crc32c)
         )
 
+    def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self.attempts.call(
+            lambda: _copier(self._store).create_copy_upload(key, attributes), retry_on=(Throttled,)
+        )
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
+        return self.attempts.call(
+            lambda: _copier(self._store).copy_part(key, upload_id, number, source)
+        )
+
     def complete_upload(
         self,
         key: str,
@@ -267,6 +278,12 @@ class RetryingStore:
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         self.attempts.call(lambda: self._store.delete(key, if_match=if_match))
+
+
+def _copier(store: ObjectStore) -> CopiesParts:
+    if isinstance(store, CopiesParts):
+        return store
+    raise StoreError(f"{store.spec.place} does not copy from other buckets", is_permanent=True)
 
 
 def _find_written(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
