@@ -29,6 +29,7 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetTimes, Provisioner, TeardownReport
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.server_side import why_not_server_side
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.control import SubmittedTransfer
@@ -147,6 +148,10 @@ class Client:
     def preview(self, job: TransferJob) -> list[Selection]:
         """What a transfer would do with each object now. Raises EmptySource or StoreError."""
         return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
+
+    def may_copy_server_side(self, job: TransferJob) -> bool:
+        """Whether the store may copy objects of the job itself. Raises StoreError."""
+        return not why_not_server_side(preflight.locate(job, self._credentials))
 
     def check_destination(self, job: TransferJob) -> None:
         """Check that the destination exists, before a fleet is built for it. Raises StoreError."""

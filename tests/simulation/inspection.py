@@ -35,6 +35,7 @@ class Inspection:
 
     Attributes:
         then_state, then_reason: of the second run; empty when there was none.
+        copied_parts: requests to the destination to copy a part itself, in the first run.
         ended_s: when the first run had ended.
         most_held_bytes, most_waiting_frames: at any sink, at any relay.
     """
@@ -46,6 +47,7 @@ class Inspection:
     findings: list[str] = field(default_factory=list)
     open_uploads: dict[str, str] = field(default_factory=dict)
     put_bytes: int = 0
+    copied_parts: int = 0
     ended_s: float = 0.0
     most_held_bytes: int = 0
     most_waiting_frames: int = 0
@@ -59,6 +61,7 @@ class Inspection:
             for key, count in scene.destination.put_bytes.items()
             if not key.startswith(OWN_PREFIX)
         )
+        self.copied_parts = scene.destination.requests["copy_part"]
         self.findings += [*_objects(scene), *_left(scene, self.state)]
         if self.state == "succeeded":
             self.findings += [*_equal(scene), *_moved(scene)]

@@ -78,9 +78,10 @@ class Scene:
 
     @property
     def job(self) -> TransferJob:
+        there = "aws:us-east-1" if self.schedule.server_side else "aws:eu-west-3"
         return TransferJob(
             Location(f"s3://{self.source.name}/", "aws:us-east-1"),
-            Location(f"s3://{self.destination.name}/", "aws:eu-west-3"),
+            Location(f"s3://{self.destination.name}/", there),
             volume_gb=1.0,
             conflict=cast(Any, self.schedule.conflict),
             verify=cast(Any, self.schedule.verify),

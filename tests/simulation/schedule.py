@@ -244,6 +244,8 @@ class Schedule:
         then: what comes after.
         source_vouches: whether the source gives checksums of its objects. Where it does not,
             wrong bytes that it sends look like any others, and it sends none.
+        server_side: both ends are in one region, so that the store copies large objects itself
+            if the source vouches.
     """
 
     seed: int
@@ -258,6 +260,7 @@ class Schedule:
     move: bool = False
     then: Then = "nothing"
     source_vouches: bool = True
+    server_side: bool = False
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -330,6 +333,7 @@ STORE_FAULTS: Final[dict[str, tuple[Kind, ...]]] = {
     "put": (*_AWAY, "lost answer", "late", "corrupt", "denied"),
     "create_upload": (*_AWAY, "lost answer", "denied"),
     "put_part": (*_AWAY, "lost answer", "late", "corrupt", "denied"),
+    "copy_part": (*_AWAY, "lost answer", "late", "corrupt", "denied"),
     "complete_upload": (*_AWAY, "lost answer", "late", "denied"),
     "abort_upload": (*_AWAY, "lost answer"),
     "list_uploads": _AWAY,
@@ -371,10 +375,20 @@ def random_schedule(seed: int, *, most_faults: int = 4) -> Schedule:
         move=rng.random() < 0.15,
         then=rng.choice(("nothing", "again", "again elsewhere")),
         source_vouches=random.Random(f"{seed}/source").random() < 0.6,
+        server_side=random.Random(f"{seed}/server side").random() < 0.25,
     )
     theme = rng.choice(_THEMES)
     faults = tuple(_random_fault(rng, bare, theme) for _ in range(rng.randint(0, most_faults)))
+    if bare.server_side:
+        faults = tuple(map(_of_copies, faults))
     return replace(bare, faults=_with_notice(seed, faults))
+
+
+def _of_copies(fault: Fault) -> Fault:
+    """The fault, of a part that the store copies in place of one that it gets."""
+    if isinstance(fault, Store) and fault.method == "put_part":
+        return replace(fault, method="copy_part")
+    return fault
 
 
 def _with_notice(seed: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:

@@ -36,6 +36,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import memory
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.server_side import CopySource
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
@@ -202,6 +203,19 @@ class FaultyStore:
             return part
 
         return self._request("put_part", key, effect)
+
+    def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self.create_upload(key, attributes)
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
+        def effect(fault: Kind | None) -> PartInfo:
+            self._bucket.put_bytes[key] += source.length
+            part = self._store.copy_part(key, upload_id, number, source)
+            if fault == "corrupt":
+                self._damage(upload_id, number)
+            return part
+
+        return self._request("copy_part", key, effect)
 
     def _damage(self, upload_id: str, number: int) -> None:
         upload = memory._buckets[self._bucket.name].uploads[upload_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 import pytest
+from tests.simulation.buckets import Kind
 from tests.simulation.control import CallFault
 from tests.simulation.meddling import FrameKind
 from tests.simulation.scenarios import (
@@ -29,6 +30,7 @@ from tests.simulation.schedule import (
     LONG_PATHS,
     SHAPES,
     SOURCE_METHODS,
+    STORE_FAULTS,
     Appear,
     Call,
     Change,
@@ -312,6 +314,39 @@ def test_25_a_permission_that_is_withdrawn_fails_the_object_alone(side: Side, me
 def test_bytes_that_a_store_spoils_are_found_and_sent_again(method: str, trusts: bool) -> None:
     for first in range(1, 12, 2):
         run(ONE, Store("destination", method, first, 1, "corrupt"), trusts_checksum=trusts)
+
+
+# -- parts that the store copies itself
+
+
+@pytest.mark.parametrize("kind", STORE_FAULTS["copy_part"])
+def test_a_copy_at_the_store_that_goes_wrong_ends_equal(kind: Kind) -> None:
+    """Where the store refuses it, the gateways send the object."""
+    for first in range(1, 8, 2):
+        outcome = run(ONE, Store("destination", "copy_part", first, 2, kind), server_side=True)
+        assert outcome.state == "succeeded"
+        assert outcome.inspection.copied_parts >= first
+
+
+@pytest.mark.parametrize("hundredth", range(30, 80, 8))
+def test_23_a_source_that_changes_is_copied_by_the_store_in_one_version(hundredth: int) -> None:
+    changes = (Change(hundredth / 100, index, False) for index in (0, 2, 5))
+    assert run(ONE, *changes, server_side=True).state == "succeeded"
+
+
+@pytest.mark.parametrize("method", ["copy_part", "complete_upload"])
+def test_24_a_late_copy_for_a_dead_sink_replaces_nothing(method: str) -> None:
+    late = Store("destination", method, 1, 30, "late")
+    appear = [Appear(10.0, index) for index in range(len(MIXED_SIZES))]
+    run(WIDE, late, Kill(0.6, B), *appear, server_side=True)
+
+
+@pytest.mark.parametrize("gateway", [A, B])
+@pytest.mark.parametrize("at_s", [0.3, 0.4, 0.5])
+def test_3a_the_copies_of_a_dead_lead_or_sink_are_continued(gateway: int, at_s: float) -> None:
+    slow = Store("destination", "copy_part", 2, 4, "slow")
+    outcome = run(WIDE, slow, Kill(at_s, gateway), server_side=True)
+    assert (outcome.state, outcome.inspection.copied_parts > 2) == ("succeeded", True)
 
 
 @pytest.mark.parametrize(("first", "kind"), [(1, "lost request"), (2, "lost answer"), (3, "slow")])

@@ -27,6 +27,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     Objective,
     Policy,
+    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -250,6 +251,13 @@ def add_selection(parser: Parser) -> None:
         " such as 10M (default: no limit)",
     )
     group.add_argument(
+        "--server-side-copy",
+        choices=get_args(ServerSideRule),
+        default="auto",
+        help="auto: in one region of one service the store itself copies large objects; never:"
+        " all bytes pass through the gateways (default: %(default)s)",
+    )
+    group.add_argument(
         "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
     )
 
@@ -393,4 +401,5 @@ def job_from(
         bwlimit=options.bwlimit,
         on_illegal_key=options.on_illegal_key,
         on_archived_object=options.on_archived_object,
+        server_side_copy=options.server_side_copy,
     )

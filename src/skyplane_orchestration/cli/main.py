@@ -74,6 +74,7 @@ _SAME_NAME: Final = (
     "processes_per_instance",
     "run_root",
     "safety_margin",
+    "server_side_copy",
     "source_read_gbps",
     "destination_write_gbps",
     "start_within_s",

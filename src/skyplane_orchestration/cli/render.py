@@ -125,11 +125,12 @@ def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any])
         if summary["delete"] > summary["max_delete"]:
             deletes += f", which --max-delete refuses (most: {summary['max_delete']})"
     missing = f", {summary['missing']} missing" if summary["missing"] else ""
+    itself = "; the store itself copies large ones" if summary["server_side_copy"] else ""
     parts.append(
         text_line(
             f"{counted(summary['objects'], 'object')}: {summary['copy']} to copy"
             f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
-            f" {summary['refuse']} refused{missing}{deletes}; nothing was written"
+            f" {summary['refuse']} refused{missing}{deletes}{itself}; nothing was written"
         )
     )
     return parts

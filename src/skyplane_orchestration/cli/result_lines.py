@@ -48,6 +48,11 @@ def result_parts(result: TransferResult) -> list[str | Table]:
         ),
         where_gateways_run(result.gateways),
     ]
+    if result.server_side:
+        parts.append(
+            f"copied by the store itself: {counted(result.server_side, 'object')}"
+            f" ({size(result.server_side_bytes)})"
+        )
     own = result.this_try
     if own.seconds < result.seconds:
         parts.append(

@@ -26,6 +26,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     Objective,
     Policy,
+    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -60,6 +61,7 @@ class JobOptions(TypedDict, total=False):
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
+    server_side_copy: ServerSideRule
 
 
 def build_skyplane_transfer_asset(

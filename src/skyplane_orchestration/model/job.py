@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 from skyplane_gateway.amounts import size_bytes
 from skyplane_gateway.config import (
@@ -218,6 +218,10 @@ NO_LIMITS: Final = Limits()
 ANY_REGION: Final = Policy()
 
 
+#: Whether the store may copy objects itself: `auto` where that is safe and costs nothing more.
+ServerSideRule = Literal["auto", "never"]
+
+
 @dataclass(frozen=True, slots=True)
 class TransferJob:
     """A request to copy objects from `source` to `destination`.
@@ -252,6 +256,9 @@ class TransferJob:
             `skip` it, or `read` it as any other, which some services allow.
         delete: after all copies are verified, delete the objects that only the destination has;
             see docs/how-to/sync-delete.md.
+        server_side_copy: whether the store copies large objects itself where both ends are in one
+            region of one service and have one set of credentials: `auto` or `never`; see
+            docs/reference/objects.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
     """
 
@@ -283,6 +290,7 @@ class TransferJob:
     bwlimit: str | None = None
     on_illegal_key: IllegalKeyRule = "fail"
     on_archived_object: ArchivedObjectRule = "fail"
+    server_side_copy: ServerSideRule = "auto"
 
     def __post_init__(self) -> None:
         self._check_filter()
@@ -307,6 +315,11 @@ class TransferJob:
             raise ConfigurationInvalid(
                 f"unknown rule for archived objects {self.on_archived_object!r}; use one of "
                 f"{get_args(ArchivedObjectRule)}"
+            )
+        if self.server_side_copy not in get_args(ServerSideRule):
+            raise ConfigurationInvalid(
+                f"unknown rule server_side_copy {self.server_side_copy!r}; use one of "
+                f"{get_args(ServerSideRule)}"
             )
         if self.verify not in get_args(Verification):
             raise ConfigurationInvalid(

@@ -130,6 +130,8 @@ class TransferPlan:
         provision_s: predicted seconds until the gateways are up.
         instances: region tag -> instances there.
         binding: names of the limits that bind.
+        server_side_copy: the store itself copies large objects within its region; their bytes pass
+            through no gateway, and the rate and the instances are for the other objects.
         notes: remarks for the reader, such as a price that was never verified.
     """
 
@@ -148,6 +150,7 @@ class TransferPlan:
     solver: SolverReport
     grid: GridReference
     notes: tuple[str, ...] = field(default=())
+    server_side_copy: bool = False
 
     @property
     def relays(self) -> tuple[str, ...]:

@@ -104,6 +104,8 @@ class TransferResult:
         moved: copied objects whose source was deleted; 0 unless the job is a move.
         deleted: objects that only the destination had and that were deleted; 0 unless the job
             says `delete`.
+        server_side, server_side_bytes: copied objects whose bytes the store copied itself, and
+            their size; they are in `copied` and `copied_bytes`, and passed through no gateway.
         warnings: events that did not fail the transfer but that the user should see.
     """
 
@@ -137,6 +139,8 @@ class TransferResult:
     gateways: str = ""
     this_try: TryOutcome = TryOutcome()
     deleted: int = 0
+    server_side: int = 0
+    server_side_bytes: int = 0
 
     @property
     def used_gateways(self) -> bool:

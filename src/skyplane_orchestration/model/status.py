@@ -31,6 +31,9 @@ class TransferStatus:
         error: error of the transfer as a whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
+        server_side, server_side_bytes: see `TransferResult.server_side`.
+        server_side_refusal: why the store copied no more objects itself; empty if it was not asked
+            or did.
         reserved, first_reserved: see `TransferResult.reserved`; the first such key.
         earlier: bytes and seconds of the epochs before this one.
         waited: the gateway has waited for the end before it answered, as it was asked to.
@@ -65,6 +68,9 @@ class TransferStatus:
     earlier: Totals = field(default_factory=Totals)
     needs_credentials: tuple[str, ...] = ()
     waited: bool = False
+    server_side: int = 0
+    server_side_bytes: int = 0
+    server_side_refusal: str = ""
 
     @property
     def is_running(self) -> bool:
@@ -111,6 +117,9 @@ class TransferStatus:
                 earlier=Totals.from_dict(document.get("earlier", {})),
                 needs_credentials=tuple(document.get("needs_credentials", ())),
                 waited=document.get("waited", False),
+                server_side=document.get("server_side", 0),
+                server_side_bytes=document.get("server_side_bytes", 0),
+                server_side_refusal=document.get("server_side_refusal", ""),
                 skipped=document["skipped"],
                 failed=document["failed"],
                 seconds=document["seconds"],

@@ -20,6 +20,7 @@ from skyplane_orchestration.model.job import (
     MinimizeCost,
     Objective,
     Policy,
+    ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
@@ -67,6 +68,7 @@ class JobArguments(TypedDict, total=False):
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
+    server_side_copy: ServerSideRule
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -94,8 +96,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
             older_than, min_size, max_size, delete, max_delete, bwlimit,
-            on_illegal_key, on_archived_object: see `TransferJob`. A template of a time, size or
-            rate that renders to an empty text means no bound.
+            on_illegal_key, on_archived_object, server_side_copy: see `TransferJob`. A template of
+            a time, size or rate that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -140,6 +142,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "bwlimit",
         "on_illegal_key",
         "on_archived_object",
+        "server_side_copy",
         "conflict",
         "verify",
     )
@@ -192,6 +195,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         bwlimit: str | None = None,
         on_illegal_key: IllegalKeyRule = "fail",
         on_archived_object: ArchivedObjectRule = "fail",
+        server_side_copy: ServerSideRule = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -225,6 +229,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.bwlimit = bwlimit
         self.on_illegal_key = on_illegal_key
         self.on_archived_object = on_archived_object
+        self.server_side_copy = server_side_copy
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -272,6 +277,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             bwlimit=self.bwlimit or None,
             on_illegal_key=self.on_illegal_key,
             on_archived_object=self.on_archived_object,
+            server_side_copy=self.server_side_copy,
             limits=self.limits(),
             policy=self.policy(),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skyplane_gateway.control.client import ControlClient
@@ -33,6 +33,7 @@ from skyplane_orchestration.storage.open import (
     spec_of,
     transfer_spec_of,
 )
+from skyplane_orchestration.storage.server_side import why_not_server_side
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.fleet_view import unended_transfers, view_of
 from skyplane_orchestration.transfer.sessions import FleetSessions
@@ -137,10 +138,12 @@ class FleetControl:
             for side, nodes in (("source", order.sources), ("sink", order.sinks)):
                 self._attach(request, side, nodes, epoch)
         lead = self._fleet.gateway(order.tenure.lead)
+        spec = replace(
+            transfer_spec_of(request.job),
+            server_side_copy=not why_not_server_side(request.job),
+        )
         try:
-            answer = self._sessions.of(lead).submit(
-                request.transfer_key, epoch=epoch, spec=transfer_spec_of(request.job)
-            )
+            answer = self._sessions.of(lead).submit(request.transfer_key, epoch=epoch, spec=spec)
         except (GatewayUnreachable, GatewayLost) as error:
             raise _fleet_lost(error) from error
         return SubmittedTransfer(

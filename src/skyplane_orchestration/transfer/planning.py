@@ -14,6 +14,7 @@ from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.server_side import server_side_note, why_not_server_side
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.units import gbps_of
 
@@ -45,6 +46,9 @@ def plan_job(
             policy=job.policy,
             proof_s=planner.PROOF_S if proof_s is None else proof_s,
         )
+    if not why_not_server_side(job):
+        notes = (*notes, server_side_note(job))
+        plan = replace(plan, server_side_copy=True)
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
 

@@ -74,6 +74,8 @@ def result_of(
         metadata_not_carried=status.not_carried,
         not_carried_by_name=status.not_carried_by_name,
         gateways=fleet.provisioner,
+        server_side=status.server_side,
+        server_side_bytes=status.server_side_bytes,
     )
 
 
@@ -101,6 +103,7 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...
         *reserved_warnings(job, status.reserved, status.first_reserved),
         *archived_warnings(status.archived),
         *_pinned_by_time(status),
+        *_server_side_refusal(status),
     )
 
 
@@ -133,6 +136,17 @@ def _pinned_by_time(status: TransferStatus) -> tuple[str, ...]:
         f"copied without an ETag at the source: {counted(status.pinned_by_time, 'object')}; their "
         "versions were compared by time and size, so a change within the same second that keeps "
         "the size would not be noticed",
+    )
+
+
+def _server_side_refusal(status: TransferStatus) -> tuple[str, ...]:
+    """A warning about bytes that passed through gateways although the ends are in one store."""
+    if not status.server_side_refusal:
+        return ()
+    return (
+        "the store did not copy all objects itself, so the others passed through the gateways: "
+        f'{status.server_side_refusal}; server_side_copy="never" (--server-side-copy never) '
+        "does not ask it",
     )
 
 

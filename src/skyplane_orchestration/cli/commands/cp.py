@@ -92,6 +92,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"
             f" {plan.cost.usd_per_gb:.4f} USD per GB"
             + (f", at most {size_text(job.bytes_per_s)}/s" if job.bytes_per_s else "")
+            + (", large objects by the store itself" if plan.server_side_copy else "")
         )
         result = _copy(client, job, plan, options.manifest, TransferProgress(job, console))
     from skyplane_orchestration.cli.result_lines import print_result
@@ -172,6 +173,7 @@ def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
         rows += [delete_row(job, info) for info in extra]
         sizes = sum(info.size_bytes for info in extra)
         summary |= {"delete": len(extra), "delete_bytes": sizes, "max_delete": limits.most}
+    summary["server_side_copy"] = client.may_copy_server_side(job)
     if console.is_json:
         console.write_json({"objects": rows, "summary": summary})
     else:
