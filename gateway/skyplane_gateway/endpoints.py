@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -24,7 +25,7 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.identifiers import wire_fleet_id, wire_transfer_id
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.protocol import ChunkId
+from skyplane_gateway.protocol import UNSEALED, ChunkId, Sealing
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads
@@ -114,6 +115,7 @@ class Endpoints:
         credentials: Credentials | None,
         verify: str,
         bytes_per_s: float | None = None,
+        sealing_key: bytes | None = None,
     ) -> dict[str, Any]:
         """Open the store of one side, and send it one request so that errors come early.
 
@@ -122,6 +124,7 @@ class Endpoints:
 
         Args:
             bytes_per_s: the highest rate at which a source sends; None for no limit.
+            sealing_key: 32 bytes; encrypts what this side sends. None: plain frames and receipts.
 
         Raises:
             StoreError: the bucket is missing, access is denied, or the store does not respond.
@@ -132,6 +135,7 @@ class Endpoints:
         if verify not in get_args(Verification):
             raise ConfigurationInvalid(f"there is no verification {verify!r}")
         wire_transfer_id(key)
+        sealing = _sealing(sealing_key)
         opened = open_store(store, credentials)
         is_used = False
         try:
@@ -144,16 +148,18 @@ class Endpoints:
             opened.wait_for_credentials()
             async with self.lock(key):
                 if side == "source":
-                    is_used = await self._attach_source(key, epoch, opened)
+                    is_used = await self._attach_source(key, epoch, opened, sealing)
                     self._bandwidth.limit(key, bytes_per_s)
                 else:
-                    is_used = await self._attach_sink(key, epoch, opened, verify)
+                    is_used = await self._attach_sink(key, epoch, opened, verify, sealing)
         finally:
             if not is_used:
                 await asyncio.get_running_loop().run_in_executor(None, opened.close)
         return {}
 
-    async def _attach_source(self, key: str, epoch: int, store: RetryingStore) -> bool:
+    async def _attach_source(
+        self, key: str, epoch: int, store: RetryingStore, sealing: Sealing
+    ) -> bool:
         """Returns whether the store is in use now."""
         current = self.sources.get(key)
         if current is not None:
@@ -173,6 +179,7 @@ class Endpoints:
             pace=Pace(self._bandwidth, key),
             node=self._config.node,
             sink_of=self._sink_of,
+            sealing=sealing,
         )
         former = self._stores.get((key, "source"))
         self._stores[key, "source"] = store
@@ -182,7 +189,9 @@ class Endpoints:
             await current.close()
         return True
 
-    async def _attach_sink(self, key: str, epoch: int, store: RetryingStore, verify: Any) -> bool:
+    async def _attach_sink(
+        self, key: str, epoch: int, store: RetryingStore, verify: Any, sealing: Sealing
+    ) -> bool:
         """Returns whether the store is in use now."""
         current = self.destinations.get(key)
         if current is not None:
@@ -191,7 +200,7 @@ class Endpoints:
                 return False
         former = self._stores.get((key, "sink"))
         self._stores[key, "sink"] = store
-        fresh = SinkTransfer(epoch, Destination(store, verify))
+        fresh = SinkTransfer(epoch, Destination(store, verify), sealing)
         self.destinations[key] = fresh
         self._sink.attach(wire_transfer_id(key), fresh)
         if current is not None and former is not None:
@@ -386,6 +395,14 @@ def _check(store: RetryingStore) -> None:
             store.check()
     except Throttled as error:
         log.warning("the store %s throttles from the start: %s", store.spec.bucket, error)
+
+
+def _sealing(key: bytes | None) -> Sealing:
+    if key is None:
+        return UNSEALED
+    from skyplane_gateway.protocol.aes_gcm import INCARNATION_BYTES, sealing_of
+
+    return sealing_of(key, os.urandom(INCARNATION_BYTES))
 
 
 def _refuse_stale(epoch: int, current: int) -> None:

@@ -139,7 +139,7 @@ class FakeSessions:
 
 
 def control_of(sessions: FakeSessions) -> FleetControl:
-    return FleetControl(sessions)  # type: ignore[arg-type]
+    return FleetControl(sessions, lambda _: bytes(32))  # type: ignore[arg-type]
 
 
 def request_of(job: TransferJob = JOB) -> TransferRequest:

@@ -206,6 +206,7 @@ class ControlCalls:
             credentials=Credentials.from_dict(credentials) if credentials is not None else None,
             verify=body.get("verify", "stored"),
             bytes_per_s=body.get("bytes_per_s"),
+            sealing_key=bytes.fromhex(body["sealing_key"]) if body.get("sealing_key") else None,
         )
 
     async def _credentials(self, request: Request) -> Response:

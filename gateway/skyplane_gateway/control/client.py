@@ -143,10 +143,13 @@ class ControlClient:
         credentials: Credentials | None,
         verify: str = "stored",
         bytes_per_s: float | None = None,
+        sealing_key: bytes | None = None,
     ) -> dict[str, Any]:
-        """Give one side (`source` or `sink`) its store and credentials; they stay in memory.
+        """Give one side (`source` or `sink`) its store and its secrets; they stay in memory.
 
-        `bytes_per_s` bounds what a source sends.
+        Args:
+            bytes_per_s: bounds what a source sends.
+            sealing_key: 32 bytes, the same for both sides; None: they do not encrypt.
         """
         body = {
             "epoch": epoch,
@@ -155,6 +158,7 @@ class ControlClient:
             "bytes_per_s": bytes_per_s,
             "store": store.to_dict(),
             "credentials": credentials.to_dict() if credentials is not None else None,
+            "sealing_key": None if sealing_key is None else sealing_key.hex(),
         }
         return self._call("POST", _transfer_path(transfer_key, "attach"), body, timeout_s=60.0)
 

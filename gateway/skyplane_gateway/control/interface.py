@@ -53,6 +53,7 @@ class Endpoints(Protocol):
         credentials: Credentials | None,
         verify: str,
         bytes_per_s: float | None = None,
+        sealing_key: bytes | None = None,
     ) -> Mapping[str, Any]: ...
 
     async def renew_credentials(

@@ -60,11 +60,13 @@ from skyplane_gateway.protocol.receipt import (
     open_receipt,
     seal_receipt,
 )
+from skyplane_gateway.protocol.sealing import UNSEALED, Sealing
 
 __all__ = [
     "MAX_PAYLOAD_BYTES",
     "NEED_DATA",
     "OBJECTS_BASE_BYTES",
+    "UNSEALED",
     "WIRE_VERSION",
     "Buffer",
     "ChunkAssembler",
@@ -93,6 +95,7 @@ __all__ = [
     "Receipt",
     "ReceiptReceived",
     "ReceiptStatus",
+    "Sealing",
     "RemoteProtocolError",
     "Side",
     "State",

@@ -57,6 +57,10 @@ _RECEIPT: Final = struct.Struct(f">BBHI{FLEET_BYTES}s{TRANSFER_BYTES}sIHHQ")
 PREFIX_BYTES: Final = _PREFIX.size
 FRAME_HEADER_BYTES: Final = _FRAME.size
 RECEIPT_HEADER_BYTES: Final = _RECEIPT.size
+#: The epoch in the outer header, of DATA and of RECEIPT.
+_EPOCH: Final = slice(
+    PREFIX_BYTES + FLEET_BYTES + TRANSFER_BYTES, PREFIX_BYTES + FLEET_BYTES + TRANSFER_BYTES + 4
+)
 
 #: Size of a message's head, by type: the bytes before its body.
 HEAD_BYTES: Final = {
@@ -166,6 +170,11 @@ def pack_receipt_header(header: ChunkId, sealed_bytes: int) -> bytes:
 def unpack_receipt_header(data: Buffer) -> ChunkId:
     """Read the outer 48 bytes, whose prefix has been checked."""
     return ChunkId(*_RECEIPT.unpack_from(data)[4:])
+
+
+def epoch_field(outer: bytes) -> bytes:
+    """The four bytes of the epoch in a packed outer header."""
+    return outer[_EPOCH]
 
 
 def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:

@@ -1,16 +1,17 @@
-"""The interface for end-to-end encryption, and the plain sealer.
+"""The interface for encryption from source to sink, and the plain sealer.
 
     sealed part   suite u16 | incarnation 16 | counter u64 | body | tag 16
 
-Every suite has this layout, so sealing changes no size and no offset. Suite 1 is reserved for
-AES-256-GCM: `incarnation` names the sender's subkey (HKDF), `counter` is the nonce, the outer
-header is associated data, `tag` is GCM's. Suite 0 has no key: those fields must be zero.
+Every suite has this layout, so sealing changes no size and no offset. Suite 1 is AES-256-GCM
+(`aes_gcm`): `incarnation` names the sender's subkey, `counter` is the nonce, the outer header is
+associated data, `tag` is GCM's. Suite 0 has no key: those fields must be zero.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from skyplane_gateway.buffers import Buffer
@@ -26,6 +27,17 @@ TAG_BYTES: Final = 16
 SEAL_BYTES: Final = PROLOGUE_BYTES + TAG_BYTES
 
 
+def pack_prologue(suite: int, incarnation: bytes, counter: int) -> bytes:
+    """The fields before the body."""
+    return _PROLOGUE.pack(suite, incarnation, counter)
+
+
+def unpack_prologue(sealed: memoryview) -> tuple[int, bytes, int, memoryview]:
+    """Suite, incarnation, counter, and the rest: body and tag."""
+    suite, incarnation, counter = _PROLOGUE.unpack_from(sealed)
+    return suite, incarnation, counter, sealed[PROLOGUE_BYTES:]
+
+
 class Sealer(Protocol):
     """Seals and opens the body of a frame or a receipt."""
 
@@ -37,7 +49,12 @@ class Sealer(Protocol):
         """
 
     def open(self, outer: bytes, sealed: memoryview) -> memoryview:
-        """The body. Raises RemoteProtocolError for another suite, or a short or altered body."""
+        """The body.
+
+        Raises:
+            FrameCorrupt: the body was altered, or sealed with another key.
+            RemoteProtocolError: it has another suite, or is too short.
+        """
 
 
 class PlainSealer:
@@ -55,7 +72,8 @@ class PlainSealer:
         suite = int.from_bytes(sealed[:2], "big")
         if suite != SUITE_PLAIN:
             raise RemoteProtocolError(
-                f"frame of suite {suite}, but this fleet does not seal; give both ends one key"
+                f"message of suite {suite}, but this transfer is not encrypted; give both ends"
+                " one key"
             )
         if sealed[:PROLOGUE_BYTES] != self._HEAD or sealed[-TAG_BYTES:] != self._TAG:
             raise RemoteProtocolError("plain frame whose incarnation, counter or tag is not zero")
@@ -63,3 +81,14 @@ class PlainSealer:
 
 
 PLAIN: Final = PlainSealer()
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """The sealers of one end of a transfer."""
+
+    frames: Sealer = PLAIN
+    receipts: Sealer = PLAIN
+
+
+UNSEALED: Final = Sealing()

@@ -28,6 +28,7 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.protocol import (
+    UNSEALED,
     ChunkAssembler,
     ChunkId,
     ChunkManifest,
@@ -41,6 +42,7 @@ from skyplane_gateway.protocol import (
     RawReceipt,
     Receipt,
     ReceiptStatus,
+    Sealing,
     decode_chunk_manifest,
     open_frame,
     seal_receipt,
@@ -67,6 +69,7 @@ class SinkTransfer:
 
     epoch: int
     destination: Destination
+    sealing: Sealing = UNSEALED
     is_used: bool = False
 
 
@@ -152,7 +155,7 @@ class Sink:
         if transfer is None:
             return
         try:
-            completes = self._add(chunk, header, sealed)
+            completes = self._add(chunk, header, sealed, transfer.sealing)
         except FrameCorrupt as error:
             log.warning("%s", error)
             self._refuse(chunk, transfer.epoch, ChecksumMismatch(error.message))
@@ -226,8 +229,12 @@ class Sink:
             transfer = self._transfers.get(chunk.transfer)
             self._refuse(chunk, 0 if transfer is None else transfer.epoch, refusal)
 
-    def _add(self, chunk: ChunkId, header: FrameHeader, sealed: memoryview) -> bool:
+    def _add(
+        self, chunk: ChunkId, header: FrameHeader, sealed: memoryview, sealing: Sealing
+    ) -> bool:
         """Returns whether this frame completes its chunk; a duplicate does not."""
+        # First, because a forged frame must change nothing here.
+        frame = open_frame(header, sealed, sealing.frames)
         assembler = self._assemblers.get(chunk)
         if not isinstance(assembler, ChunkAssembler):
             self._drop_older(chunk)
@@ -236,7 +243,6 @@ class Sink:
             )
             self._assemblers[chunk] = assembler
         before, was_complete = assembler.held_bytes, assembler.is_complete
-        frame = open_frame(header, sealed)
         if self.held_bytes - before + _needed_bytes(assembler, frame) > self.capacity_bytes:
             raise Overloaded(_FULL)
         assembler.add(frame)
@@ -334,7 +340,9 @@ class Sink:
         self._answer(chunk, receipt)
 
     def _answer(self, chunk: ChunkId, receipt: Receipt) -> None:
-        self._send_receipt(seal_receipt(chunk, receipt))
+        transfer = self._transfers.get(chunk.transfer)
+        sealing = UNSEALED if transfer is None else transfer.sealing
+        self._send_receipt(seal_receipt(chunk, receipt, sealing.receipts))
 
     def _end(self, chunk: ChunkId) -> None:
         self._drop(chunk)

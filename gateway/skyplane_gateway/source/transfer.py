@@ -24,11 +24,13 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
+    UNSEALED,
     ChunkFramer,
     ChunkId,
     ChunkManifest,
     ProtocolError,
     RawFrame,
+    Sealing,
     open_receipt,
 )
 from skyplane_gateway.source.bandwidth import Pace
@@ -65,6 +67,7 @@ class SourceTransfer:
         is_throttled: whether a store of this gateway asks for fewer requests.
         pace: bounds the rate of sent bytes; None for no bound.
         sink_of: the sink of this gateway, if the route of that number begins and ends here.
+        sealing: encrypts frames and opens receipts.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class SourceTransfer:
         pace: Pace | None = None,
         node: str = "",
         sink_of: Callable[[int], LocalSink | None] = lambda number: None,
+        sealing: Sealing = UNSEALED,
     ) -> None:
         self.epoch = epoch
         #: A lead has sent a request to this side.
@@ -97,6 +101,7 @@ class SourceTransfer:
         self._pace = pace
         self._objects = ObjectReader(store, threads, node)
         self._sink_of = sink_of
+        self._sealing = sealing
         #: (chunk, attempt) of orders that wait for the store or for bandwidth.
         self._reading: set[tuple[int, int]] = set()
         #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
@@ -171,7 +176,7 @@ class SourceTransfer:
         if sending is None:
             return
         try:
-            receipt = open_receipt(header, sealed)
+            receipt = open_receipt(header, sealed, self._sealing.receipts)
         except ProtocolError as error:
             # The receipt is damaged: the chunk must be sent again.
             outcome = ChunkOutcome.of_failure(sending.order, ChecksumMismatch(error.message))
@@ -336,7 +341,7 @@ class SourceTransfer:
         self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
-        framer = ChunkFramer(chunk, manifest)
+        framer = ChunkFramer(chunk, manifest, sealer=self._sealing.frames)
         self._sendings[chunk] = Sending(order, framer, indexes, not_carried)
         return framer
 

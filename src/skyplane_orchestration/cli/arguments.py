@@ -24,6 +24,7 @@ from skyplane_orchestration.cli.argument_types import (
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
+    Encryption,
     Limits,
     Objective,
     Policy,
@@ -207,6 +208,13 @@ def add_selection(parser: Parser) -> None:
         default="fail",
         help="what to do with an object whose storage class must be restored before a read: fail"
         " it, skip it, or read it as any other (default: %(default)s)",
+    )
+    group.add_argument(
+        "--encrypt",
+        choices=get_args(Encryption),
+        default="auto",
+        help="encrypt from the source gateways to the sink gateways; auto: unless all are on one"
+        " machine (default: %(default)s)",
     )
     group.add_argument(
         "--last",
@@ -402,4 +410,5 @@ def job_from(
         on_illegal_key=options.on_illegal_key,
         on_archived_object=options.on_archived_object,
         server_side_copy=options.server_side_copy,
+        encrypt=options.encrypt,
     )

@@ -70,6 +70,7 @@ _SAME_NAME: Final = (
     "newer_than",
     "older_than",
     "on_archived_object",
+    "encrypt",
     "on_illegal_key",
     "processes_per_instance",
     "run_root",

@@ -23,6 +23,7 @@ from skyplane_orchestration.dagster.ops import (
     transfer_op,
 )
 from skyplane_orchestration.model.job import (
+    Encryption,
     Limits,
     Objective,
     Policy,
@@ -62,6 +63,7 @@ class JobOptions(TypedDict, total=False):
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
     server_side_copy: ServerSideRule
+    encrypt: Encryption
 
 
 def build_skyplane_transfer_asset(

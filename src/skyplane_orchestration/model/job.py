@@ -26,6 +26,9 @@ from skyplane_orchestration.model.location import Location, holds_template
 
 SCHEMA_VERSION: Final = 1
 
+#: Whether sources encrypt what they send; `auto`: unless all gateways are on one machine.
+Encryption = Literal["auto", "always", "never"]
+
 #: `Limits.chunk_mib` of None. A single PUT costs the stores least, but a lost object is sent
 #: again from its beginning.
 _WHOLE_MIB: Final = 64
@@ -254,6 +257,8 @@ class TransferJob:
             it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
         on_archived_object: what to do with an object that the source has archived: `fail` it,
             `skip` it, or `read` it as any other, which some services allow.
+        encrypt: AES-256-GCM from source to sink: `always`, `never`, or `auto`, which encrypts
+            unless all gateways are on one machine; see docs/explanation/security.md.
         delete: after all copies are verified, delete the objects that only the destination has;
             see docs/how-to/sync-delete.md.
         server_side_copy: whether the store copies large objects itself where both ends are in one
@@ -291,6 +296,7 @@ class TransferJob:
     on_illegal_key: IllegalKeyRule = "fail"
     on_archived_object: ArchivedObjectRule = "fail"
     server_side_copy: ServerSideRule = "auto"
+    encrypt: Encryption = "auto"
 
     def __post_init__(self) -> None:
         self._check_filter()
@@ -320,6 +326,10 @@ class TransferJob:
             raise ConfigurationInvalid(
                 f"unknown rule server_side_copy {self.server_side_copy!r}; use one of "
                 f"{get_args(ServerSideRule)}"
+            )
+        if self.encrypt not in get_args(Encryption):
+            raise ConfigurationInvalid(
+                f"unknown value of encrypt {self.encrypt!r}; use one of {get_args(Encryption)}"
             )
         if self.verify not in get_args(Verification):
             raise ConfigurationInvalid(

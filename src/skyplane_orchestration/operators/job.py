@@ -15,6 +15,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
     Deadline,
+    Encryption,
     Limits,
     MaximizeThroughput,
     MinimizeCost,
@@ -69,6 +70,7 @@ class JobArguments(TypedDict, total=False):
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
     server_side_copy: ServerSideRule
+    encrypt: Encryption
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
@@ -96,8 +98,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
             older_than, min_size, max_size, delete, max_delete, bwlimit,
-            on_illegal_key, on_archived_object, server_side_copy: see `TransferJob`. A template of
-            a time, size or rate that renders to an empty text means no bound.
+            on_illegal_key, on_archived_object, server_side_copy, encrypt: see `TransferJob`. A
+            template of a time, size or rate that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -143,6 +145,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "on_illegal_key",
         "on_archived_object",
         "server_side_copy",
+        "encrypt",
         "conflict",
         "verify",
     )
@@ -196,6 +199,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         on_illegal_key: IllegalKeyRule = "fail",
         on_archived_object: ArchivedObjectRule = "fail",
         server_side_copy: ServerSideRule = "auto",
+        encrypt: Encryption = "auto",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -230,6 +234,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.on_illegal_key = on_illegal_key
         self.on_archived_object = on_archived_object
         self.server_side_copy = server_side_copy
+        self.encrypt = encrypt
         self.min_throughput_gbps = min_throughput_gbps
         self.exactly = exactly
         self.max_usd_per_gb = max_usd_per_gb
@@ -278,6 +283,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
             on_illegal_key=self.on_illegal_key,
             on_archived_object=self.on_archived_object,
             server_side_copy=self.server_side_copy,
+            encrypt=self.encrypt,
             limits=self.limits(),
             policy=self.policy(),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,10 +66,15 @@ class TransferRequest:
 
 
 class FleetControl:
-    """Calls the gateways of one fleet."""
+    """Calls the gateways of one fleet.
 
-    def __init__(self, sessions: FleetSessions) -> None:
+    Args:
+        sealing_key_of: the key with which the ends of a transfer encrypt, by transfer key.
+    """
+
+    def __init__(self, sessions: FleetSessions, sealing_key_of: Callable[[str], bytes]) -> None:
         self._sessions = sessions
+        self._sealing_key_of = sealing_key_of
         self._fleet = sessions.fleet
         #: A gateway of the fleet has answered, so the fleet secret is correct.
         self._is_trusted = False
@@ -159,6 +164,8 @@ class FleetControl:
         credentials = request.credentials.resolve(location)
         nodes = tuple(nodes)
         total = job.bytes_per_s if side == "source" else None
+        is_encrypted = job.encrypt == "always" or (job.encrypt == "auto" and not self._fleet.host)
+        sealing_key = self._sealing_key_of(request.transfer_key) if is_encrypted else None
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:
             client.attach(
@@ -170,6 +177,7 @@ class FleetControl:
                 verify=job.verify,
                 # The limit is that of the whole transfer.
                 bytes_per_s=None if total is None else total / len(nodes),
+                sealing_key=sealing_key,
             )
 
         try:

@@ -94,8 +94,9 @@ class Fleets:
     @contextmanager
     def control(self, fleet: Fleet) -> Iterator[FleetControl]:
         """Control of a fleet; its sessions close at the end of the block."""
-        with FleetSessions(fleet, self._authority(fleet.key), name=self._session) as sessions:
-            yield FleetControl(sessions)
+        authority = self._authority(fleet.key)
+        with FleetSessions(fleet, authority, name=self._session) as sessions:
+            yield FleetControl(sessions, authority.sealing_key)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or its key; see `Client.teardown`."""

@@ -124,7 +124,7 @@ def test_body_without_room_for_its_head_is_refused(size: int) -> None:
 def test_the_plain_suite_has_zeros_in_its_other_fields(at: int, value: int) -> None:
     bad = bytearray.fromhex(SECOND_HEX)
     bad[at] = value
-    with pytest.raises(RemoteProtocolError, match="does not seal" if at == 1 else "not zero"):
+    with pytest.raises(RemoteProtocolError, match="not encrypted" if at == 1 else "not zero"):
         open_frame(SECOND, memoryview(bad))
 
 

@@ -123,6 +123,7 @@ class InProcessFleet:
         *,
         epoch: int = 1,
         verify: str = "stored",
+        is_encrypted: bool = False,
     ) -> None:
         topology = self.topology()
         for side, nodes, store in (
@@ -138,6 +139,7 @@ class InProcessFleet:
                     store=store,
                     credentials=None,
                     verify=verify,
+                    sealing_key=self.authority.sealing_key(transfer) if is_encrypted else None,
                 )
 
     async def submit(self, transfer: str, spec: TransferSpec, *, epoch: int = 1) -> dict[str, Any]:
@@ -158,9 +160,10 @@ class InProcessFleet:
             client = self.client(node)
             await asyncio.to_thread(client.release, transfer, epoch, journals_in=folder)
 
-    async def run(self, spec: TransferSpec, *, verify: str = "stored") -> dict[str, Any]:
+    async def run(self, spec: TransferSpec, **attached: Any) -> dict[str, Any]:
+        """A whole transfer; `attached` goes to `attach`."""
         transfer = uuid.uuid4().hex
-        await self.attach(transfer, spec.source, spec.destination, verify=verify)
+        await self.attach(transfer, spec.source, spec.destination, **attached)
         await self.submit(transfer, spec)
         status = await self.ended(transfer)
         if status["state"] == "succeeded":
