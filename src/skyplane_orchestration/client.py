@@ -188,6 +188,7 @@ class Client:
         allow_empty: bool = False,
         with_extra: bool = False,
         listing_only: bool = False,
+        download: bool = False,
         parallel: int | None = None,
     ) -> VerifyReport:
         """Compare two places object by object, under the key rule of a copy.
@@ -198,6 +199,7 @@ class Client:
         Args:
             on_illegal_key: that of the copy: `skip` leaves such objects out, `escape` looks for
                 them under their escaped keys.
+            download: read all objects at both ends, and compare their SHA-256.
 
         Raises:
             EmptySource, NotFound: there is nothing to compare with.
@@ -218,6 +220,7 @@ class Client:
             self._credentials,
             with_extra=with_extra,
             listing_only=listing_only,
+            download=download,
             parallel=PARALLEL_READS if parallel is None else parallel,
         )
 

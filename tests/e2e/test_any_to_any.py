@@ -82,6 +82,7 @@ def test_any_store_to_any_other(
         here.location("from/", kit.SOURCE),
         there.location(target, kit.SINK),
         limits=Limits(chunk_mib=5),
+        encrypt="always" if relays else "auto",
     )
     client = kit.client(provisioner=InProcessProvisioner(RunRoot(kit.home.run_root)))
     plan = kit.relayed() if relays else kit.plan((kit.SOURCE, kit.SINK))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.selection import SelectionRule, select
 from skyplane_gateway.stores import escape_name
@@ -204,6 +205,30 @@ def test_objects_with_a_trusted_checksum_are_not_read(
     destination.put("q/c", b"x")
     report = verify_job(MEMORY_JOB, NONE)
     assert (report.equal, report.different, report.read_bytes) == (2, 1, 0)
+
+
+def test_a_download_reads_both_ends_whatever_the_stores_say(
+    memory: tuple[MemoryStore, MemoryStore],
+) -> None:
+    source, destination = memory
+    source.put("p/a", b"ab")
+    destination.put("q/a", b"ab")
+    report = verify_job(MEMORY_JOB, NONE, download=True)
+    assert (report.equal, report.read_bytes) == (1, 4)
+
+
+def test_bytes_that_keep_the_crc32c_are_found_where_both_ends_are_read(
+    places: tuple[Path, Path],
+) -> None:
+    """The polynomial of CRC32C, added to the body, does not change its checksum."""
+    body = bytearray(b"333" * 500_000)
+    for place, byte in enumerate(0x1_05EC_76F1.to_bytes(5, "little")):
+        body[place] ^= byte
+    assert checksum(bytes(body)) == checksum(b"333" * 500_000)
+    (places[1] / "sub/c").write_bytes(body)
+    report = verify(places)
+    assert (report.equal, report.different) == (3, 1)
+    assert "SHA-256" in report.differences[0].reason
 
 
 def test_few_objects_are_in_flight(

@@ -50,6 +50,7 @@ class FakeControl:
         self.followers = 0
         self.needs_credentials: dict[str, list[str]] = {}
         self.drains = True
+        self.sealing_key: bytes | None = None
 
     def _say(self, verb: str, *more: Any) -> None:
         self.calls.append((self.node, verb, *more))
@@ -69,8 +70,16 @@ class FakeControl:
         self._say("renew credentials", side, epoch, dict(credentials))
 
     def attach(
-        self, key: str, *, epoch: int, side: str, bytes_per_s: float | None, **_: Any
+        self,
+        key: str,
+        *,
+        epoch: int,
+        side: str,
+        bytes_per_s: float | None,
+        sealing_key: bytes | None,
+        **_: Any,
     ) -> None:
+        self.sealing_key = sealing_key
         self._say("attach", side, epoch, *([] if bytes_per_s is None else [bytes_per_s]))
 
     def submit(self, key: str, *, epoch: int, spec: Any) -> dict[str, Any]:
@@ -139,7 +148,7 @@ class FakeSessions:
 
 
 def control_of(sessions: FakeSessions) -> FleetControl:
-    return FleetControl(sessions, lambda _: bytes(32))  # type: ignore[arg-type]
+    return FleetControl(sessions, lambda key: f"key of {key}".encode())  # type: ignore[arg-type]
 
 
 def request_of(job: TransferJob = JOB) -> TransferRequest:
@@ -159,6 +168,25 @@ def test_sources_share_the_bandwidth_of_the_transfer() -> None:
         ("c", "attach", "source", 1, 524_288.0),
     ]
     assert attached[2:] == [("b", "attach", "sink", 1), ("d", "attach", "sink", 1)]
+
+
+@pytest.mark.parametrize(
+    ("encrypt", "host", "is_encrypted"),
+    [
+        ("auto", "this machine", False),
+        ("auto", "", True),
+        ("always", "this machine", True),
+        ("never", "", False),
+    ],
+)
+def test_both_ends_get_one_key_where_bytes_leave_the_machine(
+    encrypt: Any, host: str, is_encrypted: bool
+) -> None:
+    sessions = FakeSessions("ab")
+    sessions.fleet = replace(sessions.fleet, host=host)
+    submit(sessions, replace(JOB, encrypt=encrypt))
+    keys = [sessions.gateways[node].sealing_key for node in "ab"]
+    assert keys == [f"key of {KEY}".encode() if is_encrypted else None] * 2
 
 
 def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.schema import encode
@@ -30,6 +30,8 @@ MAX_LISTED_DIFFERENCES: Final = 50
 
 #: Objects compared in parallel; as many again are queued.
 PARALLEL_READS: Final = 8
+
+T = TypeVar("T")
 
 DifferenceKind = Literal["missing", "extra", "different", "unreadable"]
 
@@ -98,6 +100,7 @@ def verify_job(
     *,
     with_extra: bool = False,
     listing_only: bool = False,
+    download: bool = False,
     parallel: int = PARALLEL_READS,
 ) -> VerifyReport:
     """Compare what a job would copy with what is at its destination.
@@ -107,6 +110,7 @@ def verify_job(
     Args:
         with_extra: also look for objects that the source does not have.
         listing_only: compare names and sizes only; read nothing.
+        download: read all objects at both ends, and compare their SHA-256.
 
     Raises:
         EmptySource, NotFound: there is nothing to compare with.
@@ -115,7 +119,7 @@ def verify_job(
     if parallel < 1:
         raise ConfigurationInvalid(f"parallel must be at least 1, not {parallel}")
     with open_ends(job, credentials) as (source, destination):
-        comparison = _Comparison(source, destination, listing_only=listing_only)
+        comparison = _Comparison(source, destination, listing_only=listing_only, download=download)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
         require_file(job)
         rule = rule_of(job)
@@ -138,11 +142,17 @@ class _Comparison:
     """Compares one pair; called from several threads."""
 
     def __init__(
-        self, source: ObjectStore, destination: ObjectStore, *, listing_only: bool
+        self,
+        source: ObjectStore,
+        destination: ObjectStore,
+        *,
+        listing_only: bool,
+        download: bool,
     ) -> None:
         self._source = source
         self._destination = destination
         self._listing_only = listing_only
+        self._download = download
 
     def __call__(self, pair: Pair) -> _Outcome:
         source, destination = pair.source, pair.destination
@@ -157,39 +167,71 @@ class _Comparison:
         if self._listing_only:
             return _Outcome("equal")
         try:
-            ours, first_bytes = crc32c_of(self._source, source)
-            theirs, more_bytes = crc32c_of(self._destination, destination)
+            name, ours, theirs, read_bytes = self._checksums(source, destination)
         except (NotFound, PreconditionFailed):
             return _Outcome("different", "it was changed while it was compared")
         except StoreError as error:
             return _Outcome("unreadable", error.message)
         if ours != theirs:
-            return _Outcome(
-                "different",
-                f"CRC32C {ours:08x}, {theirs:08x} over there",
-                first_bytes + more_bytes,
+            return _Outcome("different", f"{name} {ours}, {theirs} over there", read_bytes)
+        return _Outcome("equal", read_bytes=read_bytes)
+
+    def _checksums(self, source: ObjectInfo, destination: ObjectInfo) -> tuple[str, str, str, int]:
+        """Name of the checksum, its value at both ends in hex, and the bytes read for it."""
+        ends = (self._source, source), (self._destination, destination)
+        known = [None if self._download else stored_crc32c(*end) for end in ends]
+        if any(value is not None for value in known):
+            read_bytes = sum(
+                listed.size_bytes
+                for value, (_, listed) in zip(known, ends, strict=True)
+                if value is None
             )
-        return _Outcome("equal", read_bytes=first_bytes + more_bytes)
+            ours, theirs = (
+                _read_crc32c(*end) if value is None else value
+                for value, end in zip(known, ends, strict=True)
+            )
+            return "CRC32C", f"{ours:08x}", f"{theirs:08x}", read_bytes
+        # Both are read. Unlike CRC32C, this hash also finds what an attacker has changed.
+        one, other = (_sha256_of(*end) for end in ends)
+        return "SHA-256", one.hex(), other.hex(), source.size_bytes + destination.size_bytes
 
 
-def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
-    """Checksum of the listed version, and the bytes read for it.
+def stored_crc32c(store: ObjectStore, listed: ObjectInfo) -> int | None:
+    """The store's own checksum of the listed version; None where it has none to be trusted.
 
     Raises PreconditionFailed if there is another version now, or another StoreError.
     """
-    if store.capabilities.trusts_checksum:
-        known = listed if listed.crc32c is not None else store.head(listed.key)
-        if known.etag != listed.etag:
-            raise PreconditionFailed(f"{listed.key!r} was changed since it was listed")
-        if known.crc32c is not None:
-            return known.crc32c, 0
+    if not store.capabilities.trusts_checksum:
+        return None
+    known = listed if listed.crc32c is not None else store.head(listed.key)
+    if known.etag != listed.etag:
+        raise PreconditionFailed(f"{listed.key!r} was changed since it was listed")
+    return known.crc32c
+
+
+def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
+    """Checksum of the listed version, and the bytes read for it. Raises as `stored_crc32c`."""
+    known = stored_crc32c(store, listed)
+    return (_read_crc32c(store, listed), listed.size_bytes) if known is None else (known, 0)
+
+
+def _read_crc32c(store: ObjectStore, listed: ObjectInfo) -> int:
     # Imported late: a comparison of listings needs no checksum library.
     from skyplane_gateway.stores.readback import read_crc32c
 
-    found = read_crc32c(store, listed, listed.size_bytes)
+    return _whole(read_crc32c(store, listed, listed.size_bytes), listed)
+
+
+def _sha256_of(store: ObjectStore, listed: ObjectInfo) -> bytes:
+    from skyplane_gateway.stores.readback import read_sha256
+
+    return _whole(read_sha256(store, listed, listed.size_bytes), listed)
+
+
+def _whole(found: T | None, listed: ObjectInfo) -> T:
     if found is None:
         raise StoreError(f"the body of {listed.key!r} ended early")
-    return found, listed.size_bytes
+    return found
 
 
 @dataclass(slots=True)

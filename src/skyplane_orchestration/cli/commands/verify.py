@@ -33,8 +33,14 @@ def add(commands: arguments.Subparsers) -> None:
     group.add_argument(
         "--extra", action="store_true", help="also list objects that exist only at DST"
     )
-    group.add_argument(
+    depth = group.add_mutually_exclusive_group()
+    depth.add_argument(
         "--listing-only", action="store_true", help="compare names and sizes; read no object"
+    )
+    depth.add_argument(
+        "--download",
+        action="store_true",
+        help="read all objects at both ends and compare their SHA-256, whatever the stores say",
     )
     group.add_argument(
         "--parallel",
@@ -64,6 +70,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             allow_empty=options.allow_empty,
             with_extra=options.extra,
             listing_only=options.listing_only,
+            download=options.download,
             parallel=options.parallel,
         )
     if console.is_json:
