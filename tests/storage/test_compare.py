@@ -84,7 +84,7 @@ def test_every_kind_of_difference(places: tuple[Path, Path]) -> None:
     ]
     assert not report.is_equal
     assert (report.equal, report.different, report.missing, report.extra) == (1, 2, 1, 2)
-    assert "CRC32C" in report.differences[0].reason
+    assert "SHA-256" in report.differences[0].reason
     assert report.differences[2].reason == "2 bytes, 6 over there"
     assert report.differences[1].source == ""
     without = verify(places)
