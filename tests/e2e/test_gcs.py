@@ -66,3 +66,24 @@ def test_objects_go_from_s3_to_google(
     # Google's checksums count, and moto's do not.
     assert report["read_bytes"] == sum(map(len, objects.values()))
     assert home.traces() == []
+
+
+def test_the_service_itself_copies_large_objects_between_its_buckets(
+    home: Home, gcs_url: str
+) -> None:
+    there = fake_gcs.create_bucket(gcs_url), fake_gcs.create_bucket(gcs_url)
+    source, destination = (GcsStore(StoreSpec("gcs", bucket, gcs_url)) for bucket in there)
+    attributes = ObjectAttributes(content_type="text/x-test", metadata=(("owner", "somebody"),))
+    bodies = {"large": os.urandom(12 * MIB + 7), "small": b"sent whole"}
+    written = {key: source.put(key, body, attributes=attributes) for key, body in bodies.items()}
+    google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": gcs_url})
+    ends = (f"gs://{there[0]}/", f"gs://{there[1]}/")
+    copied = orch(google, "cp", "-r", *ends, "--chunk-mib", "5", "--json")
+    result = answer_of(copied)
+    assert (result["copied"], result["server_side"], result["warnings"]) == (2, 1, [])
+    for key, info in written.items():
+        found = destination.head(key)
+        assert (found.crc32c, found.attributes) == (info.crc32c, attributes)
+    assert list(destination.list_uploads("")) == []
+    source.close()
+    destination.close()

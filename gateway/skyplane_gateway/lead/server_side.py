@@ -59,7 +59,11 @@ class ServerSideCopies:
 
         Smaller objects cost more requests in parts than as a whole.
         """
-        least = max(self._spec.chunk_bytes, self._destination.min_part_bytes)
+        spec, destination = self._spec, self._destination
+        least = max(spec.chunk_bytes, destination.min_part_bytes)
+        if destination.server_side_copy == "objects":
+            # Their parts are objects, which a bucket may refuse to delete.
+            least = max(least, spec.whole_bytes)
         return (
             self._is_on
             and not self.refusal

@@ -10,9 +10,9 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.storage.open import spec_of
 
 #: Kinds of stores that copy from another bucket under all fences of a transfer.
-_COPYING: Final = ("s3",)
+_COPYING: Final = ("s3", "gcs")
 #: Options of an end with which a copy is billed or authorised in another way.
-_SPECIAL: Final = ("anonymous", "requester-pays")
+_SPECIAL: Final = ("anonymous", "requester-pays", "user_project")
 
 
 def why_not_server_side(job: TransferJob) -> str:
@@ -32,7 +32,7 @@ def why_not_server_side(job: TransferJob) -> str:
         "the ends have different credentials": (
             job.source.credential_ref != job.destination.credential_ref
         ),
-        f"an end has one of the options {' and '.join(_SPECIAL)}": (
+        f"an end has one of the options {', '.join(_SPECIAL)}": (
             _is_special(source) or _is_special(destination)
         ),
         "the source reports no checksum that can be trusted (option checksum=trusted)": (
@@ -44,9 +44,11 @@ def why_not_server_side(job: TransferJob) -> str:
 
 def server_side_note(job: TransferJob) -> str:
     """What a plan says of a job for which `why_not_server_side` gives no reason."""
+    limits = job.limits
+    least_mib = limits.part_mib if job.source.kind == "s3" else limits.whole_mib
     return (
-        f"the store itself copies objects larger than {job.limits.part_mib} MiB that have a "
-        "CRC32C: their bytes pass through no gateway and cost no egress"
+        f"the store itself copies objects larger than {least_mib} MiB that have a CRC32C: their "
+        "bytes pass through no gateway and cost no egress"
     )
 
 

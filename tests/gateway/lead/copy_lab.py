@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
@@ -120,7 +120,9 @@ class DurableJournal(JournalWriter):
 class CopyLab:
     """All of it; `verbs` are those that the sink was asked for."""
 
-    def __init__(self, inline: Executor, *, server_side: bool = False) -> None:
+    def __init__(
+        self, inline: Executor, *, server_side: Literal["none", "ranges", "objects"] = "none"
+    ) -> None:
         self.verbs: list[str] = []
         self.sink = FakeSink(self.verbs)
         self.delivery = cast("Any", FakeDelivery())
@@ -135,10 +137,10 @@ class CopyLab:
         )
         store = StoreSpec("memory", "b")
         spec = TransferSpec(
-            store, store, "", "to/", chunk_bytes=len(PART), server_side_copy=server_side
+            store, store, "", "to/", chunk_bytes=len(PART), server_side_copy=server_side != "none"
         )
         capabilities = StoreCapabilities(
-            True, True, True, 1, 1 << 40, 10_000, 1 << 50, server_side_copy="ranges"
+            True, True, True, 1, 1 << 40, 10_000, 1 << 50, server_side_copy=server_side
         )
         context = TransferContext(
             spec=spec,

@@ -254,7 +254,7 @@ SOURCE_CRC = checksum(PART * 3)
 @pytest.fixture
 def server_side(inline: Executor) -> CopyLab:
     """The source's store gives a checksum, and the destination's answers copies with a part."""
-    lab = CopyLab(inline, server_side=True)
+    lab = CopyLab(inline, server_side="ranges")
     lab.store.crc32c = SOURCE_CRC
     return lab
 
@@ -273,6 +273,15 @@ async def test_the_store_copies_parts_of_the_pinned_version(server_side: CopyLab
     assert (counters.copied, counters.server_side) == (1, 1)
     assert counters.server_side_bytes == 3 * len(PART)
     assert lab.delivery.etags == []
+
+
+async def test_a_store_that_copies_only_objects_copies_one_part(inline: Executor) -> None:
+    lab = CopyLab(inline, server_side="objects")
+    lab.store.crc32c = SOURCE_CRC
+    await lab.copier.copy_in_parts(lab.row("k", parts=3))
+    assert lab.verbs == ["create", "copy_part", "complete"]
+    (part,) = lab.sink.asked[-1]["parts"]
+    assert (part["number"], part["size_bytes"]) == (1, 3 * len(PART))
 
 
 @pytest.mark.parametrize("parts", [3, 1])

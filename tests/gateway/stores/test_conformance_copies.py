@@ -11,7 +11,7 @@ from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.stores.server_side import CopySource
 
-pytestmark = pytest.mark.parametrize("harness", ["memory", "s3", "versitygw"], indirect=True)
+pytestmark = pytest.mark.parametrize("harness", ["gcs", "memory", "s3", "versitygw"], indirect=True)
 
 #: A key that has to be encoded in a header.
 KEY = "from/a b+ü%2B"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Body,
@@ -24,9 +25,12 @@ from skyplane_gateway.stores.gcs.requests import (
     unix_s,
 )
 from skyplane_gateway.stores.readback import has_attributes
+from skyplane_gateway.stores.server_side import CopySource
 
 #: An object as the JSON API describes it.
 Resource = Mapping[str, Any]
+
+_REWRITE_FIELDS: Final = "done,rewriteToken,resource(generation,size,crc32c)"
 
 
 class Bucket:
@@ -97,6 +101,38 @@ class Bucket:
                 **ONCE,
             )
         return info_of(key, made._properties)
+
+    def copy_from(
+        self, source: CopySource, name: str, what: str, metadata: Mapping[str, str]
+    ) -> Resource:
+        """Have the service copy one version of an object; the copy has this metadata only.
+
+        One call, or several where bytes move: to another class, or for large objects.
+
+        Raises:
+            PreconditionFailed: the source is another version now.
+            NotFound: the source is gone.
+        """
+        urls = self.client.urls.beside(source.store.bucket)
+        body = json.dumps({"contentType": "application/octet-stream", "metadata": metadata})
+        query = {"sourceGeneration": source.etag, "fields": _REWRITE_FIELDS}
+        while True:
+            url = urls.rewrite(source.key, self.client.urls, name, **query)
+            headers = {"Content-Type": "application/json"}
+            try:
+                answer = self.client.send_for_json("POST", url, what, headers=headers, data=body)
+            except NotFound as error:
+                # So the service says that a version is gone.
+                self.client.send("GET", urls.object(source.key, fields="generation"), what)
+                raise PreconditionFailed(
+                    f"{what}: the source is no longer generation {source.etag}; list it again"
+                ) from error
+            if answer.get("done"):
+                made: Resource = answer["resource"]
+                return made
+            if not answer.get("rewriteToken"):
+                raise StoreUnavailable(f"{what}: the copy is neither done nor goes on; try again")
+            query["rewriteToken"] = answer["rewriteToken"]
 
     def delete(
         self, key: str, what: str, *, generation: str | None = None, if_match: str | None = None

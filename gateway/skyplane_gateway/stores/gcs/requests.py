@@ -85,6 +85,15 @@ class Urls:
         query = {"uploadType": "multipart", "name": key, **query}
         return self._with(f"/upload/storage/v1/b/{self._bucket}/o", query)
 
+    def rewrite(self, key: str, into: Urls, name: str, **query: str) -> str:
+        """For a copy of the object to a name in another bucket."""
+        there = f"/rewriteTo/b/{into._bucket}/o/{quote(name, safe='')}"
+        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}{there}", query)
+
+    def beside(self, bucket: str) -> Urls:
+        """The addresses of another bucket, for requests with the same credentials."""
+        return Urls(self.base, bucket, "")
+
     def body(self, key: str) -> str:
         """For the XML API."""
         return self._with(f"/{self._bucket}/{quote(key, safe='')}", {})

@@ -44,6 +44,7 @@ from skyplane_gateway.stores.gcs.requests import (
 )
 from skyplane_gateway.stores.gcs.uploads import Uploads
 from skyplane_gateway.stores.key_rules import check_gcs_key
+from skyplane_gateway.stores.server_side import CopySource
 
 __all__ = [
     "GcsStore",
@@ -64,6 +65,7 @@ _CAPABILITIES: Final = StoreCapabilities(
     max_object_bytes=5 * _TIB,
     # More writes of one name are throttled, and then the whole bucket gets fewer requests.
     rewrite_s=1.0,
+    server_side_copy="objects",
 )
 
 
@@ -168,6 +170,12 @@ class GcsStore:
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
         return self._uploads.put_part(key, upload_id, number, data, offset, crc32c)
+
+    def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
+        return self.create_upload(key, attributes)
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
+        return self._uploads.copy_part(key, upload_id, number, source)
 
     def complete_upload(
         self,

@@ -45,6 +45,7 @@ from skyplane_gateway.stores.gcs.requests import (
     unix_s,
 )
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
+from skyplane_gateway.stores.server_side import CopySource
 
 _ID: Final = re.compile(r"[0-9a-f]{32}\Z")
 _PART: Final = re.compile(r"[0-9]{5}\Z")
@@ -85,12 +86,27 @@ class Uploads:
         metadata = {_KEY: quote(key), _OFFSET: str(offset)}
         name = _part(upload_id, number)
         part = self._write(name, data, what, metadata, crc32c)
+        self._require_open(upload_id, name, part, what)
+        return PartInfo(number, part["generation"], len(data), crc32c)
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
+        what = self._bucket.doing(f"copying part {number} of", key)
+        _require_id(upload_id, what)
+        name = _part(upload_id, number)
+        metadata = {_KEY: quote(key), _OFFSET: str(source.offset)}
+        part = self._bucket.copy_from(source, name, what, metadata)
+        self._require_open(upload_id, name, part, what)
+        return PartInfo(
+            number, part["generation"], int(part["size"]), from_text(part.get("crc32c"))
+        )
+
+    def _require_open(self, upload_id: str, name: str, part: Resource, what: str) -> None:
+        """Remove a part that was written after the end of its upload, and raise NotFound."""
         try:
             self._bucket.look(_marker(upload_id), what)
         except NotFound as error:
             self._bucket.remove(name, part["generation"], what)
             raise NotFound(f"{what}: the upload was completed or aborted") from error
-        return PartInfo(number, part["generation"], len(data), crc32c)
 
     def complete(
         self,

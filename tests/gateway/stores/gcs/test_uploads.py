@@ -22,7 +22,9 @@ from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.gcs import uploads
 from skyplane_gateway.stores.gcs.bucket import Bucket
+from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.store import GcsStore
+from skyplane_gateway.stores.server_side import CopySource
 
 ATTRIBUTES = ObjectAttributes(content_type="text/csv", metadata=(("a", "b"),))
 Raw = Callable[[], list[str]]
@@ -185,3 +187,59 @@ def test_a_marker_is_small_and_names_the_key(store: GcsStore, temporary: Raw) ->
     assert uploads._ID.match(upload_id)
     (row,) = store.list_uploads("caf\u00e9/")
     assert row.key == "caf\u00e9/x"
+
+
+# -- parts that the service copies itself
+
+
+def source_of(store: GcsStore, body: bytes) -> CopySource:
+    info = store.put("from", body)
+    return CopySource(store.spec, "from", info.etag, 0, len(body))
+
+
+def test_a_copy_that_takes_several_requests(
+    store: GcsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service answers before the end, with a token for the rest."""
+    source = source_of(store, b"body")
+    inner, sent = Client.send_for_json, list[str]()
+
+    def slowly(self: Client, method: str, url: str, what: str, **more: Any) -> dict[str, Any]:
+        answer = inner(self, method, url, what, **more)
+        if "rewriteTo" in url:
+            sent.append(url)
+            if len(sent) < 3:
+                return {"done": False, "rewriteToken": f"token {len(sent)}"}
+        return answer
+
+    monkeypatch.setattr(Client, "send_for_json", slowly)
+    part = store.copy_part("k", store.create_upload("k"), 1, source)
+    assert (part.size_bytes, part.crc32c) == (4, crc32c(b"body"))
+    tokens = [parse_qs(urlsplit(url).query).get("rewriteToken") for url in sent]
+    assert tokens == [None, ["token 1"], ["token 2"]]
+    assert all(f"sourceGeneration={source.etag}" in url for url in sent)
+
+
+def test_a_copy_that_does_not_go_on_is_an_error(
+    store: GcsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(store, b"body")
+    monkeypatch.setattr(Client, "send_for_json", lambda *_, **__: {"done": False})
+    with pytest.raises(StoreUnavailable, match="goes on"):
+        store.copy_part("k", "ab" * 16, 1, source)
+
+
+def test_a_copy_that_ends_after_its_upload_removes_itself(
+    store: GcsStore, temporary: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, upload_id = source_of(store, b"body"), store.create_upload("k")
+    inner = Bucket.copy_from
+
+    def late(self: Bucket, *arguments: Any) -> Any:
+        store.abort_upload("k", upload_id)
+        return inner(self, *arguments)
+
+    monkeypatch.setattr(Bucket, "copy_from", late)
+    with pytest.raises(NotFound, match="completed or aborted"):
+        store.copy_part("k", upload_id, 1, source)
+    assert temporary() == []
