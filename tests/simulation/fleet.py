@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import ssl
 from collections.abc import Iterable, Mapping
@@ -219,6 +220,9 @@ class SimAuthority:
 
     def expected_uri(self, node: str) -> str:
         return gateway_uri(FLEET_KEY, node)
+
+    def sealing_key(self, transfer_key: str) -> bytes:
+        return hashlib.sha256(transfer_key.encode()).digest()
 
 
 @dataclass
