@@ -95,6 +95,18 @@ def test_a_plan_within_one_region_loads_neither_solver_nor_numpy(src: str) -> No
     assert loaded.isdisjoint({"scipy", "numpy"})
 
 
+def test_a_copy_inside_the_process_loads_no_tls_and_no_certificates(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"1")
+    loaded = loaded_by(
+        "from skyplane_orchestration.cli.main import main\n"
+        f"main(['cp', '-q', '-r', '{tmp_path}/in/', '{tmp_path}/out/'])"
+    )
+    assert (tmp_path / "out" / "a").read_bytes() == b"1"
+    assert "skyplane_gateway.in_memory" in loaded
+    assert loaded.isdisjoint({"cryptography", "aiohttp", "numpy", "scipy"})
+
+
 def test_client_loads_no_cloud_and_no_orchestrator() -> None:
     loaded = loaded_by("from skyplane_orchestration import Client")
     assert loaded.isdisjoint(CLOUDS_AND_ORCHESTRATORS)

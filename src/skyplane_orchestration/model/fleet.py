@@ -49,7 +49,7 @@ class GatewayHandle:
         region: region tag.
         control: (host, port) of the control API.
         data: (host, port) of the data listener.
-        fingerprint: SHA-256 of its certificate, hex.
+        fingerprint: SHA-256 of its certificate, hex; empty if it has none.
         details: the provisioner's own facts (`pid`, `instance_id`), as text.
     """
 

@@ -5,41 +5,34 @@ between them. Every worker has the fleet secret. From it and the fleet key, each
 the same authority key, hello keys and sealing keys with HKDF-SHA256 (RFC 5869; the fleet key is
 the salt, with one info label per purpose).
 
-This module imports `cryptography`, so it is imported only when a fleet is needed.
+`cryptography` is imported on first use: gateways inside this process need no certificates.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import hashlib
 import json
 import os
 import secrets
 import ssl
 import stat
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Final, NamedTuple
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from skyplane_gateway.identifiers import gateway_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.certificates import CertificateAuthority
+
 #: Shortest fleet secret: 256 bits, as strong as the derived keys.
 MINIMUM_SECRET_BYTES: Final = 32
-
-#: Certificates are valid from this long ago, because clocks of machines differ.
-BACKDATE_S: Final = SECONDS_PER_HOUR
 
 #: Validity of an orchestrator's own certificate: longer than a fleet's default hard end.
 CLIENT_VALIDITY_S: Final = 48.0 * SECONDS_PER_HOUR
@@ -177,12 +170,12 @@ class Authority:
         self.fleet_key = fleet_key
         self._secret = secret
         self._wall_clock = wall_clock
-        self._ca_key = Ed25519PrivateKey.from_private_bytes(self._derive("authority key"))
-        # A common name holds at most 64 characters (RFC 5280, ub-common-name).
-        self._ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, fleet_key[:64])])
 
     def __repr__(self) -> str:
         return f"Authority(fleet_key={self.fleet_key!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an authority holds the fleet secret, so it cannot be pickled")
 
     def hello_key(self, one: str, other: str) -> bytes:
         """The 32-byte key by which two neighbours authenticate each other, in either order."""
@@ -207,38 +200,11 @@ class Authority:
         Two workers make different certificates with the same name and key. Each verifies the
         certificates that the other has issued.
         """
-        public_key = self._ca_key.public_key()
-        builder = (
-            self._builder(self._ca_name, public_key, hard_end_unix_s)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_key_usage(is_authority=True), critical=True)
-        )
-        return _certificate_pem(builder.sign(self._ca_key, algorithm=None))
+        return self._certificates.own_certificate_pem(hard_end_unix_s)
 
     def issue(self, name_uri: str, validity_s: float) -> IssuedCertificate:
         """A certificate with a new key for `name_uri`, its only name; for servers and clients."""
-        key = Ed25519PrivateKey.generate()
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "skyplane")])
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name_uri)])
-        builder = (
-            self._builder(subject, key.public_key(), self._wall_clock() + validity_s)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(is_authority=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(names, critical=False)
-        )
-        certificate = builder.sign(self._ca_key, algorithm=None)
-        private_key_pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ).decode()
-        return IssuedCertificate(
-            certificate_pem=_certificate_pem(certificate),
-            private_key_pem=private_key_pem,
-            fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
-        )
+        return self._certificates.issue(name_uri, validity_s)
 
     def client_context(self, validity_s: float = CLIENT_VALIDITY_S) -> ssl.SSLContext:
         """The orchestrator's TLS context: TLS 1.3 with a new certificate.
@@ -246,77 +212,22 @@ class Authority:
         Gateways are reached by address, so the context checks no host name. The caller compares
         the peer's URI name with `expected_uri(node)`.
         """
-        own = self.issue(self.orchestrator_uri, validity_s)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        context.load_verify_locations(
-            cadata=self.ca_certificate_pem(self._wall_clock() + validity_s)
-        )
-        _load_from_memory(context, own)
-        return context
+        return self._certificates.client_context(self.orchestrator_uri, validity_s)
 
-    def _builder(
-        self, subject: x509.Name, public_key: Ed25519PublicKey, not_after_unix_s: float
-    ) -> x509.CertificateBuilder:
-        authority_key = self._ca_key.public_key()
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._ca_name)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(_utc(self._wall_clock() - BACKDATE_S))
-            .not_valid_after(_utc(not_after_unix_s))
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key), critical=False
-            )
+    @cached_property
+    def _certificates(self) -> CertificateAuthority:
+        from skyplane_orchestration.security.certificates import CertificateAuthority
+
+        return CertificateAuthority(
+            self.fleet_key, self._derive("authority key"), wall_clock=self._wall_clock
         )
 
     def _derive(self, label: str, context: str = "") -> bytes:
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
         info = _INFO_PREFIX + label.encode() + b"\0" + context.encode()
         derivation = HKDF(
-            algorithm=hashes.SHA256(), length=_KEY_BYTES, salt=self.fleet_key.encode(), info=info
+            algorithm=SHA256(), length=_KEY_BYTES, salt=self.fleet_key.encode(), info=info
         )
         return derivation.derive(self._secret.value)
-
-
-def _load_from_memory(context: ssl.SSLContext, own: IssuedCertificate) -> None:
-    # The ssl module reads certificates from named files only. An anonymous file has a name
-    # under /proc, and a crash leaves no file.
-    with _anonymous_file() as file:
-        file.write(own.certificate_pem + own.private_key_pem)
-        file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
-
-
-def _anonymous_file() -> IO[str]:
-    """An empty file without a name; on the disk where Python lacks `memfd_create` (old glibc)."""
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("skyplane-client", os.MFD_CLOEXEC), "w", encoding="ascii")
-    return tempfile.TemporaryFile("w", encoding="ascii")
-
-
-def _utc(unix_s: float) -> dt.datetime:
-    return dt.datetime.fromtimestamp(int(unix_s), tz=dt.UTC)
-
-
-def _certificate_pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-
-def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not is_authority,
-        key_cert_sign=is_authority,
-        crl_sign=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )

@@ -110,7 +110,7 @@ class InProcessProvisioner:
             host=hosts.host_identity(),
         )
         directory.write_meta(meta)
-        configs = self._write_files(spec, meta, authority, directory, region_of, neighbours(routes))
+        configs = self._configs(spec, authority, directory, region_of, neighbours(routes))
         thread = FleetThread(configs, routes)
         stack.callback(thread.stop, _END_TIMEOUT_S)
         thread.start(_READY_TIMEOUT_S)
@@ -128,29 +128,32 @@ class InProcessProvisioner:
         )
         return _Running(fleet, thread, stack.pop_all())
 
-    def _write_files(
+    def _configs(
         self,
         spec: FleetSpec,
-        meta: FleetMeta,
         authority: Authority,
         directory: FleetDirectory,
         region_of: Mapping[str, str],
         peers: Mapping[str, frozenset[str]],
     ) -> list[GatewayConfig]:
-        return [
-            launch.write_files(
-                directory.gateway(node),
-                spec,
-                authority,
-                node=node,
-                address=loopback_address(region),
-                peers=peers[node],
-                hard_end_unix_s=meta.hard_end_unix_s,
-                now_unix_s=meta.created_unix_s,
-                settings=_SETTINGS,
+        """The gateways' configurations. Calls in memory need no certificates."""
+        configs = []
+        for node, region in region_of.items():
+            files = directory.gateway(node)
+            files.make_empty()
+            configs.append(
+                launch.gateway_config(
+                    files.directory,
+                    spec,
+                    authority,
+                    node=node,
+                    address=loopback_address(region),
+                    peers=peers[node],
+                    hard_end_s=spec.times.hard_end_s,
+                    settings=_SETTINGS,
+                )
             )
-            for node, region in region_of.items()
-        ]
+        return configs
 
     def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         found = self._running.get(fleet_key)
@@ -195,10 +198,5 @@ class InProcessProvisioner:
 def _handle(
     config: GatewayConfig, region_of: Mapping[str, str], thread: FleetThread
 ) -> GatewayHandle:
-    from skyplane_orchestration.security.authority import fingerprint_of
-
     ports = thread.ports[config.node]
-    certificate = config.certificate_path.read_text(encoding="ascii")
-    return GatewayHandle(
-        config.node, region_of[config.node], ports.control, ports.data, fingerprint_of(certificate)
-    )
+    return GatewayHandle(config.node, region_of[config.node], ports.control, ports.data, "")

@@ -107,20 +107,44 @@ def write_files(
     write_private(
         files.authority_path, authority.ca_certificate_pem(hard_end_unix_s + _VALIDITY_MARGIN_S)
     )
-    config = GatewayConfig(
+    config = gateway_config(
+        files.directory,
+        spec,
+        authority,
+        node=node,
+        address=address,
+        peers=peers,
+        hard_end_s=remaining_s,
+        settings=settings,
+    )
+    write_document(files.config_path, config.to_dict())
+    return config
+
+
+def gateway_config(
+    directory: Path,
+    spec: FleetSpec,
+    authority: Authority,
+    *,
+    node: str,
+    address: str,
+    peers: frozenset[str],
+    hard_end_s: float,
+    settings: Mapping[str, Any],
+) -> GatewayConfig:
+    """The configuration of a gateway of the fleet, with the keys of its neighbours."""
+    return GatewayConfig(
         node=node,
         fleet_key=spec.key,
         control_host=address,
         data_host=address,
-        directory=str(files.directory),
+        directory=str(directory),
         hello_keys_hex={peer: authority.hello_key(node, peer).hex() for peer in sorted(peers)},
         start_within_s=spec.times.start_within_s,
         lease_s=spec.times.lease_s,
-        hard_end_s=remaining_s,
+        hard_end_s=hard_end_s,
         **settings,
     )
-    write_document(files.config_path, config.to_dict())
-    return config
 
 
 def start(
