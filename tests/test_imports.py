@@ -95,7 +95,12 @@ def test_a_plan_within_one_region_loads_neither_solver_nor_numpy(src: str) -> No
     assert loaded.isdisjoint({"scipy", "numpy"})
 
 
-def test_a_copy_inside_the_process_loads_no_tls_and_no_certificates(tmp_path: Path) -> None:
+def test_a_copy_inside_the_process_loads_no_tls_and_no_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_bytes(b"1")
     loaded = loaded_by(
