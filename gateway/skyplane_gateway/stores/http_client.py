@@ -27,7 +27,7 @@ _SILENCE_TIMEOUT_S: Final = 60.0
 #: Servers close idle connections; S3 does so after a minute.
 _KEEP_ALIVE_S: Final = 30.0
 #: Longest answer, with its headers.
-_MAX_ANSWER_BYTES: Final = MAX_SMALL_BYTES + MIB
+MAX_ANSWER_BYTES: Final = MAX_SMALL_BYTES + MIB
 #: A longer body is not copied into one buffer with its headers.
 _JOINED_BYTES: Final = 64 << 10
 
@@ -128,7 +128,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
-        if self._answer is None or self._answer.done() or self._received > _MAX_ANSWER_BYTES:
+        if self._answer is None or self._answer.done() or self._received > MAX_ANSWER_BYTES:
             self._fail(Unsettled("the answer is longer than it should be"))
             return
         try:

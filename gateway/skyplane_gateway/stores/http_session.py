@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from skyplane_gateway.objects import Body
 from skyplane_gateway.stores.async_requests import Unsettled
-from skyplane_gateway.stores.http_client import Answer
+from skyplane_gateway.stores.http_client import MAX_ANSWER_BYTES, Answer
 
 if TYPE_CHECKING:
     import aiohttp
@@ -46,16 +46,16 @@ def http_session() -> aiohttp.ClientSession:
     return session
 
 
-async def send_through_proxy(
+async def send_by_session(
     method: str,
     url: str,
     headers: Mapping[str, str],
     body: Body = b"",
     *,
     tls: ssl.SSLContext | None,
-    proxy: str,
+    proxy: str | None,
 ) -> Answer:
-    """As `http_client.send`."""
+    """As `http_client.send`, with a proxy if need be; the session names the host."""
     import aiohttp
     from yarl import URL
 
@@ -64,12 +64,17 @@ async def send_through_proxy(
             method,
             URL(url, encoded=True),
             headers=headers,
-            data=body if method == "PUT" else None,
+            data=body if method in ("PUT", "POST") else None,
             allow_redirects=False,
             ssl=tls or True,
             proxy=proxy,
         ) as answer:
-            return Answer(answer.status, answer.raw_headers, await answer.read())
+            found = bytearray()
+            async for piece in answer.content.iter_any():
+                found += piece
+                if len(found) > MAX_ANSWER_BYTES:
+                    raise Unsettled("the answer is longer than it should be")
+            return Answer(answer.status, answer.raw_headers, bytes(found))
     except (TimeoutError, aiohttp.ClientError, OSError) as error:
         raise Unsettled(f"{type(error).__name__}: {error}") from error
 
@@ -79,8 +84,3 @@ async def close_http_session() -> None:
     session = _sessions.pop(asyncio.get_running_loop(), None)
     if session is not None:
         await session.close()
-
-
-def decoded(text: str) -> str:
-    """A header as http.client decodes it: aiohttp decodes UTF-8, http.client Latin-1."""
-    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("latin-1")

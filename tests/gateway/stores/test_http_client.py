@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from skyplane_gateway.objects import MIB
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled
 from skyplane_gateway.stores.http_client import Answer, close_connections, send
-from skyplane_gateway.stores.http_session import close_http_session, send_through_proxy
+from skyplane_gateway.stores.http_session import close_http_session, send_by_session
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: \xe9\r\n\r\nhi"
 
@@ -208,7 +209,7 @@ def test_a_cancelled_request_closes_its_connection() -> None:
 
 def test_a_proxy_gets_the_whole_url() -> None:
     async def talk(server: Server) -> None:
-        answer = await send_through_proxy(
+        answer = await send_by_session(
             "PUT",
             "http://store.invalid/a%20b",
             {"Host": "store.invalid"},
@@ -221,3 +222,11 @@ def test_a_proxy_gets_the_whole_url() -> None:
     server = Server([OK])
     run(server, talk)
     assert server.heads[0].startswith(b"PUT http://store.invalid/a%20b HTTP/1.1\r\n")
+
+
+def test_the_session_reads_no_answer_that_is_too_long() -> None:
+    async def talk(server: Server) -> None:
+        with pytest.raises(Unsettled, match="longer"):
+            await send_by_session("GET", server.url, {}, tls=None, proxy=None)
+
+    run(Server([b"HTTP/1.1 206 OK\r\nContent-Length: 9999999\r\n\r\n" + bytes(3 * MIB)]), talk)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import aiohttp
 from azure.core.exceptions import AzureError
-from yarl import URL
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.keeping import placed
@@ -23,7 +21,8 @@ from skyplane_gateway.stores.azure.requests import (
     require_version,
     written_info,
 )
-from skyplane_gateway.stores.http_session import decoded, http_session
+from skyplane_gateway.stores.http_client import Answer
+from skyplane_gateway.stores.http_session import send_by_session
 
 
 class AzureAsyncRequests:
@@ -31,7 +30,6 @@ class AzureAsyncRequests:
 
     def __init__(self, container: Container) -> None:
         self._container = container
-        self._ssl = container.tls or True
 
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         headers = match_headers(if_match)
@@ -39,17 +37,16 @@ class AzureAsyncRequests:
         if length:
             headers["x-ms-range"] = f"bytes=0-{length - 1}"
             wanted = Request("GET", key, 206, headers)
-        async with self._answer(wanted) as answer:
-            found = _headers(answer)
-            with _unsettled():
-                if length:
-                    require_range(answer.status, found, 0, length, key)
-                require_version(found, if_match, key)
-            data = await answer.read()
+        answer = await self._answer(wanted)
+        found = answer.headers
+        with _unsettled():
+            if length:
+                require_range(answer.status, found, 0, length, key)
+            require_version(found, if_match, key)
         is_other = length == 0 and found.get("content-length", "0") != "0"
-        if is_other or len(data) != length:
+        if is_other or len(answer.body) != length:
             raise Unsettled("the answer has another length")
-        return WholeObject(data, attributes_of(found), not_carried_of(found))
+        return WholeObject(answer.body, attributes_of(found), not_carried_of(found))
 
     async def put(
         self,
@@ -65,38 +62,27 @@ class AzureAsyncRequests:
         attributes = placed(attributes, self._container.spec, key) or attributes
         with _unsettled():
             headers = put_headers(data, attributes, precondition, crc32c, key)
-        async with self._answer(Request("PUT", key, 201, headers), data) as answer:
-            found = _headers(answer)
-            await answer.read()
+        answer = await self._answer(Request("PUT", key, 201, headers), data)
         trusted = crc32c if self._container.trusts_checksum else None
-        info = written_info(key, found, len(data), attributes, trusted)
+        info = written_info(key, answer.headers, len(data), attributes, trusted)
         if info is None:
             raise Unsettled("the answer names no version")
         return info
 
-    @asynccontextmanager
-    async def _answer(
-        self, wanted: Request, body: Body = b""
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, wanted: Request, body: Body = b"") -> Answer:
         """The answer to one request. Raises Unsettled for every other status."""
         if not self._container.signer.is_ready:
             raise Unsettled("the token is being renewed, which a thread has to wait for")
         try:
             url, headers = self._container.signed(wanted, len(body))
-            async with http_session().request(
-                wanted.method,
-                URL(url, encoded=True),
-                headers=headers,
-                data=body if wanted.method == "PUT" else None,
-                allow_redirects=False,
-                ssl=self._ssl,
-                proxy=self._container.proxy,
-            ) as answer:
-                if answer.status != wanted.expected:
-                    raise Unsettled(f"the answer is {answer.status}")
-                yield answer
-        except (TimeoutError, aiohttp.ClientError, AzureError, OSError) as error:
+        except AzureError as error:
             raise Unsettled(f"{type(error).__name__}: {error}") from error
+        answer = await send_by_session(
+            wanted.method, url, headers, body, tls=self._container.tls, proxy=self._container.proxy
+        )
+        if answer.status != wanted.expected:
+            raise Unsettled(f"the answer is {answer.status}")
+        return answer
 
 
 @contextmanager
@@ -106,7 +92,3 @@ def _unsettled() -> Iterator[None]:
         yield
     except StoreError as error:
         raise Unsettled(error.message) from error
-
-
-def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name.lower(): decoded(text) for name, text in answer.headers.items()}

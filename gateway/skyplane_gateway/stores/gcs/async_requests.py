@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Mapping
 
-import aiohttp
 from multidict import CIMultiDict
 from requests.utils import get_environ_proxies, select_proxy
-from yarl import URL
 
 from skyplane_gateway.errors import ConfigurationInvalid, StoreError
 from skyplane_gateway.keeping import placed
@@ -30,7 +26,8 @@ from skyplane_gateway.stores.gcs.requests import (
     read_headers,
     resource_of,
 )
-from skyplane_gateway.stores.http_session import decoded, http_session
+from skyplane_gateway.stores.http_client import Answer
+from skyplane_gateway.stores.http_session import send_by_session
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +40,7 @@ def open_requests(client: Client) -> GcsAsyncRequests | None:
     base = client.urls.base
     proxy = select_proxy(base, get_environ_proxies(base, None))
     if not base.startswith("https:"):
-        return GcsAsyncRequests(client, True, proxy)
+        return GcsAsyncRequests(client, None, proxy)
     try:
         return GcsAsyncRequests(client, tls_context(), proxy)
     except ConfigurationInvalid as error:
@@ -54,7 +51,7 @@ def open_requests(client: Client) -> GcsAsyncRequests | None:
 class GcsAsyncRequests:
     """See `AsyncRequests`."""
 
-    def __init__(self, client: Client, tls: ssl.SSLContext | bool, proxy: str | None) -> None:
+    def __init__(self, client: Client, tls: ssl.SSLContext | None, proxy: str | None) -> None:
         self._client = client
         self._ssl = tls
         self._proxy = proxy
@@ -62,22 +59,22 @@ class GcsAsyncRequests:
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         if length == 0:
             url = self._client.urls.object(key, fields=OBJECT_FIELDS)
-            async with self._answer("GET", url, {}, 200) as answer:
-                info = info_of(key, await _json(answer))
+            info = _info(key, await self._answer("GET", url, {}, 200))
             if info.size_bytes or (if_match is not None and info.etag != if_match):
                 raise Unsettled("the answer is another version")
             return WholeObject(b"", info.attributes or ObjectAttributes(), info.not_carried)
         url = self._client.urls.body(key)
-        async with self._answer("GET", url, read_headers(0, length, if_match), 206) as answer:
-            headers = _headers(answer)
-            if headers.get("Content-Range") != f"bytes 0-{length - 1}/{length}":
-                raise Unsettled("the answer is another range")
-            if if_match is not None and headers.get("x-goog-generation") != if_match:
-                raise Unsettled("the answer is another version")
-            data = await answer.read()
-        if len(data) != length:
+        answer = await self._answer("GET", url, read_headers(0, length, if_match), 206)
+        headers = CIMultiDict(answer.pairs)
+        if headers.get("Content-Range") != f"bytes 0-{length - 1}/{length}":
+            raise Unsettled("the answer is another range")
+        if if_match is not None and headers.get("x-goog-generation") != if_match:
+            raise Unsettled("the answer is another version")
+        if len(answer.body) != length:
             raise Unsettled("the answer ended early")
-        return WholeObject(data, attributes_of_headers(headers), not_carried_of_headers(headers))
+        return WholeObject(
+            answer.body, attributes_of_headers(headers), not_carried_of_headers(headers)
+        )
 
     async def put(
         self,
@@ -93,13 +90,11 @@ class GcsAsyncRequests:
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         url = self._client.urls.upload(key, **query)
         headers = {"Content-Type": related.content_type}
-        async with self._answer("POST", url, headers, 200, b"".join(related)) as answer:
-            return info_of(key, await _json(answer))
+        return _info(key, await self._answer("POST", url, headers, 200, b"".join(related)))
 
-    @asynccontextmanager
     async def _answer(
         self, method: str, url: str, headers: Mapping[str, str], expected: int, data: Body = b""
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> Answer:
         """The answer to one request. Raises Unsettled for every other status."""
         try:
             identity = self._client.authorization()
@@ -107,27 +102,17 @@ class GcsAsyncRequests:
             raise Unsettled(error.message) from error
         if identity is None:
             raise Unsettled("the token is being renewed, which a thread has to wait for")
-        try:
-            async with http_session().request(
-                method,
-                URL(url, encoded=True),
-                headers={**headers, **identity},
-                data=data or None,
-                allow_redirects=False,
-                ssl=self._ssl,
-                proxy=self._proxy,
-            ) as answer:
-                if answer.status != expected:
-                    raise Unsettled(f"the answer is {answer.status}")
-                yield answer
-        except (TimeoutError, aiohttp.ClientError, OSError, StoreError, ValueError) as error:
-            raise Unsettled(f"{type(error).__name__}: {error}") from error
+        answer = await send_by_session(
+            method, url, {**headers, **identity}, data, tls=self._ssl, proxy=self._proxy
+        )
+        if answer.status != expected:
+            raise Unsettled(f"the answer is {answer.status}")
+        return answer
 
 
-async def _json(answer: aiohttp.ClientResponse) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await answer.read())
-    return found
-
-
-def _headers(answer: aiohttp.ClientResponse) -> CIMultiDict[str]:
-    return CIMultiDict((name, decoded(text)) for name, text in answer.headers.items())
+def _info(key: str, answer: Answer) -> ObjectInfo:
+    """Raises Unsettled where the answer tells of no object."""
+    try:
+        return info_of(key, json.loads(answer.body))
+    except (StoreError, ValueError) as error:
+        raise Unsettled(f"{type(error).__name__}: {error}") from error

@@ -21,7 +21,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.http_client import Answer, send
-from skyplane_gateway.stores.http_session import send_through_proxy
+from skyplane_gateway.stores.http_session import send_by_session
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.requests import (
@@ -141,7 +141,7 @@ class S3AsyncRequests:
         if signing.proxy is None:
             answer = await send(method, url, signed, data, tls=signing.ssl)
         else:
-            answer = await send_through_proxy(
+            answer = await send_by_session(
                 method, url, signed, data, tls=signing.ssl, proxy=signing.proxy
             )
         if answer.status != expected:
