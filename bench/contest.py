@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bench.places import STORES, servers_cpu_s
-from bench.report import Case, spread_of
+from bench.places import STORES, Unavailable, servers_cpu_s
+from bench.report import Case, finish, spread_of
+
+#: From the options to the cases and the number of rounds. Raises `Unavailable`.
+Measure = Callable[[argparse.Namespace], tuple[list[Case], int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +84,16 @@ def options_of(description: str | None, arguments: Sequence[str] | None) -> argp
     parser.add_argument("--store", choices=STORES, default="s3", help="gcs, azure: no floors")
     parser.add_argument("--only", metavar="CASE", help="only cases whose name begins like this")
     return parser.parse_args(arguments)
+
+
+def run(
+    bench: str, description: str | None, arguments: Sequence[str] | None, measure: Measure
+) -> int:
+    """Measure and print; a bench whose servers are not here prints no case. The exit code."""
+    options = options_of(description, arguments)
+    try:
+        cases, rounds = measure(options)
+    except Unavailable as error:
+        print(f"{bench} is left out: {error}", file=sys.stderr)
+        cases, rounds = [], 0
+    return finish(bench, cases, runs=rounds, as_json=options.json)

@@ -8,17 +8,17 @@ in parts of 8 MiB; s5cmd down to memory and up again. Times are those of whole c
 
 from __future__ import annotations
 
+import argparse
 import random
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Final
 
-from bench.contest import Contest, Round, cases_of, options_of
+from bench.contest import Contest, Round, cases_of, run
 from bench.peers import rclone_binary, s5cmd_binary
-from bench.places import SOURCE, TARGET, Places, Unavailable, open_places
-from bench.report import finish
+from bench.places import SOURCE, TARGET, Places, open_places
+from bench.report import Case
 
 ROUNDS: Final = 5
 OBJECTS, OBJECT_BYTES = 16, 64 << 20
@@ -42,22 +42,22 @@ def rounds_of(
     for _ in range(rounds):
         row = Round()
 
-        def run(name: str, *commands: Sequence[str], row: Round = row) -> None:
+        def timed(name: str, *commands: Sequence[str], row: Round = row) -> None:
             row.timed(name, map(places.seconds, commands))
             places.remove_copies(objects)
 
         def target() -> str:
             return f"copy-{next(numbers)}"
 
-        run(OWN, places.own("cp", "large/", f"{target()}/", "-r"))
+        timed(OWN, places.own("cp", "large/", f"{target()}/", "-r"))
         if rclone is not None:
-            run(RCLONE, places.rclone(rclone, "copy", "large", target()))
+            timed(RCLONE, places.rclone(rclone, "copy", "large", target()))
             if places.store == "s3":
-                run(PARTS, places.rclone(rclone, "copy", "large", target(), *_IN_PARTS))
+                timed(PARTS, places.rclone(rclone, "copy", "large", target(), *_IN_PARTS))
         if s5cmd is not None and places.store == "s3":
             local = f"{places.folder / 'down'}/"
             near, far = places.endpoints
-            run(
+            timed(
                 S5CMD,
                 [s5cmd, "--endpoint-url", near, "cp", f"s3://{SOURCE}/large/*", local],
                 [s5cmd, "--endpoint-url", far, "cp", local, f"s3://{TARGET}/{target()}/"],
@@ -74,19 +74,18 @@ def bodies_of(objects: int, size_bytes: int) -> Iterator[tuple[str, bytes]]:
         yield f"large/{number:02d}", body[:size_bytes]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = options_of(__doc__, arguments)
+def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
+    """All cases, and the number of rounds."""
     work = (SMOKE_OBJECTS, SMOKE_BYTES) if options.smoke else (OBJECTS, OBJECT_BYTES)
     rounds = 1 if options.smoke else options.rounds or ROUNDS
-    try:
-        with open_places(options.store) as places:
-            places.fill(0, bodies_of(*work))
-            made = list(rounds_of(places, rounds, work[0], rclone_binary(), s5cmd_binary()))
-    except Unavailable as error:
-        print(f"copy is left out: {error}", file=sys.stderr)
-        made = []
-    cases = cases_of(CONTESTS, made, store=options.store) if made else []
-    return finish("copy", cases, runs=len(made), as_json=options.json)
+    with open_places(options.store) as places:
+        places.fill(0, bodies_of(*work))
+        made = list(rounds_of(places, rounds, work[0], rclone_binary(), s5cmd_binary()))
+    return cases_of(CONTESTS, made, store=options.store), rounds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run("copy", __doc__, arguments, measure)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ by default, rclone with `--size-only --fast-list`. Times are those of whole comm
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from bench.contest import Contest, Round, cases_of, options_of
+from bench.contest import Contest, Round, cases_of, run
 from bench.peers import rclone_binary
-from bench.places import Places, Unavailable, open_places
-from bench.report import Case, finish
+from bench.places import Places, open_places
+from bench.report import Case
 
 ROUNDS: Final = 7
 SIZE_BYTES: Final = 100
@@ -43,30 +43,26 @@ def bodies_of(folder: str, objects: int) -> Iterator[tuple[str, bytes]]:
     return ((f"{folder}/{number:05d}", bytes(SIZE_BYTES)) for number in range(objects))
 
 
-def measure(store: str, rounds: int, only: str, *, is_smoke: bool) -> list[Case]:
-    """The cases whose names begin with `only`. Raises `Unavailable`."""
+def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
+    """The cases whose names begin with `--only`, and the number of rounds."""
+    store, only = options.store, options.only or ""
+    rounds = 1 if options.smoke else options.rounds or ROUNDS
     cases: list[Case] = []
     chosen = {n: one for n, one in CONTESTS.items() if one.case.startswith(only)}
     with open_places(store) as places:
         for objects, contest in chosen.items():
             if store != "s3" and objects > min(CONTESTS):
                 continue  # The emulators list too slowly.
+            filled = SMOKE_OBJECTS if options.smoke else objects
             for end in (0, 1):
-                places.fill(end, bodies_of(contest.case, SMOKE_OBJECTS if is_smoke else objects))
+                places.fill(end, bodies_of(contest.case, filled))
             made = list(rounds_of(places, rounds, contest.case, rclone_binary()))
             cases += cases_of([contest], made, store=store)
-    return cases
+    return cases, rounds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = options_of(__doc__, arguments)
-    rounds = 1 if options.smoke else options.rounds or ROUNDS
-    try:
-        cases = measure(options.store, rounds, options.only or "", is_smoke=options.smoke)
-    except Unavailable as error:
-        print(f"rerun is left out: {error}", file=sys.stderr)
-        cases, rounds = [], 0
-    return finish("rerun", cases, runs=rounds, as_json=options.json)
+    return run("rerun", __doc__, arguments, measure)
 
 
 if __name__ == "__main__":

@@ -10,19 +10,19 @@ whole commands. The last case is the CPU time of the gateways alone, source and 
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Final
 from unittest.mock import patch
 
-from bench.contest import Contest, Round, cases_of, options_of
+from bench.contest import Contest, Round, cases_of, run
 from bench.peers import rclone_binary
-from bench.places import Places, Unavailable, cpu_s_of, open_places
-from bench.report import Case, finish, spread_of
+from bench.places import Places, cpu_s_of, open_places
+from bench.report import Case, spread_of
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
@@ -142,12 +142,13 @@ def cpu_case(each_ms: Sequence[float]) -> Case:
     )
 
 
-def measure(store: str, rounds: int | None, only: str, *, is_smoke: bool) -> tuple[list[Case], int]:
-    """The cases whose names begin with `only`, and the number of rounds. Raises `Unavailable`."""
-    small, many = (SMOKE_OBJECTS,) * 2 if is_smoke else (SMALL, MANY)
+def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
+    """The cases whose names begin with `--only`, and the number of rounds."""
+    store, rounds, only = options.store, options.rounds, options.only or ""
+    small, many = (SMOKE_OBJECTS,) * 2 if options.smoke else (SMALL, MANY)
     has_many = store == "s3" and "small-50k".startswith(only)
     has_few = only != "small-50k"
-    times = 1 if is_smoke else rounds or ROUNDS
+    times = 1 if options.smoke else rounds or ROUNDS
     cases: list[Case] = []
     with open_places(store) as places:
         bench = Bench(places, rclone_binary(), small=small, many=many)
@@ -158,20 +159,13 @@ def measure(store: str, rounds: int | None, only: str, *, is_smoke: bool) -> tup
             cases.append(cpu_case([bench.gateway_cpu_ms() for _ in range(times)]))
         if has_many:
             places.fill(0, bodies_of("many", many))
-            of_many = 1 if is_smoke else rounds or ROUNDS_OF_MANY
+            of_many = 1 if options.smoke else rounds or ROUNDS_OF_MANY
             cases += cases_of(CONTESTS, [bench.round_of_many() for _ in range(of_many)])
     return [case for case in cases if case.case.startswith(only)], times
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = options_of(__doc__, arguments)
-    only = options.only or ""
-    try:
-        cases, times = measure(options.store, options.rounds, only, is_smoke=options.smoke)
-    except Unavailable as error:
-        print(f"small is left out: {error}", file=sys.stderr)
-        cases, times = [], 0
-    return finish("small", cases, runs=times, as_json=options.json)
+    return run("small", __doc__, arguments, measure)
 
 
 if __name__ == "__main__":
