@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from tests.e2e.places import UNAVAILABLE, Place, emulated
+from tests.faults.http_proxy import running
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores.base import read_object
 from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.planner.pricing.costs import REQUESTS_PER_PRICE, request_usd
 from skyplane_orchestration.provision.in_process import InProcessProvisioner
 from skyplane_orchestration.provision.local.run_directory import RunRoot
 
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 MIB: Final = 1 << 20
+#: Requests of a transfer for its journal, and those that look for other journals.
+A_FEW: Final = 30
 KINDS: Final = ("s3", "gcs", "azure", "file")
 ATTRIBUTES: Final = ObjectAttributes(
     content_type="text/csv", cache_control="max-age=60", metadata=(("colour", "blue"),)
@@ -99,6 +105,51 @@ def test_any_store_to_any_other(
         assert not keeps_metadata or info.attributes == ATTRIBUTES, key
     assert list(store.list_uploads(prefix)) == []
     store.close()
+
+
+class RequestsCount:
+    """A grid whose price of a request is 1, so that the price of a job is a number of requests."""
+
+    def request_prices(self, cloud: str) -> dict[str, float]:
+        return dict.fromkeys(("read", "write", "list"), float(REQUESTS_PER_PRICE))
+
+
+@pytest.mark.parametrize(
+    "objects", [200, pytest.param(5000, marks=pytest.mark.soak)], ids="{}-objects".format
+)
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_small_objects_take_as_many_requests_as_estimated(
+    kit: ClientKit,
+    places: dict[str, Place],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    objects: int,
+) -> None:
+    """One read and one write each; listings and the journal take few more."""
+    place = places[kind]
+    for name, value in place.environment.items():
+        monkeypatch.setenv(name, value)
+    prefix, target = f"small-{objects}/", f"to-{next(_NUMBERS)}/"
+    store = place.store()
+    with ThreadPoolExecutor(8) as pool:
+        keys = [f"{prefix}{number:05}" for number in range(objects)]
+        list(pool.map(lambda key: store.put(key, key.encode()), keys))
+    store.close()
+    client = kit.client(provisioner=InProcessProvisioner(RunRoot(kit.home.run_root)))
+    trusted = {} if kind == "gcs" else {"checksum": "trusted"}
+    with running(place.endpoint) as near, running(place.endpoint) as far:
+        job = TransferJob(
+            place.location(prefix, kit.SOURCE, near.url),
+            replace(place.location(target, kit.SINK, far.url), options=trusted),
+        )
+        result = client.run(job, plan=kit.plan((kit.SOURCE, kit.SINK)))
+        reads, writes = near.log.exchanges, far.log.exchanges
+    assert (result.copied, result.failed) == (objects, 0)
+    assert sum(each.status == 206 for each in reads) == objects
+    assert sum(f"/{target}0" in f"/{each.written_key}" for each in writes) == objects
+    grid: Any = RequestsCount()
+    estimated = request_usd(grid, kit.SOURCE, [kit.SINK], objects, None, None)
+    assert len(reads) + len(writes) <= 1.01 * estimated + A_FEW
 
 
 def test_the_matrix_names_every_kind_that_a_transfer_can_reach() -> None:
