@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 #: Parts that each sink has its store copy at once. A sink has more threads for such verbs.
 _PER_SINK: Final = 8
+#: Such parts of all sinks: each call to another gateway takes one of the lead's threads, which
+#: its other calls need as well.
+_AT_ONCE: Final = 32
 
 
 class ServerSideCopies:
@@ -51,7 +54,7 @@ class ServerSideCopies:
             # The checksum of the copy is compared with that of the source.
             and source.trusts_checksum
         )
-        self._slots = asyncio.Semaphore(_PER_SINK * sinks.count)
+        self._slots = asyncio.Semaphore(min(_AT_ONCE, _PER_SINK * sinks.count))
         self.refusal = ""
 
     def may_copy(self, source: ObjectInfo) -> bool:
