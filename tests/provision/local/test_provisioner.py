@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.manual_clock import ManualClock
 
 from skyplane_gateway.clock import Clock
-from skyplane_gateway.config import GatewayConfig, Topology
+from skyplane_gateway.config import Topology
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     ForeignHost,
@@ -37,10 +37,10 @@ from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
 from skyplane_orchestration.provision.local.options import PROCESSES_VARIABLE, loopback_address
-from skyplane_orchestration.provision.local.run_directory import (
+from skyplane_orchestration.provision.processes.run_directory import (
     FleetDirectory,
+    GatewayFiles,
     default_run_root,
-    read_document,
 )
 
 if TYPE_CHECKING:
@@ -99,9 +99,8 @@ def test_the_configuration_of_a_gateway_has_the_values_of_the_fleet(local: Local
     fleet = provisioner.ensure(spec, authority)
     relay = fleet.gateway(f"{B}/0")
     assert (relay.control[0], relay.data[0]) == ("127.5.5.5", "127.5.5.5")
-    document = read_document(Path(relay.details["directory"]) / "config.json")
-    assert document is not None
-    config = GatewayConfig.from_dict(document)
+    config = GatewayFiles(Path(relay.details["directory"])).read_config()
+    assert config is not None
     assert (config.node, config.fleet_key) == (relay.node, spec.key)
     assert (config.lease_s, config.start_within_s) == (33.0, 44.0)
     assert {name: getattr(config, name) for name in deadlines} == deadlines
@@ -148,9 +147,9 @@ def test_a_gateway_that_is_started_later_ends_with_its_fleet(local: LocalHarness
     lost = fleet.gateway(f"{B}/0")
     local.kill(lost)
     again = local.late(3000.0).ensure(spec, local.authority(spec))
-    document = read_document(Path(again.gateway(f"{B}/0").details["directory"]) / "config.json")
-    assert document is not None
-    assert 0 < GatewayConfig.from_dict(document).hard_end_s <= 2000.0
+    config = GatewayFiles(Path(again.gateway(f"{B}/0").details["directory"])).read_config()
+    assert config is not None
+    assert 0 < config.hard_end_s <= 2000.0
     assert again.hard_end_unix_s == fleet.hard_end_unix_s
 
 
@@ -247,26 +246,6 @@ def test_a_wrong_number_of_processes_is_refused(
     monkeypatch.setenv(PROCESSES_VARIABLE, wrong)
     with pytest.raises(ConfigurationInvalid, match=f"{PROCESSES_VARIABLE} .*{wrong}"):
         LocalOptions().processes_of(1, 1)
-
-
-@pytest.mark.parametrize(
-    ("quota", "found"),
-    [
-        (None, 64),
-        ("max 100000", 64),
-        ("200000 100000", 2),
-        ("150000 100000", 1),
-        ("50000 100000", 1),
-        ("9900000 100000", 64),
-    ],
-)
-def test_a_container_has_the_processors_of_its_quota(
-    quota: str | None, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    if quota is not None:
-        (tmp_path / "cpu.max").write_text(quota + "\n")
-    assert hosts.usable_processors(tmp_path / "cpu.max") == found
 
 
 def test_a_launch_prefix_stands_in_front(local: LocalHarness) -> None:
@@ -574,7 +553,7 @@ def test_a_run_root_that_others_can_read_is_closed(local: LocalHarness) -> None:
 
 def test_a_run_root_that_cannot_be_made_is_named(local: LocalHarness) -> None:
     local.run_root.write_text("")
-    with pytest.raises(ConfigurationInvalid, match="cannot be created"):
+    with pytest.raises(ConfigurationInvalid, match="cannot be used"):
         ensure(local)
 
 

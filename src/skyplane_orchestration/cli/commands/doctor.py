@@ -124,7 +124,7 @@ def _secret() -> Check:
 
 
 def _run_root(options: argparse.Namespace) -> Check:
-    from skyplane_orchestration.provision.local.run_directory import RunRoot, default_run_root
+    from skyplane_orchestration.provision.processes.run_directory import RunRoot, default_run_root
 
     path: Path = options.run_root or default_run_root()
     if os.path.lexists(path):

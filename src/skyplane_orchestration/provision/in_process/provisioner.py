@@ -19,9 +19,10 @@ from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, 
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
-from skyplane_orchestration.provision.local import hosts, launch
+from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.options import loopback_address
-from skyplane_orchestration.provision.local.run_directory import (
+from skyplane_orchestration.provision.processes import launch
+from skyplane_orchestration.provision.processes.run_directory import (
     DirectoryBusy,
     FleetDirectory,
     FleetMeta,
@@ -140,14 +141,14 @@ class InProcessProvisioner:
         configs = []
         for node, region in region_of.items():
             files = directory.gateway(node)
-            files.make_empty()
+            files.fill({})
             configs.append(
                 launch.gateway_config(
                     files.directory,
                     spec,
                     authority,
                     node=node,
-                    address=loopback_address(region),
+                    addresses=launch.Addresses(loopback_address(region)),
                     peers=peers[node],
                     hard_end_s=spec.times.hard_end_s,
                     settings=_SETTINGS,

@@ -1,38 +1,18 @@
-"""This machine: its identity, its processors, and the refusal of fleets on other machines."""
+"""The identity of this machine, and the refusal of fleets on other machines."""
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
-from typing import Final
 
 from skyplane_orchestration.errors import ForeignHost
+from skyplane_orchestration.provision.processes.run_directory import machine_of
 
 
 def host_identity() -> str:
     """`host name/boot id`: processes of another boot are gone."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{socket.gethostname()}/{boot_id}"
-
-
-#: The limit of processor time that a container sees of itself (cgroup v2), if it has one.
-_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
-
-
-def usable_processors(quota: Path = _QUOTA) -> int:
-    """Processors that this process may use: those of its affinity, within the quota's time."""
-    allowed = len(os.sched_getaffinity(0))
-    try:
-        limit, period = quota.read_text(encoding="ascii").split()
-    except OSError:
-        return allowed
-    return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
-
-
-def machine_of(host: str) -> str:
-    """The host name of a host identity."""
-    return host.rpartition("/")[0]
 
 
 def require_this_host(host: str, fleet_key: str) -> None:

@@ -126,11 +126,6 @@ class LocalOptions:
             )
         return int(text)
 
-    @property
-    def lock_timeout_s(self) -> float:
-        """Longest time that another `ensure` can hold a fleet's lock."""
-        return self.ready_timeout_s + 2 * (self.term_grace_s + self.kill_grace_s)
-
 
 def loopback_address(region: str) -> str:
     """A fixed address in 127.0.0.0/8 for a region tag.

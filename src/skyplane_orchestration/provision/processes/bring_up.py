@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import DEFAULT_STORE_THREADS, Route, Topology
 from skyplane_orchestration.errors import (
     GatewayDraining,
@@ -22,14 +19,15 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.control_sessions import ControlSessions
-from skyplane_orchestration.provision.local import launch, processes
-from skyplane_orchestration.provision.local.machine import LocalMachine
-from skyplane_orchestration.provision.local.processes import GatewayProcess
-from skyplane_orchestration.provision.local.run_directory import (
-    FleetDirectory,
+from skyplane_orchestration.provision.processes import launch
+from skyplane_orchestration.provision.processes.place import FleetPlace
+from skyplane_orchestration.provision.processes.run_directory import (
     FleetMeta,
     GatewayFiles,
+    GatewayProcess,
+    names_of,
 )
+from skyplane_orchestration.provision.processes.runner import Runner
 from skyplane_orchestration.provision.routes import build_routes, connections_of, neighbours
 from skyplane_orchestration.timing import timed
 
@@ -49,16 +47,16 @@ def bring_up(
     spec: FleetSpec,
     meta: FleetMeta,
     nodes: dict[str, tuple[str, ...]],
-    directory: FleetDirectory,
+    place: FleetPlace,
     authority: Authority,
-    machine: LocalMachine,
+    runner: Runner,
 ) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
     """Bring up a fleet whose lock the caller holds; its gateways and routes.
 
     An error or an interruption ends the gateways that this call has started. `nodes` maps a
     region tag to the wanted gateways.
     """
-    attempt = _BringUp(spec, meta, nodes, directory, authority, machine)
+    attempt = _BringUp(spec, meta, nodes, place, authority, runner)
     try:
         return attempt.run()
     except BaseException:
@@ -71,30 +69,28 @@ class _BringUp:
     spec: FleetSpec
     meta: FleetMeta
     nodes: dict[str, tuple[str, ...]]
-    directory: FleetDirectory
+    place: FleetPlace
     authority: Authority
-    machine: LocalMachine
+    runner: Runner
 
     def __post_init__(self) -> None:
         self._region_of = {node: region for region, group in self.nodes.items() for node in group}
         self._neighbours: dict[str, frozenset[str]] = {}
         self._adopted: set[str] = set()
-        self._started: set[Path] = set()
-        self._launchers: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: set[GatewayFiles] = set()
+        self._launchers: dict[GatewayFiles, int] = {}
 
     def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
-        options = self.machine.options
         routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
-        store_threads = options.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS)
-        launch.require_open_files(max(connections_of(routes).values()), store_threads)
-        with closing(self.machine.sessions(self.authority)) as sessions:
+        self._require_open_files(routes)
+        with closing(self.runner.sessions(self.authority)) as sessions:
             self._adopt(sessions)
             self._stop_others()
             missing = [node for node in self._region_of if node not in self._adopted]
             found = counted(len(self._adopted), "gateway")
             log.info("fleet %s: %s found running, %d to start", self.spec.key, found, len(missing))
-            deadline = _StartupDeadline(self.directory, options.ready_timeout_s, self.machine.clock)
+            deadline = _StartupDeadline(self.place, self.runner)
             with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
                 for node in missing:
                     self._start(node)
@@ -105,38 +101,45 @@ class _BringUp:
                     handles,
                     routes,
                     is_changed=bool(missing),
-                    machine=self.machine,
-                    directory=self.directory,
+                    place=self.place,
                     sessions=sessions,
                     deadline=deadline,
                 )
         return tuple(handles.values()), routes
 
     def undo(self) -> None:
-        """End what `run` has started; delete an empty directory. Raises TeardownIncomplete."""
-        left = self.machine.stop(
-            lambda: [process for process in self._running() if process.directory in self._started]
+        """End what `run` has started; delete empty directories. Raises TeardownIncomplete."""
+        left = self.runner.stop(
+            lambda: [process for process in self._running() if process.files in self._started]
         )
-        for launcher in self._launchers.values():
-            launcher.poll()
+        for files, launcher in self._launchers.items():
+            files.machine.poll(launcher)
         if left:
             raise TeardownIncomplete(
                 f"fleet {self.spec.key} did not come up and these processes cannot be ended:"
-                f" {processes.names_of(left)}"
+                f" {names_of(left)}"
             )
-        if not self._running():
-            self.directory.remove()
+        for directory in self.place.directories:
+            if not directory.processes():
+                directory.remove()
 
     def _running(self) -> tuple[GatewayProcess, ...]:
-        return self.machine.processes_of(self.directory)
+        return self.place.processes()
+
+    def _require_open_files(self, routes: tuple[Route, ...]) -> None:
+        settings = self.runner.gateway_settings
+        store_threads = settings.get("store_threads", DEFAULT_STORE_THREADS)
+        connections = max(connections_of(routes).values())
+        for directory in self.place.directories:
+            launch.require_open_files(directory.machine, connections, store_threads)
 
     # -- gateways that run
 
     def _adopt(self, sessions: ControlSessions) -> None:
-        running = {process.directory for process in self._running()}
+        running = {process.files for process in self._running()}
         for node in self._region_of:
-            files = self.directory.gateway(node)
-            if files.directory in running and self._is_usable(node, files, sessions):
+            files = self.place.gateway(node)
+            if files in running and self._is_usable(node, files, sessions):
                 self._adopted.add(node)
 
     def _is_usable(self, node: str, files: GatewayFiles, sessions: ControlSessions) -> bool:
@@ -161,39 +164,40 @@ class _BringUp:
 
     def _stop_others(self) -> None:
         """End gateways that do not respond, never became ready, or are not in the plan."""
-        adopted = {self.directory.gateway(node).directory for node in self._adopted}
-        left = self.machine.stop(
-            lambda: [process for process in self._running() if process.directory not in adopted]
+        adopted = {self.place.gateway(node) for node in self._adopted}
+        left = self.runner.stop(
+            lambda: [process for process in self._running() if process.files not in adopted]
         )
         if left:
             raise ProvisionFailed(
-                "gateways that do not respond cannot be ended either: pids "
-                + ", ".join(str(process.pid) for process in left)
+                f"gateways that do not respond cannot be ended either: {names_of(left)}"
             )
 
     # -- missing gateways
 
     def _start(self, node: str) -> None:
-        region, plan, options = self._region_of[node], self.spec.plan, self.machine.options
-        files = self.directory.gateway(node)
+        region, plan, seat = self._region_of[node], self.spec.plan, self.place.seat(node)
+        files = self.place.gateway(node)
         launch.write_files(
             files,
             self.spec,
             self.authority,
             node=node,
-            address=options.address(region),
+            addresses=seat.addresses,
             peers=self._neighbours[node],
             hard_end_unix_s=self.meta.hard_end_unix_s,
-            now_unix_s=self.machine.clock.wall(),
-            settings=options.gateway_settings,
+            now_unix_s=self.runner.clock.wall(),
+            settings=self.runner.gateway_settings,
         )
         # Noted before the start, so that an interruption in between is undone too.
-        self._started.add(files.directory)
+        self._started.add(files)
+        config = ("--config", str(files.config_path), "--fleet", self.spec.key)
         try:
-            self._launchers[node] = launch.start(
-                files,
-                fleet_key=self.spec.key,
-                command_line=options.command_line(region),
+            # With `--detach` the process only forks and exits, so nothing has to wait for it.
+            self._launchers[files] = files.machine.start(
+                files.directory,
+                [*seat.command_line, *config, "--detach"],
+                seat.search_path,
                 is_end=region in (plan.src, plan.dst),
             )
         except OSError as error:
@@ -214,7 +218,7 @@ class _BringUp:
             waiting = [
                 node
                 for node in waiting
-                if node not in launched or self.directory.gateway(node).read_ports() is None
+                if node not in launched or self.place.gateway(node).read_ports() is None
             ]
             for node in waiting:
                 if node in launched and node not in alive:
@@ -223,7 +227,8 @@ class _BringUp:
                 deadline.pause(waiting[0], "did not become ready")
 
     def _has_launched(self, node: str, deadline: _StartupDeadline) -> bool:
-        status = self._launchers[node].poll()
+        files = self.place.gateway(node)
+        status = files.machine.poll(self._launchers[files])
         if status:
             raise deadline.failure(node, f"exited with status {status}")
         return status is not None
@@ -231,16 +236,17 @@ class _BringUp:
     def _handle(self, node: str, deadline: _StartupDeadline) -> GatewayHandle:
         from skyplane_orchestration.security.authority import fingerprint_of
 
-        files = self.directory.gateway(node)
+        files = self.place.gateway(node)
         config, ports = files.read_config(), files.read_ports()
-        if config is None or ports is None:
+        certificate = files.read_certificate()
+        if config is None or ports is None or certificate is None:
             raise deadline.failure(node, "has lost its files")
         return GatewayHandle(
             node=node,
             region=self._region_of[node],
             control=(config.control_host, ports[0]),
             data=(config.data_host, ports[1]),
-            fingerprint=fingerprint_of(files.certificate_path.read_text(encoding="ascii")),
+            fingerprint=fingerprint_of(certificate),
             details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
 
@@ -250,8 +256,7 @@ def _connect(
     routes: tuple[Route, ...],
     *,
     is_changed: bool,
-    machine: LocalMachine,
-    directory: FleetDirectory,
+    place: FleetPlace,
     sessions: ControlSessions,
     deadline: _StartupDeadline,
 ) -> None:
@@ -268,13 +273,13 @@ def _connect(
     )
     document = topology.to_dict()
     # An unchanged fleet may have a transfer in progress: its topology stays.
-    if is_changed or directory.read_topology() != document:
+    if is_changed or place.read_topology() != document:
         for handle in handles.values():
             _send(topology, handle, sessions, deadline)
-        directory.write_topology(document)
+        place.write_topology(document)
     waiting = list(handles)
     while waiting:
-        alive = {process.node for process in machine.processes_of(directory)}
+        alive = {process.node for process in place.processes()}
         waiting = [node for node in waiting if not _is_connected(handles[node], sessions)]
         for node in waiting:
             if node not in alive:
@@ -306,11 +311,11 @@ def _is_connected(handle: GatewayHandle, sessions: ControlSessions) -> bool:
 class _StartupDeadline:
     """The deadline of one `ensure`, which begins when the object is made."""
 
-    def __init__(self, directory: FleetDirectory, timeout_s: float, clock: Clock) -> None:
-        self._directory = directory
-        self._timeout_s = timeout_s
-        self._clock = clock
-        self._deadline_s = clock.monotonic() + timeout_s
+    def __init__(self, place: FleetPlace, runner: Runner) -> None:
+        self._place = place
+        self._timeout_s = runner.ready_timeout_s
+        self._clock = runner.clock
+        self._deadline_s = runner.clock.monotonic() + runner.ready_timeout_s
 
     def pause(self, node: str, what: str) -> None:
         """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""
@@ -320,6 +325,6 @@ class _StartupDeadline:
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its log."""
-        tail = self._directory.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
+        tail = self._place.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
         said = f"the end of its log:\n{tail}" if tail else "it left no log"
-        return ProvisionFailed(f"gateway {node} of fleet {self._directory.key} {what}; {said}")
+        return ProvisionFailed(f"gateway {node} of fleet {self._place.key} {what}; {said}")

@@ -1,3 +1,5 @@
+"""Files and processes of this machine, and how processes are ended."""
+
 from __future__ import annotations
 
 import os
@@ -9,7 +11,15 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.clock import Clock
-from skyplane_orchestration.provision.local import hosts, processes
+from skyplane_gateway.control.client import ControlClient
+from skyplane_orchestration.provision.local import hosts
+from skyplane_orchestration.provision.processes.run_directory import (
+    FleetDirectory,
+    GatewayFiles,
+    GatewayProcess,
+)
+from skyplane_orchestration.provision.processes.runner import Runner
+from skyplane_orchestration.provision.processes.this_machine import usable_processors
 
 RunIdle = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -44,8 +54,8 @@ def test_only_a_command_line_with_both_words_counts(tmp_path: Path, run_idle: Ru
     run_idle("--config", config)
     run_idle("--fleet", "ab", "--config")
     run_idle(config, "ab")
-    found = processes.scan(tmp_path, "ab")
-    assert [(p.pid, p.directory.name) for p in found] == [(ours.pid, "aws:x%2F0")]
+    found = FleetDirectory(tmp_path / "ab").processes()
+    assert [(p.pid, p.files.directory.name) for p in found] == [(ours.pid, "aws:x%2F0")]
 
 
 @pytest.mark.parametrize("place", ["ab", ""])
@@ -55,7 +65,7 @@ def test_only_processes_of_the_owner_of_the_fleets_directory_count(
     """Anybody can name a fleet in a command line; teardown would wait for that process."""
     stranger = run_idle("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
     (tmp_path / place).mkdir(exist_ok=True)
-    assert [p.pid for p in processes.scan(tmp_path, "ab")] == [stranger.pid]
+    assert [p.pid for p in FleetDirectory(tmp_path / "ab").processes()] == [stranger.pid]
     own = Path.stat
 
     def stat(path: Path, **more: Any) -> os.stat_result:
@@ -64,7 +74,7 @@ def test_only_processes_of_the_owner_of_the_fleets_directory_count(
         return os.stat_result(values)
 
     monkeypatch.setattr(Path, "stat", stat)
-    assert processes.scan(tmp_path, "ab") == ()
+    assert FleetDirectory(tmp_path / "ab").processes() == ()
 
 
 @pytest.mark.root
@@ -73,27 +83,46 @@ def test_another_users_process_is_not_counted(tmp_path: Path, run_idle: RunIdle)
     words = ("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
     ours = run_idle(*words)
     run_idle(*words, user=65534)
-    assert [process.pid for process in processes.scan(tmp_path, "ab")] == [ours.pid]
+    assert [process.pid for process in FleetDirectory(tmp_path / "ab").processes()] == [ours.pid]
 
 
 def test_zombies_do_not_count(tmp_path: Path, run_idle: RunIdle) -> None:
     ours = run_idle("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
-    assert len(processes.scan(tmp_path, "ab")) == 1
-    left = processes.stop(
-        lambda: processes.scan(tmp_path, "ab"), term_grace_s=60.0, kill_grace_s=60.0, clock=Clock()
-    )
+    assert len(FleetDirectory(tmp_path / "ab").processes()) == 1
+    runner = Runner(ControlClient, Clock(), 60.0, 60.0, 60.0)
+    left = runner.stop(FleetDirectory(tmp_path / "ab").processes)
     assert left == ()
     assert ours.wait() == -15  # Until now it was a zombie.
 
 
 def test_a_reused_process_id_is_not_signalled(tmp_path: Path, run_idle: RunIdle) -> None:
     other = run_idle("--something", "else")
-    stale = processes.GatewayProcess(other.pid, "ab", tmp_path / "ab" / "n", os.geteuid())
+    stale = GatewayProcess(other.pid, GatewayFiles(tmp_path / "ab" / "n"), os.geteuid())
     ticks = iter(range(100))
     clock = Clock(monotonic=lambda: float(next(ticks)), sleep=lambda _: None)
-    left = processes.stop(lambda: [stale], term_grace_s=5.0, kill_grace_s=5.0, clock=clock)
+    left = Runner(ControlClient, clock, 5.0, 5.0, 5.0).stop(lambda: [stale])
     assert left == (stale,)
     assert other.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "found"),
+    [
+        (None, 64),
+        ("max 100000", 64),
+        ("200000 100000", 2),
+        ("150000 100000", 1),
+        ("50000 100000", 1),
+        ("9900000 100000", 64),
+    ],
+)
+def test_a_container_has_the_processors_of_its_quota(
+    quota: str | None, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(quota + "\n")
+    assert usable_processors(tmp_path / "cpu.max") == found
 
 
 def test_the_host_is_named_with_its_boot() -> None:

@@ -1,0 +1,168 @@
+"""The verbs of a provisioner whose gateways are processes, for fleets in reachable places."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    FleetLost,
+    ForeignHost,
+    MissingExtra,
+    NotAuthorised,
+    ProvisionFailed,
+    SkyplaneError,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.processes.bring_up import bring_up
+from skyplane_orchestration.provision.processes.place import FleetPlace
+from skyplane_orchestration.provision.processes.run_directory import DirectoryBusy, FleetMeta
+from skyplane_orchestration.provision.processes.runner import Runner
+from skyplane_orchestration.provision.processes.teardown import remove_fleet
+from skyplane_orchestration.provision.routes import route_document, split_into_processes
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+#: Errors of `ensure` that are not turned into ProvisionFailed.
+_PASSED_ON: Final = (
+    ConfigurationInvalid,
+    ForeignHost,
+    MissingExtra,
+    NotAuthorised,
+    ProvisionFailed,
+    TeardownIncomplete,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFleets:
+    """Brings fleets up and down.
+
+    Args:
+        provisioner: its name, for fleet documents.
+        host: `name/boot id` of this machine if the gateways run on it, or else empty.
+        prepare: called with a locked place before gateways are started.
+    """
+
+    provisioner: str
+    runner: Runner
+    host: str = ""
+    prepare: Callable[[FleetPlace], None] = lambda place: None
+
+    def ensure(
+        self,
+        spec: FleetSpec,
+        authority: Authority,
+        place: FleetPlace,
+        instances: Mapping[str, Sequence[str]],
+        processes: int,
+    ) -> Fleet:
+        """As `Provisioner.ensure`.
+
+        Args:
+            instances: region tag -> the names of its instances.
+            processes: gateways of each instance of a new fleet.
+        """
+        clock, timeout_s = self.runner.clock, self.runner.lock_timeout_s
+        began_s = clock.monotonic()
+        try:
+            with place.locked(create=not spec.must_exist, timeout_s=timeout_s, clock=clock):
+                meta = self._prepare_record(place, spec, processes)
+                self.prepare(place)
+                nodes = split_into_processes(
+                    instances, dict.fromkeys(instances, meta.processes_per_instance)
+                )
+                gateways, routes = bring_up(spec, meta, nodes, place, authority, self.runner)
+                fleet = Fleet(
+                    key=spec.key,
+                    generation=spec.generation,
+                    deployment=spec.deployment,
+                    provisioner=self.provisioner,
+                    plan=spec.plan,
+                    gateways=gateways,
+                    routes=tuple(route_document(route) for route in routes),
+                    host=meta.host,
+                    provision_s=clock.monotonic() - began_s,
+                    hard_end_unix_s=meta.hard_end_unix_s,
+                )
+                place.write_fleet(fleet.to_dict())
+                return fleet
+        except FileNotFoundError as error:
+            if not spec.must_exist or all(
+                directory.machine.exists(directory.path) for directory in place.directories
+            ):
+                raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
+            raise FleetLost(f"fleet {spec.key} was torn down") from error
+        except DirectoryBusy as error:
+            raise ProvisionFailed(f"{error}, for {timeout_s:g} s already") from error
+        except _PASSED_ON:
+            raise
+        except (SkyplaneError, OSError) as error:
+            raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
+
+    def find(self, place: FleetPlace) -> tuple[FoundGateway, ...]:
+        pids: dict[str, list[str]] = {}
+        for process in place.processes():
+            pids.setdefault(process.node, []).append(str(process.pid))
+        return tuple(
+            FoundGateway(node=node, details={"pid": ",".join(pids[node])}) for node in sorted(pids)
+        )
+
+    def recorded(self, place: FleetPlace) -> Fleet | None:
+        document = place.read_fleet()
+        try:
+            fleet = None if document is None else Fleet.from_dict(document)
+        except ConfigurationInvalid as error:
+            log.info("the record of fleet %s cannot be used: %s", place.key, error)
+            return None
+        return fleet if fleet is not None and fleet.host == self.host else None
+
+    def destroy(self, place: FleetPlace) -> tuple[str, ...]:
+        timeout_s = self.runner.lock_timeout_s
+        try:
+            # Missing directories are created: without the lock, a concurrent `ensure` could
+            # lose some of its gateways.
+            with place.locked(create=True, timeout_s=timeout_s, clock=self.runner.clock):
+                return remove_fleet(self.runner, place)
+        except DirectoryBusy as error:
+            left = ", ".join(gateway.node for gateway in self.find(place))
+            raise TeardownIncomplete(f"{error}; still running: {left or 'nothing yet'}") from error
+
+    def log_tails(self, place: FleetPlace, max_bytes: int) -> Mapping[str, str]:
+        tails = {files.node: files.log_tail(max_bytes) for files in place.gateways()}
+        return {node: tail for node, tail in tails.items() if tail}
+
+    def _prepare_record(self, place: FleetPlace, spec: FleetSpec, processes: int) -> FleetMeta:
+        """The record of the existing fleet, or the new record of a new one."""
+        now = self.runner.clock.wall()
+        meta = place.read_meta()
+        if meta is not None:
+            if meta.deployment != spec.deployment:
+                raise ConfigurationInvalid(
+                    f"fleet {spec.key} belongs to deployment {meta.deployment!r},"
+                    f" not to {spec.deployment!r}"
+                )
+            if meta.host == self.host and meta.hard_end_unix_s > now:
+                place.write_meta(meta)
+                return meta
+            # The machine has restarted, or the fleet is past its hard end.
+            self.runner.stop_fleet(place)
+            place.clear()
+        meta = FleetMeta(
+            deployment=spec.deployment,
+            generation=spec.generation,
+            created_unix_s=now,
+            hard_end_unix_s=now + spec.times.hard_end_s,
+            host=self.host,
+            processes_per_instance=processes,
+        )
+        place.write_meta(meta)
+        return meta

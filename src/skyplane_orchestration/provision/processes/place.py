@@ -1,0 +1,108 @@
+"""Where the gateways of one fleet run: a directory on each of its machines."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skyplane_gateway.clock import Clock
+from skyplane_orchestration.model.fleet import instance_of
+from skyplane_orchestration.provision.processes.launch import Addresses
+from skyplane_orchestration.provision.processes.run_directory import (
+    FleetDirectory,
+    FleetMeta,
+    GatewayFiles,
+    GatewayProcess,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where and how the gateways of one instance run.
+
+    Args:
+        directory: the fleet's directory on the instance's machine.
+        addresses: to listen on.
+        command_line: the program of a gateway, without its own options.
+        search_path: where Python looks for modules first.
+    """
+
+    directory: FleetDirectory
+    addresses: Addresses
+    command_line: tuple[str, ...]
+    search_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlace:
+    """The directories of one fleet, at least one, each on another machine.
+
+    `seats` has the seat of each instance, for a fleet that is brought up.
+    """
+
+    directories: tuple[FleetDirectory, ...]
+    seats: Mapping[str, Seat] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return self.directories[0].key
+
+    def seat(self, node: str) -> Seat:
+        return self.seats[instance_of(node)]
+
+    def gateway(self, node: str) -> GatewayFiles:
+        return self.seat(node).directory.gateway(node)
+
+    def gateways(self) -> tuple[GatewayFiles, ...]:
+        return tuple(files for directory in self.directories for files in directory.gateways())
+
+    def processes(self) -> tuple[GatewayProcess, ...]:
+        return tuple(process for directory in self.directories for process in directory.processes())
+
+    @contextlib.contextmanager
+    def locked(self, *, create: bool, timeout_s: float, clock: Clock) -> Iterator[None]:
+        """Hold the lock of each directory; see `FleetDirectory.locked`.
+
+        All callers take them in the order of `directories`, so two of them never wait for each
+        other.
+        """
+        with contextlib.ExitStack() as stack:
+            for directory in self.directories:
+                stack.enter_context(
+                    directory.locked(create=create, timeout_s=timeout_s, clock=clock)
+                )
+            yield
+
+    def read_meta(self) -> FleetMeta | None:
+        """The fleet's record, from any of its machines."""
+        found = (directory.read_meta() for directory in self.directories)
+        return next((meta for meta in found if meta is not None), None)
+
+    def read_fleet(self) -> dict[str, Any] | None:
+        """The fleet's document, from any of its machines."""
+        found = (directory.read_fleet() for directory in self.directories)
+        return next((document for document in found if document is not None), None)
+
+    def read_topology(self) -> dict[str, Any] | None:
+        return self.directories[0].read_topology()
+
+    def write_topology(self, topology: Mapping[str, Any]) -> None:
+        self.directories[0].write_topology(topology)
+
+    def write_meta(self, meta: FleetMeta) -> None:
+        for directory in self.directories:
+            directory.write_meta(meta)
+
+    def write_fleet(self, document: Mapping[str, Any]) -> None:
+        for directory in self.directories:
+            directory.write_fleet(document)
+
+    def clear(self) -> None:
+        for directory in self.directories:
+            directory.clear()
+
+    def remove(self) -> None:
+        for directory in self.directories:
+            directory.remove()

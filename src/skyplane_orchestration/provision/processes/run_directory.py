@@ -1,0 +1,259 @@
+"""Files of fleets on a machine: one directory per fleet, with one directory per gateway.
+
+    <run root>/<fleet key>/fleet-meta.json         deployment, host and hard end
+                           topology.json           the topology that was sent last
+                           fleet.json              the fleet document of a running fleet
+                           <node, quoted>/         private to one gateway (mode 0700)
+                               config.json         its configuration (0600)
+                               gateway.pem         its certificate and key (0600)
+                               authority.pem       certificate of the fleet's authority
+                               gateway.log         its output
+                               ready.json          its ports and process id, once it listens
+
+The fleet's directory is also its lock: a process that changes a fleet holds a flock on it.
+The kernel releases the lock when the process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import GatewayConfig
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.provision.processes.machine import Machine
+from skyplane_orchestration.provision.processes.this_machine import ThisMachine
+
+THIS_MACHINE: Final[Machine] = ThisMachine()
+
+_HEX: Final = frozenset("0123456789abcdef")
+_POLL_S: Final = 0.05
+
+
+class DirectoryBusy(SkyplaneError):
+    """Another process holds the lock of this fleet; internal to provisioners."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMeta:
+    """The record of a fleet; it stands for a cloud's tags.
+
+    `processes_per_instance` is kept, because a worker with other processors may repair the fleet.
+    """
+
+    deployment: str
+    generation: int
+    created_unix_s: float
+    hard_end_unix_s: float
+    host: str
+    processes_per_instance: int = 1
+
+
+def machine_of(host: str) -> str:
+    """The host name of a host identity, `name/boot id`."""
+    return host.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayFiles:
+    """The files of one gateway, on one machine."""
+
+    directory: Path
+    machine: Machine = THIS_MACHINE
+
+    @property
+    def node(self) -> str:
+        return unquote(self.directory.name)
+
+    @property
+    def config_path(self) -> Path:
+        return self.directory / "config.json"
+
+    def fill(self, files: Mapping[str, str]) -> None:
+        """Make the directory with these files, without those of an earlier gateway."""
+        self.machine.fill(self.directory, files)
+
+    def read_config(self) -> GatewayConfig | None:
+        document = _parse(self.machine.read(self.config_path))
+        return None if document is None else GatewayConfig.from_dict(document)
+
+    def read_certificate(self) -> str | None:
+        return self.machine.read(self.directory / "gateway.pem")
+
+    def read_ports(self) -> tuple[int, int, int] | None:
+        """(control port, data port, process id); None until the gateway listens."""
+        ready = _parse(self.machine.read(self.directory / "ready.json"))
+        if ready is None:
+            return None
+        return int(ready["control_port"]), int(ready["data_port"]), int(ready["pid"])
+
+    def log_tail(self, max_bytes: int) -> str:
+        """The end of its log; empty if there is none."""
+        return self.machine.read_end(self.directory / "gateway.log", max_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayProcess:
+    """A process that runs or starts one gateway; `owner` is its user id."""
+
+    pid: int
+    files: GatewayFiles
+    owner: int
+
+    @property
+    def node(self) -> str:
+        return self.files.node
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        self.files.machine.send(self.files.directory, self.pid, self.owner, number)
+
+
+def names_of(processes: Iterable[GatewayProcess]) -> str:
+    """Nodes, process ids and other machines, for messages."""
+    return ", ".join(
+        f"{process.node} (pid {process.pid}{' on ' * bool(machine)}{machine})"
+        for process in processes
+        for machine in (process.files.machine.name,)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FleetDirectory:
+    """The directory of one fleet on one machine; it may not exist."""
+
+    path: Path
+    machine: Machine = THIS_MACHINE
+
+    @property
+    def key(self) -> str:
+        return self.path.name
+
+    def gateway(self, node: str) -> GatewayFiles:
+        return GatewayFiles(self.path / quote(node, safe=":"), self.machine)
+
+    def gateways(self) -> tuple[GatewayFiles, ...]:
+        """All gateways that have a directory, sorted by name."""
+        names = self.machine.directories(self.path)
+        return tuple(GatewayFiles(self.path / name, self.machine) for name in names)
+
+    def processes(self) -> tuple[GatewayProcess, ...]:
+        """The processes of its gateways, sorted by process id."""
+        return tuple(
+            GatewayProcess(pid, GatewayFiles(Path(directory), self.machine), owner)
+            for pid, directory, owner in self.machine.scan(self.path.parent, self.key)
+        )
+
+    @contextlib.contextmanager
+    def locked(self, *, create: bool, timeout_s: float, clock: Clock) -> Iterator[None]:
+        """Hold the fleet's lock; `create` makes a missing directory.
+
+        Raises DirectoryBusy after the timeout, FileNotFoundError for a missing directory.
+        """
+        deadline = clock.monotonic() + timeout_s
+        while True:
+            if create:
+                self.machine.make_directory(self.path)
+            elif not self.machine.exists(self.path):
+                raise FileNotFoundError(f"fleet {self.key} is gone")
+            lock = self.machine.try_lock(self.path)
+            if lock is not None:
+                break
+            if clock.monotonic() >= deadline:
+                raise DirectoryBusy(f"another process is working on fleet {self.key}")
+            clock.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            self.machine.unlock(lock)
+
+    def read_meta(self) -> FleetMeta | None:
+        """The record; None if there is none, or if another release wrote it."""
+        try:
+            return FleetMeta(**(self._read("fleet-meta.json") or {}))
+        except TypeError:
+            return None
+
+    def write_meta(self, meta: FleetMeta) -> None:
+        self._write("fleet-meta.json", asdict(meta))
+
+    def read_topology(self) -> dict[str, Any] | None:
+        return self._read("topology.json")
+
+    def write_topology(self, topology: Mapping[str, Any]) -> None:
+        self._write("topology.json", topology)
+
+    def read_fleet(self) -> dict[str, Any] | None:
+        return self._read("fleet.json")
+
+    def write_fleet(self, document: Mapping[str, Any]) -> None:
+        self._write("fleet.json", document)
+
+    def clear(self) -> None:
+        """Delete the content, but not the directory."""
+        self.machine.clear(self.path)
+
+    def remove(self) -> None:
+        self.machine.remove(self.path)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        return _parse(self.machine.read(self.path / name))
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        self.machine.write(self.path / name, json.dumps(document, indent=1) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRoot:
+    """The directory of all fleets of one user on one machine."""
+
+    path: Path
+    machine: Machine = THIS_MACHINE
+
+    def prepare(self) -> None:
+        """Make the directory, or check that it is private to this user.
+
+        Raises ConfigurationInvalid for a symbolic link or another user's directory.
+        """
+        try:
+            self.machine.make_root(self.path)
+        except OSError as error:
+            where = f" on {self.machine.name}" if self.machine.name else ""
+            raise ConfigurationInvalid(
+                f"the run directory {self.path}{where} cannot be used: {error.strerror};"
+                " choose another run_root"
+            ) from error
+
+    def fleet(self, fleet_key: str) -> FleetDirectory:
+        if not fleet_key or set(fleet_key) - _HEX:
+            raise ConfigurationInvalid(f"fleet key {fleet_key!r} is not lower-case hex")
+        return FleetDirectory(self.path / fleet_key, self.machine)
+
+    def fleets(self) -> tuple[FleetDirectory, ...]:
+        """All fleets that have a directory, sorted by key."""
+        names = self.machine.directories(self.path)
+        return tuple(self.fleet(name) for name in names if not set(name) - _HEX)
+
+
+def default_run_root() -> Path:
+    """`$XDG_RUNTIME_DIR/skyplane-orch`, or a directory of this user in /tmp."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if Path(runtime).is_absolute() and Path(runtime).is_dir():
+        return Path(runtime) / "skyplane-orch"
+    return Path("/tmp") / f"skyplane-orch-{os.geteuid()}"
+
+
+def _parse(text: str | None) -> dict[str, Any] | None:
+    """A JSON object; None for a missing or incomplete file."""
+    try:
+        document = json.loads(text or "")
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

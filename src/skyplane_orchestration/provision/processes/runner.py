@@ -1,0 +1,87 @@
+"""Stops gateway processes and connects to them."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from skyplane_gateway.clock import Clock
+from skyplane_orchestration.errors import TeardownIncomplete
+from skyplane_orchestration.provision.control_sessions import ControlSession, ControlSessions
+from skyplane_orchestration.provision.processes.place import FleetPlace
+from skyplane_orchestration.provision.processes.run_directory import GatewayProcess, names_of
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+#: (host, port, context, expected URI name) -> a session with a gateway.
+SessionFactory = Callable[[str, int, ssl.SSLContext, str], ControlSession]
+
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """How the gateways of a provisioner run.
+
+    Args:
+        connect: opens a control session.
+        ready_timeout_s: timeout until all gateways are up and connected.
+        term_grace_s: time from SIGTERM to SIGKILL; aborting uploads takes up to 30 s.
+        kill_grace_s: time to wait after SIGKILL.
+        gateway_settings: more fields of every gateway's configuration.
+    """
+
+    connect: SessionFactory
+    clock: Clock
+    ready_timeout_s: float
+    term_grace_s: float
+    kill_grace_s: float
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lock_timeout_s(self) -> float:
+        """Longest time that another `ensure` can hold a fleet's lock."""
+        return self.ready_timeout_s + 2 * (self.term_grace_s + self.kill_grace_s)
+
+    def stop(self, find: Callable[[], Iterable[GatewayProcess]]) -> tuple[GatewayProcess, ...]:
+        """End the processes that `find` returns, with SIGTERM, then SIGKILL; those that still run.
+
+        Each poll calls `find`, so that forked processes are ended too.
+        """
+        signalled: set[GatewayProcess] = set()
+        deadline = self.clock.monotonic() + self.term_grace_s
+        while (running := tuple(find())) and self.clock.monotonic() < deadline:
+            for process in running:
+                if process not in signalled:
+                    process.send(signal.SIGTERM)
+                    signalled.add(process)
+            self.clock.sleep(_POLL_S)
+        deadline = self.clock.monotonic() + self.kill_grace_s
+        while running and self.clock.monotonic() < deadline:
+            for process in running:
+                process.send(signal.SIGKILL)
+            self.clock.sleep(_POLL_S)
+            running = tuple(find())
+        return running
+
+    def stop_fleet(self, place: FleetPlace) -> None:
+        """End all gateways of a fleet. Raises TeardownIncomplete."""
+        left = self.stop(place.processes)
+        if left:
+            raise TeardownIncomplete(
+                f"gateways of fleet {place.key} still run: {names_of(left)};"
+                " end them by hand or run teardown again"
+            )
+
+    def sessions(self, authority: Authority) -> ControlSessions:
+        """Control sessions with the gateways of the authority's fleet."""
+        context = authority.client_context()
+
+        def connect(host: str, port: int, node: str) -> ControlSession:
+            return self.connect(host, port, context, authority.expected_uri(node))
+
+        return ControlSessions(connect)
