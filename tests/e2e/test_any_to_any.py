@@ -94,6 +94,7 @@ def test_any_store_to_any_other(
     plan = kit.relayed() if relays else kit.plan((kit.SOURCE, kit.SINK))
     result = client.run(job, plan=plan)
     assert (result.copied, result.failed) == (len(OBJECTS), 0)
+    assert result.encrypted == bool(relays)
     store = there.store()
     prefix = there.key(target)
     found = {info.key: info for info in store.list(prefix)}

@@ -53,6 +53,8 @@ def result_parts(result: TransferResult) -> list[str | Table]:
             f"copied by the store itself: {counted(result.server_side, 'object')}"
             f" ({size(result.server_side_bytes)})"
         )
+    if result.encrypted:
+        parts.append("objects were encrypted from source to sink (AES-256-GCM)")
     own = result.this_try
     if own.seconds < result.seconds:
         parts.append(

@@ -14,6 +14,7 @@ from skyplane_gateway.config import Route
 from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.job import Encryption
 from skyplane_orchestration.model.plan import TransferPlan
 
 SCHEMA_VERSION: Final = 1
@@ -127,6 +128,11 @@ class Fleet:
     def sinks(self) -> tuple[GatewayHandle, ...]:
         nodes = dict.fromkeys(route["nodes"][-1] for route in self.routes)
         return tuple(self.gateway(node) for node in nodes)
+
+    def encrypts(self, rule: Encryption) -> bool:
+        """Whether the gateways encrypt a transfer with that rule, if they send it at all."""
+        is_wanted = rule == "always" or (rule == "auto" and not self.host)
+        return is_wanted and any(len(route["nodes"]) > 1 for route in self.routes)
 
     def to_dict(self) -> dict[str, Any]:
         return encode(self, SCHEMA_VERSION)

@@ -106,6 +106,7 @@ class TransferResult:
             says `delete`.
         server_side, server_side_bytes: copied objects whose bytes the store copied itself, and
             their size; they are in `copied` and `copied_bytes`, and passed through no gateway.
+        encrypted: the gateways encrypted what they sent, from source to sink.
         warnings: events that did not fail the transfer but that the user should see.
     """
 
@@ -141,6 +142,7 @@ class TransferResult:
     deleted: int = 0
     server_side: int = 0
     server_side_bytes: int = 0
+    encrypted: bool = False
 
     @property
     def used_gateways(self) -> bool:

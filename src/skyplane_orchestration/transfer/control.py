@@ -164,7 +164,7 @@ class FleetControl:
         credentials = request.credentials.resolve(location)
         nodes = tuple(nodes)
         total = job.bytes_per_s if side == "source" else None
-        is_encrypted = job.encrypt == "always" or (job.encrypt == "auto" and not self._fleet.host)
+        is_encrypted = self._fleet.encrypts(job.encrypt)
         sealing_key = self._sealing_key_of(request.transfer_key) if is_encrypted else None
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:
