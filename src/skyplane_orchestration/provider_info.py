@@ -24,12 +24,19 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
     },
     "provisioner": {
         "label": "Provisioner",
-        "description": "Where gateways run: local starts them as processes on the worker.",
+        "description": "Where gateways run: local starts them as processes on the worker, ssh on "
+        "the machines in the hosts file.",
         "schema": {"type": ["string", "null"], "default": "local"},
     },
     "grid": {
         "label": "Grid",
         "description": "Name or directory of the grid to plan on; empty for the shipped grid.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "hosts_file": {
+        "label": "Hosts file",
+        "description": "File on the worker with the machines of each region, for the provisioner "
+        "ssh.",
         "schema": {"type": ["string", "null"]},
     },
     "run_root": {

@@ -88,7 +88,7 @@ def test_bash_takes_the_syntax_of_every_shell_block() -> None:
 
 
 def test_every_fenced_block_says_its_language() -> None:
-    known = {"bash", "python", "json", "text"}
+    known = {"bash", "python", "json", "text", "yaml"}
     for page in PAGES:
         fences = re.findall(r"^( *)```(\w*)$", page.text, re.MULTILINE)
         assert {language for _, language in fences[::2]} <= known, page.path

@@ -76,7 +76,7 @@ def test_fields_left_empty_in_the_form_count_as_missing() -> None:
 
 def test_every_field_of_the_form_is_accepted() -> None:
     values: dict[str, Any] = dict.fromkeys(CONNECTION_FIELDS, 7) | {
-        "provisioner": "local",
+        "provisioner": "ssh",
         "gateway_settings": '{"readers": 7}',
     }
     Settings.from_connection(FakeConnection(None, values))
@@ -93,6 +93,8 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
     [
         (FakeConnection("short"), "32"),
         (FakeConnection(None, {"provisioner": "aws"}), "no provisioner 'aws'"),
+        (FakeConnection(None, {"provisioner": "ssh"}), "needs a hosts_file"),
+        (FakeConnection(None, {"hosts_file": "/etc/hosts.yaml"}), "for the provisioner 'ssh' only"),
         (FakeConnection(None, {"deploiment": "x"}), "deploiment"),
         (FakeConnection(None, {"lease_s": "soon"}), "lease_s"),
         (FakeConnection(None, {"gateway_settings": "ack_deadline_s=3"}), "JSON object"),

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
@@ -84,6 +85,7 @@ EXTRAS_BY_CHECK = {
     "extra airflow": "airflow",
     "extra dagster": "dagster",
     "extra plots": "plots",
+    "extra ssh": "ssh",
 }
 
 
@@ -229,6 +231,21 @@ def test_plots_draws_plans(with_extra: WithExtra) -> None:
     installed = with_extra("plots")
     succeeded(installed.command(*DRAWN))
     assert "aws:eu-west-3 (sink)" in (installed.home / "plan.svg").read_text()
+
+
+def test_ssh_dials_hosts(with_extra: WithExtra) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    sweep = ("sweep", "--provisioner", "ssh", "--hosts", "hosts.yaml")
+    for extra in ("", "ssh"):
+        installed = with_extra(extra)
+        hosts = f"local:rack: [{{address: 127.0.0.1, port: {port}}}]"
+        (installed.home / "hosts.yaml").write_text(hosts)
+        done = installed.command(*sweep)
+        if extra:
+            assert f"host 127.0.0.1:{port} cannot be reached over ssh" in done.stderr
+        else:
+            assert_names("ssh", done)
 
 
 def test_readme_says_what_each_extra_promises(repository: Path) -> None:

@@ -36,6 +36,7 @@ VIOLATIONS = {
     "clouds": ("skyplane_gateway.stores.memory", "from google.cloud import storage"),
     "solver": ("skyplane_orchestration.grids", "from scipy.optimize import milp"),
     "drawing": ("skyplane_orchestration.planner.check", "from matplotlib.figure import Figure"),
+    "ssh": ("skyplane_orchestration.grids", "from paramiko import SSHClient"),
     "sans-io": ("skyplane_gateway.protocol.probe", "from time import monotonic"),
 }
 #: What a violation breaks besides its own contract, because both forbid it.

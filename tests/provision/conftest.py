@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from tests.provision import ssh_server
 from tests.transfer import samples
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -35,6 +37,7 @@ from skyplane_orchestration.model.plan import (
 )
 from skyplane_orchestration.provision.base import FleetSpec, Provisioner
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
@@ -187,6 +190,29 @@ class LocalHarness:
         return [*self.running().values(), *files]
 
 
+class SshHarness(LocalHarness):
+    """The ssh provisioner, with two hosts of one sshd and stand-ins for gateways."""
+
+    def __init__(self, server: ssh_server.Server) -> None:
+        super().__init__(server.make_folder())
+        one, other = (server.host(number, self.run_root) for number in range(2))
+        fake = server.folder / FAKE_GATEWAY.name
+        shutil.copyfile(FAKE_GATEWAY, fake)
+        fake.chmod(0o644)
+        self.ssh_options = SshOptions(
+            {A: (one, other), B: (one,), C: (other, one)},
+            command=(server.python, "-S", str(fake)),
+            ready_timeout_s=30.0,
+            term_grace_s=5.0,
+        )
+
+    def provisioner(  # type: ignore[override]
+        self, *extra: str, clock: Clock = SYSTEM_CLOCK, **options: Any
+    ) -> SshProvisioner:
+        chosen = replace(self.ssh_options, command=(*self.ssh_options.command, *extra))
+        return SshProvisioner(replace(chosen, **options), connect=FakeSession, clock=clock)
+
+
 def _die(_: float) -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
@@ -217,13 +243,34 @@ def local(tmp_path: Path) -> Iterator[LocalHarness]:
     """A local harness; afterwards its gateways are ended, and none may resist."""
     harness = LocalHarness(tmp_path / "run")
     yield harness
+    _end_all(harness)
+
+
+def _end_all(harness: LocalHarness) -> None:
     for pid in harness.running():
         os.kill(pid, signal.SIGKILL)
     while harness.running():
         time.sleep(0.005)
 
 
-_HARNESSES = {"local": "local"}
+@pytest.fixture(scope="session")
+def sshd() -> Iterator[ssh_server.Server]:
+    try:
+        with ssh_server.running() as server:
+            yield server
+    except ssh_server.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def ssh(sshd: ssh_server.Server) -> Iterator[SshHarness]:
+    """An ssh harness; afterwards its gateways are ended."""
+    harness = SshHarness(sshd)
+    yield harness
+    _end_all(harness)
+
+
+_HARNESSES = {"local": "local", "ssh": "ssh"}
 
 
 @pytest.fixture(params=sorted(_HARNESSES))

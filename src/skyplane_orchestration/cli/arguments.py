@@ -23,6 +23,7 @@ from skyplane_orchestration.cli.argument_types import (
 )
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
@@ -32,6 +33,7 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.provision.choice import PROVISIONERS
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
@@ -293,6 +295,19 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         type=Path,
         metavar="DIR",
         help="directory of the gateways' files on this machine",
+    )
+    group.add_argument(
+        "--provisioner",
+        choices=PROVISIONERS,
+        default=LOCAL,
+        help="where gateways run: as processes of this machine, or of machines over ssh"
+        " (default: local)",
+    )
+    group.add_argument(
+        "--hosts",
+        type=Path,
+        metavar="FILE",
+        help="machines of each region, for --provisioner ssh",
     )
     return group
 

@@ -32,18 +32,15 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
 
 
 def _provisioner_from(options: argparse.Namespace) -> Provisioner:
-    from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.provision.choice import ProvisionerChoice
 
-    processes = getattr(options, "processes_per_instance", None)
-    local = LocalProvisioner(
-        LocalOptions(run_root=options.run_root, processes_per_instance=processes)
-    )
     place: GatewayPlace = getattr(options, "gateways", "always")
-    if place == "always":
-        return local
-    from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
-
-    return SmallJobsProvisioner(local, place)
+    return ProvisionerChoice(
+        provisioner=options.provisioner,
+        run_root=options.run_root,
+        hosts_file=options.hosts,
+        processes_per_instance=getattr(options, "processes_per_instance", None),
+    ).open(place)
 
 
 def _times_from(options: argparse.Namespace) -> FleetTimes:

@@ -27,6 +27,14 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         " for one machine only.",
     )
     grid: str = Field(default="shipped", description="Name or directory of the grid to plan on.")
+    provisioner: str = Field(
+        default="local",
+        description="Where gateways run: local, as processes of this machine; ssh, of the machines"
+        " in hosts_file.",
+    )
+    hosts_file: str | None = Field(
+        default=None, description="File with the machines of each region, for ssh."
+    )
     run_root: str | None = Field(
         default=None, description="Directory of the gateways' files on this machine."
     )
@@ -55,22 +63,18 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """A client for a run. Raises ConfigurationInvalid."""
         # Imported here: the client and its planner are not loaded with the definitions.
         from skyplane_orchestration.client import Client, FleetTimes
-        from skyplane_orchestration.provision.local import (
-            LocalOptions,
-            LocalProvisioner,
-        )
+        from skyplane_orchestration.provision.choice import ProvisionerChoice
         from skyplane_orchestration.security.authority import FleetSecret
 
-        run_root = Path(self.run_root) if self.run_root else None
         return Client(
             identity=identity,
-            provisioner=LocalProvisioner(
-                LocalOptions(
-                    run_root=run_root,
-                    processes_per_instance=self.processes_per_instance,
-                    gateway_settings=self.gateway_settings,
-                )
-            ),
+            provisioner=ProvisionerChoice(
+                provisioner=self.provisioner,
+                run_root=Path(self.run_root) if self.run_root else None,
+                hosts_file=Path(self.hosts_file) if self.hosts_file else None,
+                processes_per_instance=self.processes_per_instance,
+                gateway_settings=self.gateway_settings,
+            ).open(),
             secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
             grid=self.grid,
             credentials=self.credential_sources(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.security.authority import FleetSecret
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _KNOWN: Final = frozenset(
         "provisioner",
         "grid",
         "run_root",
+        "hosts_file",
         _PROCESSES,
         "gateway_settings",
         "fleet_secret",
@@ -49,9 +51,11 @@ class Settings:
 
     Args:
         deployment: name of the installation; part of every fleet key.
-        provisioner: `local`: gateways are processes on the worker's machine.
+        provisioner: `local`: gateways are processes on the worker's machine. `ssh`: of the
+            machines in `hosts_file`.
         grid: name or directory of the grid.
         run_root: directory of the local fleets; None: the provisioner's default.
+        hosts_file: the machines of each region, for `ssh`.
         processes_per_instance: gateways of each instance; None: the provisioner's default.
         gateway_settings: fields of every gateway's configuration, such as timeouts.
         secret: fleet secret; None: a file of the worker's user, for one machine only.
@@ -62,16 +66,15 @@ class Settings:
     provisioner: str = _LOCAL
     grid: str = "shipped"
     run_root: Path | None = None
+    hosts_file: Path | None = None
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
     times: FleetTimes = field(default_factory=FleetTimes)
 
     def __post_init__(self) -> None:
-        if self.provisioner != _LOCAL:
-            raise ConfigurationInvalid(
-                f"there is no provisioner {self.provisioner!r}; this release has {_LOCAL!r}"
-            )
+        # Its own checks; the connection is read long before a fleet is needed.
+        self.provisioner_choice  # noqa: B018
 
     @classmethod
     def from_connection(cls, connection: ConnectionLike) -> Settings:
@@ -87,12 +90,13 @@ class Settings:
                 f"known fields: {', '.join(sorted(_KNOWN))}"
             )
         secret = connection.password or extra.get("fleet_secret")
-        run_root = extra.get("run_root")
+        run_root, hosts_file = extra.get("run_root"), extra.get("hosts_file")
         return cls(
             deployment=str(extra.get("deployment", _LOCAL)),
             provisioner=str(extra.get("provisioner", _LOCAL)),
             grid=str(extra.get("grid", "shipped")),
             run_root=Path(str(run_root)) if run_root else None,
+            hosts_file=Path(str(hosts_file)) if hosts_file else None,
             processes_per_instance=_processes(extra.get(_PROCESSES)),
             gateway_settings=_gateway_settings(extra.get("gateway_settings", {})),
             secret=FleetSecret.from_text(secret) if secret else None,
@@ -101,23 +105,18 @@ class Settings:
 
     def open_provisioner(self, place: GatewayPlace = "always") -> Provisioner:
         """The provisioner; `place` says whether gateways may run inside this process."""
-        from skyplane_orchestration.provision.local import (
-            LocalOptions,
-            LocalProvisioner,
-        )
+        return self.provisioner_choice.open(place)
 
-        local = LocalProvisioner(
-            LocalOptions(
-                run_root=self.run_root,
-                processes_per_instance=self.processes_per_instance,
-                gateway_settings=self.gateway_settings,
-            )
+    @property
+    def provisioner_choice(self) -> ProvisionerChoice:
+        """Raises ConfigurationInvalid: the settings do not fit together."""
+        return ProvisionerChoice(
+            provisioner=self.provisioner,
+            run_root=self.run_root,
+            hosts_file=self.hosts_file,
+            processes_per_instance=self.processes_per_instance,
+            gateway_settings=self.gateway_settings,
         )
-        if place == "always":
-            return local
-        from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
-
-        return SmallJobsProvisioner(local, place)
 
 
 def _gateway_settings(given: object) -> Mapping[str, Any]:

@@ -37,7 +37,8 @@ class SkyplaneHook(BaseHook):
 
     Args:
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
-            extra fields are `deployment`, `grid`, `run_root`, `gateway_settings`,
+            extra fields are `deployment`, `provisioner`, `hosts_file`, `grid`, `run_root`,
+            `processes_per_instance`, `gateway_settings`,
             `start_within_s`, `lease_s` and `hard_end_s`. Without the default connection, the
             secret is a file of the worker's user and the deployment is `local`.
     """
@@ -105,9 +106,10 @@ class SkyplaneHook(BaseHook):
         return self.settings
 
     def test_connection(self) -> tuple[bool, str]:
-        """Check the connection's fields and read its grid."""
+        """Check the connection's fields; read its grid and its hosts file."""
         try:
             grid = load_grid(self.settings.grid)
+            self.settings.open_provisioner()
         except SkyplaneError as error:
             return False, str(error)
         return True, f"deployment {self.settings.deployment!r}, {len(grid.regions)} regions"

@@ -21,6 +21,8 @@ SCHEMA_VERSION: Final = 1
 
 #: The provisioner that runs gateways as processes of this machine.
 LOCAL: Final = "local"
+#: The provisioner that runs gateways as processes of machines that it reaches over ssh.
+SSH: Final = "ssh"
 #: The provisioner whose gateways are a thread of the process that made them.
 IN_PROCESS: Final = "in-process"
 
@@ -29,6 +31,8 @@ def where_gateways_run(provisioner: str) -> str:
     """A sentence about a provisioner's gateways, for logs and metadata."""
     if provisioner == LOCAL:
         return "gateways are processes of this machine, and all bytes pass through it"
+    if provisioner == SSH:
+        return "gateways are processes of the machines in the hosts file, reached over ssh"
     if provisioner == IN_PROCESS:
         return "this process copied the objects itself, without gateways of their own"
     return f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"

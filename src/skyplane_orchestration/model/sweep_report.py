@@ -123,7 +123,7 @@ class SweepReport:
     def _left(self) -> Iterator[str]:
         for fleet in self.orphans:
             if fleet.error:
-                yield f"fleet {fleet.key}: {fleet.error}"
+                yield f"fleet {fleet.key or '(unknown)'}: {fleet.error}"
         for place in self.places:
             for transfer in place.transfers:
                 if transfer.outcome == "failed":

@@ -36,11 +36,15 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
-from skyplane_orchestration.provision.local.options import PROCESSES_VARIABLE, loopback_address
+from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.processes.run_directory import (
     FleetDirectory,
     GatewayFiles,
     default_run_root,
+)
+from skyplane_orchestration.provision.processes.settings import (
+    PROCESSES_VARIABLE,
+    processes_per_instance,
 )
 
 if TYPE_CHECKING:
@@ -233,10 +237,10 @@ def test_each_processor_gets_a_gateway(
     instances: int, processors: int, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PROCESSES_VARIABLE, "")
-    assert LocalOptions().processes_of(instances, processors) == found
+    assert processes_per_instance(None, instances, processors) == found
     monkeypatch.setenv(PROCESSES_VARIABLE, "3")
-    assert LocalOptions().processes_of(instances, processors) == 3
-    assert LocalOptions(processes_per_instance=2).processes_of(instances, processors) == 2
+    assert processes_per_instance(None, instances, processors) == 3
+    assert processes_per_instance(2, instances, processors) == 2
 
 
 @pytest.mark.parametrize("wrong", ["0", "65", "-1", "two"])
@@ -245,7 +249,7 @@ def test_a_wrong_number_of_processes_is_refused(
 ) -> None:
     monkeypatch.setenv(PROCESSES_VARIABLE, wrong)
     with pytest.raises(ConfigurationInvalid, match=f"{PROCESSES_VARIABLE} .*{wrong}"):
-        LocalOptions().processes_of(1, 1)
+        processes_per_instance(None, 1, 1)
 
 
 def test_a_launch_prefix_stands_in_front(local: LocalHarness) -> None:

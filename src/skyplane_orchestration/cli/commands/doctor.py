@@ -29,6 +29,7 @@ _EXTRAS: Final = {
     "airflow": "airflow",
     "dagster": "dagster",
     "plots": "matplotlib",
+    "ssh": "paramiko",
 }
 _OLDEST_PYTHON: Final = (3, 11)
 _FIRST_UNTESTED_PYTHON: Final = (3, 14)

@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid
-
-#: Most gateways of an instance if no option names a number: each needs memory of its own.
-MOST_PROCESSES: Final = 8
-PROCESSES_VARIABLE: Final = "SKYPLANE_PROCESSES_PER_INSTANCE"
-
-#: Fields of a gateway's configuration that the provisioner sets; users may set the others.
-_OWN_SETTINGS: Final = frozenset(
-    {
-        "node",
-        "fleet_key",
-        "control_host",
-        "data_host",
-        "directory",
-        "hello_keys_hex",
-        "control_port",
-        "data_port",
-        "start_within_s",
-        "lease_s",
-        "hard_end_s",
-    }
+from skyplane_orchestration.provision.processes.settings import (
+    check_gateway_settings,
+    check_processes_per_instance,
 )
-
-#: Required fields of a gateway's configuration, to check the user's settings.
-_ANY_GATEWAY: Final = {
-    "node": "any",
-    "fleet_key": "any",
-    "control_host": "any",
-    "data_host": "any",
-    "directory": "any",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +54,10 @@ class LocalOptions:
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = {entry.name for entry in fields(GatewayConfig)} - _OWN_SETTINGS
-        unknown = sorted(set(self.gateway_settings) - known)
-        if unknown:
-            raise ConfigurationInvalid(
-                f"gateway_settings cannot hold {', '.join(unknown)}; it can hold"
-                f" {', '.join(sorted(known))}"
-            )
-        # Checked before a gateway starts and refuses the value.
-        GatewayConfig.from_dict({**_ANY_GATEWAY, **self.gateway_settings})
+        check_gateway_settings(self.gateway_settings)
         if self.max_instances_per_region < 1:
             raise ConfigurationInvalid("max_instances_per_region must be at least 1")
-        given = self.processes_per_instance
-        if given is not None and not 1 <= given <= MAX_CONNECTIONS:
-            raise ConfigurationInvalid(
-                f"processes_per_instance must be a whole number from 1 to {MAX_CONNECTIONS}, not"
-                f" {given}"
-            )
+        check_processes_per_instance(self.processes_per_instance)
 
     def address(self, region: str) -> str:
         """The address that gateways of a region listen on."""
@@ -108,23 +67,6 @@ class LocalOptions:
         """The program of a gateway, without its own options."""
         program = self.command or (self.python, "-m", "skyplane_gateway")
         return (*self.launch_prefix.get(region, ()), *program)
-
-    def processes_of(self, instances: int, processors: int) -> int:
-        """Gateways of each of a fleet's instances, which share this machine's processors.
-
-        Raises ConfigurationInvalid for a wrong `SKYPLANE_PROCESSES_PER_INSTANCE`.
-        """
-        if self.processes_per_instance is not None:
-            return self.processes_per_instance
-        text = os.environ.get(PROCESSES_VARIABLE, "")
-        if not text:
-            return max(1, min(processors // instances, MOST_PROCESSES))
-        if not (text.isdecimal() and 1 <= int(text) <= MAX_CONNECTIONS):
-            raise ConfigurationInvalid(
-                f"{PROCESSES_VARIABLE} must be a whole number from 1 to {MAX_CONNECTIONS}, not"
-                f" {text!r}"
-            )
-        return int(text)
 
 
 def loopback_address(region: str) -> str:

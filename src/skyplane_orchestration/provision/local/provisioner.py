@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
-from skyplane_orchestration.errors import MissingExtra
-from skyplane_orchestration.model.fleet import LOCAL, Fleet
+from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
+from skyplane_orchestration.model.fleet import LOCAL, SSH, Fleet
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import hosts
@@ -28,6 +28,7 @@ from skyplane_orchestration.provision.processes.run_directory import (
     machine_of,
 )
 from skyplane_orchestration.provision.processes.runner import Runner, SessionFactory
+from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.processes.teardown import sweep_fleets
 from skyplane_orchestration.provision.routes import node_names
 
@@ -67,8 +68,10 @@ class LocalProvisioner:
         self._require_gateway()
         limit = spec.max_instances_per_region or self.options.max_instances_per_region
         instances = node_names(spec.plan, limit)
-        processes = self.options.processes_of(
-            sum(map(len, instances.values())), self.root.machine.processors()
+        processes = processes_per_instance(
+            self.options.processes_per_instance,
+            sum(map(len, instances.values())),
+            self.root.machine.processors(),
         )
         self.root.prepare()
         directory = self.root.fleet(spec.key)
@@ -97,6 +100,11 @@ class LocalProvisioner:
         return self._fleets().log_tails(self._place(fleet_key), max_bytes)
 
     def check_host(self, fleet: Fleet) -> None:
+        if fleet.provisioner == SSH:
+            raise ConfigurationInvalid(
+                f"fleet {fleet.key} runs on machines over ssh; use the provisioner 'ssh' with its"
+                " hosts_file"
+            )
         hosts.require_this_host(fleet.host, fleet.key)
 
     def sweep(

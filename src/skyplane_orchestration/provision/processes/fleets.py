@@ -96,9 +96,7 @@ class ProcessFleets:
                 place.write_fleet(fleet.to_dict())
                 return fleet
         except FileNotFoundError as error:
-            if not spec.must_exist or all(
-                directory.machine.exists(directory.path) for directory in place.directories
-            ):
+            if not spec.must_exist or place.exists():
                 raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
             raise FleetLost(f"fleet {spec.key} was torn down") from error
         except DirectoryBusy as error:
@@ -156,6 +154,10 @@ class ProcessFleets:
             # The machine has restarted, or the fleet is past its hard end.
             self.runner.stop_fleet(place)
             place.clear()
+        elif spec.must_exist and len(place.directories) > 1:
+            # It was torn down after its directories were looked for.
+            place.remove()
+            raise FileNotFoundError(f"fleet {spec.key} is gone")
         meta = FleetMeta(
             deployment=spec.deployment,
             generation=spec.generation,

@@ -55,6 +55,9 @@ class FleetPlace:
     def gateway(self, node: str) -> GatewayFiles:
         return self.seat(node).directory.gateway(node)
 
+    def exists(self) -> bool:
+        return any(directory.machine.exists(directory.path) for directory in self.directories)
+
     def gateways(self) -> tuple[GatewayFiles, ...]:
         return tuple(files for directory in self.directories for files in directory.gateways())
 
@@ -66,12 +69,16 @@ class FleetPlace:
         """Hold the lock of each directory; see `FleetDirectory.locked`.
 
         All callers take them in the order of `directories`, so two of them never wait for each
-        other.
+        other. A fleet exists if one of its directories does: the last gateway of a machine takes
+        that machine's directory along.
         """
+        several = len(self.directories) > 1
+        if several and not create and not self.exists():
+            raise FileNotFoundError(f"fleet {self.key} is gone")
         with contextlib.ExitStack() as stack:
             for directory in self.directories:
                 stack.enter_context(
-                    directory.locked(create=create, timeout_s=timeout_s, clock=clock)
+                    directory.locked(create=create or several, timeout_s=timeout_s, clock=clock)
                 )
             yield
 

@@ -225,9 +225,8 @@ class RunRoot:
         try:
             self.machine.make_root(self.path)
         except OSError as error:
-            where = f" on {self.machine.name}" if self.machine.name else ""
             raise ConfigurationInvalid(
-                f"the run directory {self.path}{where} cannot be used: {error.strerror};"
+                f"the run directory {self.path} cannot be used: {error.strerror};"
                 " choose another run_root"
             ) from error
 

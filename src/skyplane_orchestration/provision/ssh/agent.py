@@ -1,0 +1,100 @@
+"""The agent: does on a host what the ssh provisioner asks, as long as its session lasts.
+
+It gets one request per line on its standard input and answers on its standard output, both JSON.
+Nothing of it is installed: its source and that of `this_machine` come over the session. So it
+imports the standard library only, and `this_machine`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from skyplane_orchestration.provision.processes.this_machine import ThisMachine
+
+#: The agent ends after this time without a request: a broken network may not end its session.
+_IDLE_TIMEOUT_S: Final = 600.0
+_ATTEMPTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The verbs of `machine.Machine`, and those that a machine elsewhere needs besides."""
+
+    machine: ThisMachine = field(default_factory=ThisMachine)
+
+    def verbs(self) -> dict[str, Callable[..., Any]]:
+        machine = self.machine
+        return {
+            verb.__name__: verb
+            for verb in (
+                *(machine.make_root, machine.exists, machine.directories, machine.fill),
+                *(machine.write, machine.read, machine.read_end, machine.clear, machine.remove),
+                *(machine.try_lock, machine.unlock, machine.scan, machine.send, machine.start),
+                *(machine.poll, machine.processors, machine.open_files_limit),
+                *(self.make_directory, self.remove_root, self.default_root, self.missing_modules),
+                self.put,
+            )
+        }
+
+    def make_directory(self, path: Path) -> None:
+        """As `Machine.make_directory`; its root may be removed at the same time."""
+        for attempt in range(_ATTEMPTS):
+            self.machine.make_root(path.parent)
+            try:
+                return self.machine.make_directory(path)
+            except FileNotFoundError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        return None
+
+    def remove_root(self, path: Path) -> None:
+        """Remove a root without fleets."""
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+    def default_root(self) -> str:
+        return f"/tmp/skyplane-orch-ssh-{os.geteuid()}"
+
+    def missing_modules(self, names: list[str]) -> list[str]:
+        return [name for name in names if importlib.util.find_spec(name) is None]
+
+    def put(self, path: Path, content_base64: str) -> None:
+        """Write a private file."""
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(base64.b64decode(content_base64))
+        draft.rename(path)
+
+
+def serve() -> None:
+    """Answer requests until the session ends.
+
+    A request is `{"verb", "paths", "values", "options"}`, an answer `{"value"}` or
+    `{"error": [errno, reason, file]}`.
+    """
+    verbs = Agent().verbs()
+    # A request is read as a whole before the next is sent, so nothing is left in the buffer.
+    while select.select([sys.stdin], [], [], _IDLE_TIMEOUT_S)[0]:
+        line = sys.stdin.buffer.readline()
+        if not line:
+            break
+        request = json.loads(line)
+        paths = [Path(path) for path in request["paths"]]
+        try:
+            value = verbs[request["verb"]](*paths, *request["values"], **request["options"])
+            answer = {"value": value}
+        except OSError as error:
+            answer = {"error": [error.errno, error.strerror or str(error), error.filename]}
+        sys.stdout.write(json.dumps(answer, default=str) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,139 @@
+"""The hosts file: which machines a region has, and how to log in to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import yaml
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import parse_region_tag
+
+_DEFAULTS: Final = "defaults"
+_PORTS: Final = range(1, 65536)
+_SSH_PORT: Final = 22
+
+
+@dataclass(frozen=True, slots=True)
+class SshHost:
+    """A machine that runs gateways of a region.
+
+    Args:
+        address: name or address for ssh and for the gateways' control API; an address of the
+            machine itself, since gateways listen on it.
+        port: of sshd.
+        user: account on the machine; empty for the name of this process's user.
+        key_file: private key; empty for the agent's keys and the usual files in `~/.ssh`.
+        known_hosts: file with the machine's host key; empty for `~/.ssh/known_hosts`.
+        host_key: the machine's host key itself, as `ssh-ed25519 AAAA...`.
+        python: Python 3.11 or later on the machine, with the gateway's requirements.
+        directory: directory for fleets on the machine; empty for one in `/tmp`.
+        data_address: address of the machine for other gateways; empty for `address`.
+
+    Raises ConfigurationInvalid for an invalid value.
+    """
+
+    address: str
+    port: int = _SSH_PORT
+    user: str = ""
+    key_file: str = ""
+    known_hosts: str = ""
+    host_key: str = ""
+    python: str = "python3"
+    directory: str = ""
+    data_address: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.address:
+            raise ConfigurationInvalid("a host has no address")
+        if self.port not in _PORTS:
+            raise ConfigurationInvalid(f"port {self.port} of host {self.address} is not a port")
+        if self.host_key and len(self.host_key.split()) < 2:
+            raise ConfigurationInvalid(
+                f"host_key of {self.address} must be a type and a key, such as"
+                f" 'ssh-ed25519 AAAA...', not {self.host_key!r}"
+            )
+        if self.directory and not PurePosixPath(self.directory).is_absolute():
+            raise ConfigurationInvalid(
+                f"directory {self.directory!r} of host {self.address} is not an absolute path"
+            )
+
+    @property
+    def name(self) -> str:
+        """For messages: `user@address:port`, without what is usual."""
+        port = "" if self.port == _SSH_PORT else f":{self.port}"
+        return f"{self.user}{'@' * bool(self.user)}{self.address}{port}"
+
+    @property
+    def known_name(self) -> str:
+        """Its name in a file of known hosts."""
+        return self.address if self.port == _SSH_PORT else f"[{self.address}]:{self.port}"
+
+
+def read_hosts(path: Path) -> dict[str, tuple[SshHost, ...]]:
+    """Region tag -> its hosts, from a YAML or JSON file.
+
+    Raises ConfigurationInvalid: the file cannot be read or used; the message names it.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationInvalid(f"the hosts file {path} cannot be read: {error}") from error
+    try:
+        return parse_hosts(document)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(f"the hosts file {path} cannot be used: {error}") from error
+
+
+def parse_hosts(document: object) -> dict[str, tuple[SshHost, ...]]:
+    """Region tag -> its hosts. Raises ConfigurationInvalid."""
+    if not isinstance(document, dict):
+        raise ConfigurationInvalid(
+            "it must have region tags with lists of hosts, such as"
+            " 'local:rack: [{address: 10.0.0.5}]'"
+        )
+    defaults = document.get(_DEFAULTS) or {}
+    regions = {tag: entries for tag, entries in document.items() if tag != _DEFAULTS}
+    if not regions:
+        raise ConfigurationInvalid("it has no region")
+    return {
+        parse_region_tag(str(tag)).tag: _hosts(str(tag), entries, defaults)
+        for tag, entries in regions.items()
+    }
+
+
+def _hosts(tag: str, entries: object, defaults: object) -> tuple[SshHost, ...]:
+    if not isinstance(defaults, dict):
+        raise ConfigurationInvalid(f"{_DEFAULTS} must have fields of hosts, not {defaults!r}")
+    if not isinstance(entries, list) or not entries:
+        raise ConfigurationInvalid(f"region {tag} must have a list of hosts, not {entries!r}")
+    hosts = tuple(_host(tag, entry, defaults) for entry in entries)
+    twice = {host.name for host in hosts if hosts.count(host) > 1}
+    if twice:
+        raise ConfigurationInvalid(f"region {tag} has {', '.join(sorted(twice))} twice")
+    return hosts
+
+
+def _host(tag: str, entry: object, defaults: Mapping[str, Any]) -> SshHost:
+    given = {"address": entry} if isinstance(entry, str) else entry
+    if not isinstance(given, dict):
+        raise ConfigurationInvalid(f"region {tag} has {entry!r}, which is not a host")
+    values = {**defaults, **given}
+    known = {entry.name: entry.type for entry in fields(SshHost)}
+    unknown = sorted(str(name) for name in set(values) - set(known))
+    if unknown:
+        raise ConfigurationInvalid(
+            f"a host of {tag} has unknown fields: {', '.join(unknown)}; known fields:"
+            f" {', '.join(known)}"
+        )
+    for name, value in values.items():
+        is_right = type(value) is int if name == "port" else isinstance(value, str)
+        if not is_right:
+            raise ConfigurationInvalid(
+                f"{name} of a host of {tag} must be {'a number' if name == 'port' else 'text'},"
+                f" not {value!r}"
+            )
+    return SshHost(**{"address": "", **values})

@@ -1,0 +1,103 @@
+"""`RemoteMachine`: the files and processes of a user on a host, by its agent."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from skyplane_orchestration.provision.ssh.package import GatewayPackage
+
+#: Calls a verb of an agent with paths, values and options: see `AgentSession.call`.
+AgentCall = Callable[[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]], Any]
+
+
+class RemoteMachine:
+    """See `processes.machine.Machine`; each verb is one request to the host's agent."""
+
+    def __init__(self, name: str, call: AgentCall) -> None:
+        self.name = name
+        self._agent_call = call
+
+    def _call(self, verb: str, path: Path | None, *values: Any, **options: Any) -> Any:
+        paths = () if path is None else (str(path),)
+        return self._agent_call(verb, paths, values, options)
+
+    def make_root(self, path: Path) -> None:
+        self._call("make_root", path)
+
+    def make_directory(self, path: Path) -> None:
+        self._call("make_directory", path)
+
+    def exists(self, path: Path) -> bool:
+        return bool(self._call("exists", path))
+
+    def directories(self, path: Path) -> list[str]:
+        return list(self._call("directories", path))
+
+    def fill(self, path: Path, files: Mapping[str, str]) -> None:
+        self._call("fill", path, dict(files))
+
+    def write(self, path: Path, text: str) -> None:
+        self._call("write", path, text)
+
+    def read(self, path: Path) -> str | None:
+        text: str | None = self._call("read", path)
+        return text
+
+    def read_end(self, path: Path, max_bytes: int) -> str:
+        return str(self._call("read_end", path, max_bytes))
+
+    def clear(self, path: Path) -> None:
+        self._call("clear", path)
+
+    def remove(self, path: Path) -> None:
+        self._call("remove", path)
+
+    def try_lock(self, path: Path) -> int | None:
+        lock: int | None = self._call("try_lock", path)
+        return lock
+
+    def unlock(self, lock: int) -> None:
+        self._call("unlock", None, lock)
+
+    def scan(self, run_root: Path, fleet_key: str) -> list[tuple[int, str, int]]:
+        found = self._call("scan", run_root, fleet_key)
+        return [(pid, directory, owner) for pid, directory, owner in found]
+
+    def send(self, directory: Path, pid: int, owner: int, number: int) -> None:
+        self._call("send", directory, pid, owner, int(number))
+
+    def start(
+        self, directory: Path, argv: Sequence[str], search_path: Sequence[str], *, is_end: bool
+    ) -> int:
+        return int(self._call("start", directory, list(argv), list(search_path), is_end=is_end))
+
+    def poll(self, launcher: int) -> int | None:
+        status: int | None = self._call("poll", None, launcher)
+        return status
+
+    def processors(self) -> int:
+        return int(self._call("processors", None))
+
+    def open_files_limit(self) -> int:
+        return int(self._call("open_files_limit", None))
+
+    # -- what a machine elsewhere needs besides
+
+    def default_root(self) -> Path:
+        return Path(self._call("default_root", None))
+
+    def remove_root(self, path: Path) -> None:
+        """Remove a root without fleets."""
+        self._call("remove_root", path)
+
+    def missing_modules(self, names: Sequence[str]) -> list[str]:
+        return list(self._call("missing_modules", None, list(names)))
+
+    def bring(self, package: GatewayPackage, folder: Path) -> None:
+        """Put the gateway's package into a folder, unless it is there."""
+        place = folder / package.name
+        if not self.exists(place):
+            self._call("put", place, base64.b64encode(package.content).decode())

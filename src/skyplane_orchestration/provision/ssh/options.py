@@ -1,0 +1,84 @@
+"""Options of the ssh provisioner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.processes.settings import (
+    check_gateway_settings,
+    check_processes_per_instance,
+)
+from skyplane_orchestration.provision.ssh.hosts import SshHost, read_hosts
+
+
+@dataclass(frozen=True, slots=True)
+class SshOptions:
+    """How gateways run on other machines.
+
+    Args:
+        hosts: region tag -> its machines; instance number N of a region is machine number N.
+        source: where the hosts are from, for messages.
+        processes_per_instance: gateways of each instance, from 1 to 64; None for
+            `SKYPLANE_PROCESSES_PER_INSTANCE`, or else for as many as give each processor of the
+            smallest machine a gateway. A fleet keeps the number that it began with.
+        command: program and first arguments, in place of the host's `python -m skyplane_gateway`.
+        connect_timeout_s: timeout of each step of a login.
+        ready_timeout_s: timeout until all gateways are up and connected.
+        term_grace_s: time from SIGTERM to SIGKILL; aborting uploads takes up to 30 s.
+        kill_grace_s: time to wait after SIGKILL.
+        gateway_settings: more fields of every gateway's configuration.
+
+    Raises ConfigurationInvalid for an unknown setting or an invalid value.
+    """
+
+    hosts: Mapping[str, tuple[SshHost, ...]]
+    source: str = "the hosts"
+    processes_per_instance: int | None = None
+    command: tuple[str, ...] = ()
+    connect_timeout_s: float = 15.0
+    ready_timeout_s: float = 90.0
+    term_grace_s: float = 35.0
+    kill_grace_s: float = 5.0
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_gateway_settings(self.gateway_settings)
+        check_processes_per_instance(self.processes_per_instance)
+        names = [(host.name, host.directory) for host in self.all_hosts()]
+        twice = sorted({name for name, directory in names if names.count((name, directory)) > 1})
+        if twice:
+            raise ConfigurationInvalid(
+                f"{self.source} describes {', '.join(twice)} in two ways; a machine of several"
+                " regions needs the same fields in each"
+            )
+
+    @classmethod
+    def from_file(cls, path: Path, **more: Any) -> SshOptions:
+        """Options with the hosts of a file. Raises ConfigurationInvalid."""
+        return cls(read_hosts(path), source=f"the hosts file {path}", **more)
+
+    def host_of(self, region: str, index: int, count: int) -> SshHost:
+        """The machine of instance `index` of the `count` instances that a plan has in a region.
+
+        Raises ConfigurationInvalid: the region has no such machine.
+        """
+        hosts = self.hosts.get(region, ())
+        if not hosts:
+            raise ConfigurationInvalid(
+                f"{self.source} has no host for region {region}; add one, or give the location a"
+                f" region that it has: {', '.join(sorted(self.hosts))}"
+            )
+        if len(hosts) < count:
+            raise ConfigurationInvalid(
+                f"the plan has {count} instances in {region}, and {self.source} has {len(hosts)};"
+                f" add hosts, or plan with at most {len(hosts)} (instance_limit)"
+            )
+        return hosts[index]
+
+    def all_hosts(self) -> tuple[SshHost, ...]:
+        """Every machine once."""
+        return tuple(dict.fromkeys(host for hosts in self.hosts.values() for host in hosts))

@@ -1,0 +1,230 @@
+"""What is particular to gateways on hosts that are reached over ssh."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.provision.ssh_server import ADDRESSES
+
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    GatewayUnreachable,
+    MissingExtra,
+    NotAuthorised,
+    ProvisionFailed,
+    SkyplaneError,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.provision.ssh.package import gateway_package
+
+if TYPE_CHECKING:
+    from tests.provision.conftest import PlanMaker, SshHarness
+    from tests.provision.ssh_server import Server
+
+A, B, C = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
+
+
+def ensure(harness: SshHarness, **options: Any) -> Fleet:
+    spec = harness.spec()
+    return harness.provisioner(**options).ensure(spec, harness.authority(spec))
+
+
+def with_host(harness: SshHarness, **changes: Any) -> dict[str, Any]:
+    """The hosts, of which the one that every region has is another."""
+    hosts = harness.ssh_options.hosts
+    one = hosts[B][0]
+    changed = {
+        region: tuple(replace(host, **changes) if host == one else host for host in group)
+        for region, group in hosts.items()
+    }
+    return {"hosts": changed}
+
+
+def refused(harness: SshHarness, error: type[SkyplaneError], said: str, **changes: Any) -> None:
+    with pytest.raises(error, match=said) as caught:
+        ensure(harness, **with_host(harness, **changes))
+    assert ADDRESSES[0] in str(caught.value)
+    assert harness.traces() == []
+
+
+# -- who answers
+
+
+def test_a_host_without_a_known_key_is_refused(ssh: SshHarness, tmp_path: Path) -> None:
+    (tmp_path / "known_hosts").write_text("")
+    given = {"host_key": "", "known_hosts": str(tmp_path / "known_hosts")}
+    refused(ssh, NotAuthorised, r"not known.*ssh-ed25519 SHA256:.*ssh-keyscan -p", **given)
+
+
+def test_a_host_with_another_key_is_refused(ssh: SshHarness, sshd: Server) -> None:
+    other = (sshd.folder / "other_key.pub").read_text()
+    refused(ssh, NotAuthorised, "another key than the known one", host_key=other)
+
+
+def test_a_key_in_a_file_of_known_hosts_is_enough(
+    ssh: SshHarness, sshd: Server, tmp_path: Path
+) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text(f"[{ADDRESSES[0]}]:{sshd.port} {sshd.host_key}\n")
+    changed = with_host(ssh, host_key="", known_hosts=str(known))
+    assert ssh.provisioner(**changed).find("ab") == ()
+
+
+def test_a_login_with_another_key_is_refused(ssh: SshHarness, sshd: Server) -> None:
+    key_file = str(sshd.folder / "other_key")
+    refused(ssh, NotAuthorised, "refuses the login.*key_file", key_file=key_file)
+
+
+def test_a_host_that_does_not_answer_is_named(ssh: SshHarness) -> None:
+    with socket.create_server((ADDRESSES[0], 0)) as probe:
+        port = probe.getsockname()[1]
+    refused(ssh, ProvisionFailed, "cannot be reached over ssh", port=port)
+    with pytest.raises(GatewayUnreachable, match=r"cannot be reached over ssh"):
+        ssh.provisioner(**with_host(ssh, port=port)).find("ab")
+
+
+def test_a_lost_host_does_not_keep_the_others_alive(ssh: SshHarness) -> None:
+    fleet = ensure(ssh)
+    lost = [g for g in fleet.gateways if g.control[0] == ADDRESSES[0]]
+    with socket.create_server((ADDRESSES[0], 0)) as probe:
+        port = probe.getsockname()[1]
+    provisioner = ssh.provisioner(**with_host(ssh, port=port))
+    assert provisioner.recorded(fleet.key) == fleet
+    with pytest.raises(TeardownIncomplete, match=r"may still run.*their lease ends them"):
+        provisioner.destroy(fleet.key)
+    assert {str(pid) for pid in ssh.running()} == {g.details["pid"] for g in lost}
+    report = provisioner.sweep("test")
+    assert [f":{port} cannot be reached" in left for left in report.left] == [True]
+    with pytest.raises(GatewayUnreachable):
+        ssh.provisioner(hosts={B: provisioner.options.hosts[B]}).recorded(fleet.key)
+    assert ssh.provisioner().destroy(fleet.key) == tuple(sorted(g.node for g in lost))
+    assert ssh.traces() == []
+
+
+# -- what the host has
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"python": "/no/such/python"}, "/no/such/python cannot be run"),
+        ({"key_file": "/no/such/key"}, "key_file /no/such/key .* does not exist"),
+        ({"host_key": "ssh-ed25519 AAAA"}, "host_key .* cannot be read"),
+    ],
+)
+def test_a_wrong_field_is_named(ssh: SshHarness, changes: dict[str, str], said: str) -> None:
+    refused(ssh, ConfigurationInvalid, said, **changes)
+
+
+def test_a_python_without_the_gateways_requirements_is_refused(
+    ssh: SshHarness, sshd: Server, tmp_path: Path
+) -> None:
+    bare = sshd.folder / "bare-python"
+    bare.write_text('#!/bin/sh\nunset PYTHONPATH\nexec python3 -I -S "$@"\n')
+    bare.chmod(0o755)
+    changed = with_host(ssh, python=str(bare))
+    with pytest.raises(ConfigurationInvalid, match=r"lacks aiohttp, awscrt.*requirements.lock"):
+        ensure(ssh, command=(), **changed)
+    assert ssh.traces() == []
+
+
+def test_a_directory_that_is_a_link_is_refused(ssh: SshHarness) -> None:
+    link = ssh.run_root / "link"
+    link.symlink_to("/tmp")
+    with pytest.raises(ConfigurationInvalid, match=r"link cannot be used: .* link.*on host"):
+        ensure(ssh, **with_host(ssh, directory=str(link)))
+    assert ssh.traces() == ["link"]
+
+
+def test_a_plan_needs_a_host_for_each_instance(ssh: SshHarness, plan_of: PlanMaker) -> None:
+    spec = ssh.spec(plan=plan_of([((A, C), 4.0)], {A: 3, C: 1}))
+    with pytest.raises(ConfigurationInvalid, match=r"3 instances in aws:us-east-1.* has 2; add"):
+        ssh.provisioner().ensure(spec, ssh.authority(spec))
+    del (hosts := dict(ssh.ssh_options.hosts))[B]
+    with pytest.raises(ConfigurationInvalid, match=f"no host for region {B}.*{A}, {C}"):
+        ensure(ssh, hosts=hosts)
+
+
+# -- what is brought, and what is left
+
+
+def test_all_files_are_private_to_the_account(ssh: SshHarness, sshd: Server) -> None:
+    fleet = ensure(ssh)
+    assert fleet.host == "", "every worker with the hosts file reaches it"
+    places = list(ssh.run_root.rglob("*"))
+    assert {path.owner() for path in places} == {sshd.user}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in places if path.is_dir()} == {0o700}
+    secret = [path for path in places if path.name in ("config.json", "gateway.pem")]
+    assert len(secret) == 10
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
+
+
+def test_each_instance_runs_on_its_own_host(ssh: SshHarness) -> None:
+    fleet = ensure(ssh)
+    assert {gateway.node: gateway.control[0] for gateway in fleet.gateways} == {
+        f"{A}/0": ADDRESSES[0],
+        f"{A}/1": ADDRESSES[1],
+        f"{C}/0": ADDRESSES[1],
+        f"{C}/1": ADDRESSES[0],
+        f"{B}/0": ADDRESSES[0],
+    }
+
+
+def test_a_host_that_lost_its_directory_is_repaired(ssh: SshHarness) -> None:
+    """The last gateway of a host takes the fleet's directory along, and the fleet lives on."""
+    spec = ssh.spec()
+    fleet = ssh.provisioner().ensure(spec, ssh.authority(spec))
+    for node in (f"{A}/1", f"{C}/0"):
+        ssh.kill(fleet.gateway(node))
+    ssh.provisioner(hosts={A: ssh.ssh_options.hosts[C][:1]}).destroy(spec.key)
+    again = ssh.provisioner().ensure(replace(spec, must_exist=True), ssh.authority(spec))
+    kept = [g.node for g in again.gateways if g == fleet.gateway(g.node)]
+    assert kept == [f"{A}/0", f"{C}/1", f"{B}/0"]
+    assert len(ssh.running()) == 5
+
+
+def test_the_package_is_the_same_each_time() -> None:
+    first = gateway_package()
+    gateway_package.cache_clear()
+    assert gateway_package() == first
+
+
+def test_without_paramiko_the_extra_is_named(
+    ssh: SshHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    name = "skyplane_orchestration.provision.ssh.connection"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(MissingExtra, match=r"skyplane-orchestration\[ssh\]"):
+        ssh.provisioner().find("ab")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an account")
+def test_the_gateways_belong_to_the_account(ssh: SshHarness, sshd: Server) -> None:
+    fleet = ensure(ssh)
+    owners = {Path(f"/proc/{gateway.details['pid']}").owner() for gateway in fleet.gateways}
+    assert owners == {sshd.user}
+    assert sshd.user != "root"
+
+
+def test_no_command_line_or_environment_has_a_secret(ssh: SshHarness) -> None:
+    spec = ssh.spec()
+    authority = ssh.authority(spec)
+    fleet = ssh.provisioner().ensure(spec, authority)
+    shared = authority.hello_key(f"{A}/0", f"{B}/0").hex()
+    place = Path(fleet.gateway(f"{A}/0").details["directory"])
+    assert shared in (place / "config.json").read_text()
+    for pid in ssh.running():
+        for name in ("cmdline", "environ"):
+            shown = Path(f"/proc/{pid}/{name}").read_text()
+            assert shared not in shown
+            assert "PRIVATE" not in shown
