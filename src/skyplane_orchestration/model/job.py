@@ -225,6 +225,17 @@ ANY_REGION: Final = Policy()
 ServerSideRule = Literal["auto", "never"]
 
 
+#: Fields of a job that are one of several words: what they are, and the words.
+_CHOICES: Final = {
+    "conflict": ("conflict rule", ConflictRule),
+    "on_illegal_key": ("rule for illegal keys", IllegalKeyRule),
+    "on_archived_object": ("rule for archived objects", ArchivedObjectRule),
+    "server_side_copy": ("rule server_side_copy", ServerSideRule),
+    "encrypt": ("value of encrypt", Encryption),
+    "verify": ("verification", Verification),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TransferJob:
     """A request to copy objects from `source` to `destination`.
@@ -308,33 +319,11 @@ class TransferJob:
             self._check_delete()
         for name in ("include", "exclude", "publish_last"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
-        if self.conflict not in get_args(ConflictRule):
-            raise ConfigurationInvalid(
-                f"unknown conflict rule {self.conflict!r}; use one of {get_args(ConflictRule)}"
-            )
-        if self.on_illegal_key not in get_args(IllegalKeyRule):
-            raise ConfigurationInvalid(
-                f"unknown rule for illegal keys {self.on_illegal_key!r}; use one of "
-                f"{get_args(IllegalKeyRule)}"
-            )
-        if self.on_archived_object not in get_args(ArchivedObjectRule):
-            raise ConfigurationInvalid(
-                f"unknown rule for archived objects {self.on_archived_object!r}; use one of "
-                f"{get_args(ArchivedObjectRule)}"
-            )
-        if self.server_side_copy not in get_args(ServerSideRule):
-            raise ConfigurationInvalid(
-                f"unknown rule server_side_copy {self.server_side_copy!r}; use one of "
-                f"{get_args(ServerSideRule)}"
-            )
-        if self.encrypt not in get_args(Encryption):
-            raise ConfigurationInvalid(
-                f"unknown value of encrypt {self.encrypt!r}; use one of {get_args(Encryption)}"
-            )
-        if self.verify not in get_args(Verification):
-            raise ConfigurationInvalid(
-                f"unknown verification {self.verify!r}; use one of {get_args(Verification)}"
-            )
+        for name, (what, choices) in _CHOICES.items():
+            if getattr(self, name) not in get_args(choices):
+                raise ConfigurationInvalid(
+                    f"unknown {what} {getattr(self, name)!r}; use one of {get_args(choices)}"
+                )
         if self.volume_gb is not None:
             _positive("volume_gb", self.volume_gb)
         _at_least("objects", self.objects, 0)
