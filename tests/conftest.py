@@ -49,6 +49,7 @@ LONG_FILES: Final = (
     "planner/test_job_cost.py",
     "gateway/transport/test_reconnecting.py",
     "gateway/service/test_store_faults.py",
+    "provision/test_conformance.py",
     "provision/local/test_provisioner.py",
     "bench/test_planner_bench.py",
     "planner/test_infeasibility.py",

@@ -36,7 +36,7 @@ def main() -> None:
         sys.exit(f"{node}: cannot bind {config['data_host']}")
     if node in options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    listener = socket.create_server((config["control_host"], 0))
+    listener = socket.create_server((config["control_host"], config["control_port"]))
     if node not in options.mute:
         port = listener.getsockname()[1]
         ready = {"control_port": port, "data_port": port, "pid": os.getpid()}

@@ -51,6 +51,9 @@ def test_a_host_has_its_own_fields_before_the_defaults(tmp_path: Path) -> None:
         ("local:a: [{address: x, user: 5}]", "user of a host of local:a must be text"),
         ("local:a: [{address: x, host_key: AAAA}]", "host_key of x must be a type and a key"),
         ("local:a: [{address: x, directory: tmp}]", "'tmp' of host x is not an absolute path"),
+        ("local:a: [{address: x, ports: '40000'}]", "ports of host x must be a first and a last"),
+        ("local:a: [{address: x, ports: 5-4}]", "such as 40000-40099, not '5-4'"),
+        ("local:a: [{address: x, ports: 0-9}]", "such as 40000-40099, not '0-9'"),
         ("local:a: [x, x]", "has x twice"),
     ],
 )

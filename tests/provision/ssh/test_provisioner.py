@@ -178,6 +178,20 @@ def test_each_instance_runs_on_its_own_host(ssh: SshHarness) -> None:
     }
 
 
+def test_gateways_listen_on_the_ports_of_their_host(ssh: SshHarness, sshd: Server) -> None:
+    # Those next to that of the server, which is taken on this address.
+    first, last = sshd.port, sshd.port + 20
+    fleet = ensure(ssh, **with_host(ssh, ports=f"{first}-{last}"))
+    used = [g.control[1] for g in fleet.gateways if g.control[0] == ADDRESSES[0]]
+    assert len(used) == 3
+    assert all(first < port <= last for port in used)
+    ssh.provisioner().destroy(fleet.key)
+    said = rf"two of the ports {first}-{first + 1} of .*{ADDRESSES[0]}.*, of which [01] are free"
+    with pytest.raises(ProvisionFailed, match=said):
+        ensure(ssh, **with_host(ssh, ports=f"{first}-{first + 1}"))
+    assert ssh.traces() == []
+
+
 def test_a_host_that_lost_its_directory_is_repaired(ssh: SshHarness) -> None:
     """The last gateway of a host takes the fleet's directory along, and the fleet lives on."""
     spec = ssh.spec()

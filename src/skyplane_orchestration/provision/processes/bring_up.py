@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import DEFAULT_STORE_THREADS, Route, Topology
@@ -20,7 +20,8 @@ from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.processes import launch
-from skyplane_orchestration.provision.processes.place import FleetPlace
+from skyplane_orchestration.provision.processes.machine import Machine
+from skyplane_orchestration.provision.processes.place import FleetPlace, Seat
 from skyplane_orchestration.provision.processes.run_directory import (
     FleetMeta,
     GatewayFiles,
@@ -79,6 +80,7 @@ class _BringUp:
         self._adopted: set[str] = set()
         self._started: set[GatewayFiles] = set()
         self._launchers: dict[GatewayFiles, int] = {}
+        self._given_ports: set[tuple[Machine, int]] = set()
 
     def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
         routes = build_routes(self.spec.plan, self.nodes)
@@ -183,7 +185,7 @@ class _BringUp:
             self.spec,
             self.authority,
             node=node,
-            addresses=seat.addresses,
+            addresses=self._with_ports(node, seat),
             peers=self._neighbours[node],
             hard_end_unix_s=self.meta.hard_end_unix_s,
             now_unix_s=self.runner.clock.wall(),
@@ -204,6 +206,24 @@ class _BringUp:
             raise ProvisionFailed(
                 f"gateway {node} cannot be started: {error}; check launch_prefix and python"
             ) from error
+
+    def _with_ports(self, node: str, seat: Seat) -> launch.Addresses:
+        """The seat's addresses, with two free ports where it has a range of ports."""
+        addresses, machine = seat.addresses, seat.directory.machine
+        if not seat.ports:
+            return addresses
+        # A gateway that has just been started may not listen yet.
+        untaken = [port for port in seat.ports if (machine, port) not in self._given_ports]
+        names = [addresses.control, addresses.data or addresses.control]
+        free = machine.free_ports(names, untaken)
+        if len(free) < 2:
+            raise ProvisionFailed(
+                f"gateway {node} needs two of the ports {seat.ports[0]}-{seat.ports[-1]} of"
+                f" {machine.name}, of which {len(free)} are free; name more ports, or wait until"
+                " another fleet ends"
+            )
+        self._given_ports |= {(machine, port) for port in free[:2]}
+        return replace(addresses, control_port=free[0], data_port=free[1])
 
     def _wait_until_ready(self, missing: list[str], deadline: _StartupDeadline) -> None:
         waiting = list(missing)

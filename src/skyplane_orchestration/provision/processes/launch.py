@@ -23,10 +23,15 @@ _VALIDITY_MARGIN_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a gateway listens: for its orchestrator, and for other gateways if that differs."""
+    """Where a gateway listens: for its orchestrator, and for other gateways if that differs.
+
+    A port of 0 lets the machine choose.
+    """
 
     control: str
     data: str = ""
+    control_port: int = 0
+    data_port: int = 0
 
 
 def require_open_files(machine: Machine, connections: int, store_threads: int) -> None:
@@ -97,6 +102,8 @@ def gateway_config(
         fleet_key=spec.key,
         control_host=addresses.control,
         data_host=addresses.data or addresses.control,
+        control_port=addresses.control_port,
+        data_port=addresses.data_port,
         directory=str(directory),
         hello_keys_hex={peer: authority.hello_key(node, peer).hex() for peer in sorted(peers)},
         start_within_s=spec.times.start_within_s,

@@ -65,6 +65,9 @@ class Machine(Protocol):
     def poll(self, launcher: int) -> int | None:
         """The exit status of a launcher; None while it runs."""
 
+    def free_ports(self, addresses: Sequence[str], ports: Sequence[int]) -> list[int]:
+        """Those of the ports that are free on each of the addresses."""
+
     def processors(self) -> int: ...
 
     def open_files_limit(self) -> int:

@@ -27,12 +27,14 @@ class Seat:
         addresses: to listen on.
         command_line: the program of a gateway, without its own options.
         search_path: where Python looks for modules first.
+        ports: to listen on, two per gateway; empty for any.
     """
 
     directory: FleetDirectory
     addresses: Addresses
     command_line: tuple[str, ...]
     search_path: tuple[str, ...] = ()
+    ports: range = range(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import secrets
 import shutil
 import signal
 import site
+import socket
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -199,12 +200,24 @@ class ThisMachine:
     def poll(self, launcher: int) -> int | None:
         return self._launchers[launcher].poll()
 
+    def free_ports(self, addresses: Sequence[str], ports: Sequence[int]) -> list[int]:
+        return [port for port in ports if all(_is_free(address, port) for address in addresses)]
+
     def processors(self) -> int:
         return usable_processors()
 
     def open_files_limit(self) -> int:
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         return -1 if limit == resource.RLIM_INFINITY else limit
+
+
+def _is_free(address: str, port: int) -> bool:
+    try:
+        socket.create_server((address, port)).close()
+    except OSError as error:
+        # Another reason is for the gateway to tell, in its log.
+        return error.errno != errno.EADDRINUSE
+    return True
 
 
 def usable_processors(quota: Path = _QUOTA) -> int:

@@ -40,7 +40,7 @@ class Agent:
                 *(machine.make_root, machine.exists, machine.directories, machine.fill),
                 *(machine.write, machine.read, machine.read_end, machine.clear, machine.remove),
                 *(machine.try_lock, machine.unlock, machine.scan, machine.send, machine.start),
-                *(machine.poll, machine.processors, machine.open_files_limit),
+                *(machine.poll, machine.free_ports, machine.processors, machine.open_files_limit),
                 *(self.make_directory, self.remove_root, self.default_root, self.missing_modules),
                 self.put,
             )

@@ -32,6 +32,7 @@ class SshHost:
         python: Python 3.11 or later on the machine, with the gateway's requirements.
         directory: directory for fleets on the machine; empty for one in `/tmp`.
         data_address: address of the machine for other gateways; empty for `address`.
+        ports: first and last port for gateways, as `40000-40099`; empty for any.
 
     Raises ConfigurationInvalid for an invalid value.
     """
@@ -45,6 +46,7 @@ class SshHost:
     python: str = "python3"
     directory: str = ""
     data_address: str = ""
+    ports: str = ""
 
     def __post_init__(self) -> None:
         if not self.address:
@@ -60,6 +62,24 @@ class SshHost:
             raise ConfigurationInvalid(
                 f"directory {self.directory!r} of host {self.address} is not an absolute path"
             )
+
+        if self.ports:
+            self.port_range  # noqa: B018 - it refuses a wrong text
+
+    @property
+    def port_range(self) -> range:
+        """Ports for gateways; empty for any."""
+        if not self.ports:
+            return range(0)
+        first, _, last = self.ports.partition("-")
+        if first.isdecimal() and last.isdecimal():
+            ports = range(int(first), int(last) + 1)
+            if len(ports) > 1 and ports[0] in _PORTS and ports[-1] in _PORTS:
+                return ports
+        raise ConfigurationInvalid(
+            f"ports of host {self.address} must be a first and a last port, such as 40000-40099,"
+            f" not {self.ports!r}"
+        )
 
     @property
     def name(self) -> str:

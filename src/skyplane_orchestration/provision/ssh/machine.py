@@ -78,6 +78,9 @@ class RemoteMachine:
         status: int | None = self._call("poll", None, launcher)
         return status
 
+    def free_ports(self, addresses: Sequence[str], ports: Sequence[int]) -> list[int]:
+        return list(self._call("free_ports", None, list(addresses), list(ports)))
+
     def processors(self) -> int:
         return int(self._call("processors", None))
 

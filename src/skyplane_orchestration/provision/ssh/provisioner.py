@@ -245,6 +245,7 @@ class SshProvisioner:
                 Addresses(host.address, host.data_address),
                 self.options.command or (host.python, "-m", "skyplane_gateway"),
                 (str(directory.path / package),),
+                host.port_range,
             )
         return replace(_place(fleet_key, opened), seats=seats)
 
