@@ -243,7 +243,7 @@ def test_ssh_dials_hosts(with_extra: WithExtra) -> None:
         (installed.home / "hosts.yaml").write_text(hosts)
         done = installed.command(*sweep)
         if extra:
-            assert f"host 127.0.0.1:{port} cannot be reached over ssh" in done.stderr
+            assert f"host 127.0.0.1:{port} cannot be reached over ssh" in done.stdout
         else:
             assert_names("ssh", done)
 

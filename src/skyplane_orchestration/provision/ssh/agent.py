@@ -24,6 +24,7 @@ from skyplane_orchestration.provision.processes.this_machine import ThisMachine
 #: The agent ends after this time without a request: a broken network may not end its session.
 _IDLE_TIMEOUT_S: Final = 600.0
 _ATTEMPTS: Final = 20
+READY: Final = "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,15 @@ class Agent:
 
 
 def serve() -> None:
-    """Answer requests until the session ends.
+    """Say that requests are welcome, and answer them until the session ends.
 
     A request is `{"verb", "paths", "values", "options"}`, an answer `{"value"}` or
     `{"error": [errno, reason, file]}`.
     """
     verbs = Agent().verbs()
-    # A request is read as a whole before the next is sent, so nothing is left in the buffer.
+    # `select` does not see what a buffer holds. So nothing is sent before this answer, and no
+    # request before the answer to the last one.
+    _answer({"value": READY})
     while select.select([sys.stdin], [], [], _IDLE_TIMEOUT_S)[0]:
         line = sys.stdin.buffer.readline()
         if not line:
@@ -96,5 +99,9 @@ def serve() -> None:
             answer = {"value": value}
         except OSError as error:
             answer = {"error": [error.errno, error.strerror or str(error), error.filename]}
-        sys.stdout.write(json.dumps(answer, default=str) + "\n")
-        sys.stdout.flush()
+        _answer(answer)
+
+
+def _answer(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()

@@ -19,6 +19,7 @@ from typing import Any, Final
 import paramiko
 
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable, NotAuthorised
+from skyplane_orchestration.provision.ssh.agent import READY
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 
 #: An agent answers within this time; a slow disk may delay it.
@@ -40,7 +41,7 @@ _MODULES: Final = tuple(
     for package, module in (("processes", "this_machine"), ("ssh", "agent"))
 )
 #: Says the version of Python first, in words that any version understands.
-_BOOTSTRAP: Final = f"""
+BOOTSTRAP: Final = f"""
 import json, sys, types
 print({_MARK!r} + json.dumps(list(sys.version_info[:2])))
 sys.stdout.flush()
@@ -60,6 +61,14 @@ class _RejectPolicy(paramiko.MissingHostKeyPolicy):
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
     ) -> None:
         raise _UnknownHostKey(f"{key.get_name()} {key.fingerprint}")
+
+
+def agent_sources() -> list[tuple[str, str]]:
+    """The modules of the agent with their source, each after those that it imports."""
+    return [
+        (f"{package}.{module}", files(package).joinpath(f"{module}.py").read_text("utf-8"))
+        for package, module in _MODULES
+    ]
 
 
 class AgentSession:
@@ -178,18 +187,16 @@ class AgentSession:
     def _start_agent(self, timeout_s: float) -> None:
         transport = self._client.get_transport()
         assert transport is not None
-        sources = [
-            (f"{package}.{module}", files(package).joinpath(f"{module}.py").read_text("utf-8"))
-            for package, module in _MODULES
-        ]
         try:
             self._channel = transport.open_session(timeout=timeout_s)
             self._channel.settimeout(max(timeout_s, _ANSWER_TIMEOUT_S))
-            command = f"exec {shlex.quote(self._host.python)} -c {shlex.quote(_BOOTSTRAP)}"
+            command = f"exec {shlex.quote(self._host.python)} -c {shlex.quote(BOOTSTRAP)}"
             self._channel.exec_command(command)
             self._answers = self._channel.makefile("r")
             self._require_python()
-            self._channel.sendall((json.dumps(sources) + "\n").encode())
+            self._channel.sendall((json.dumps(agent_sources()) + "\n").encode())
+            if json.loads(self._answers.readline() or "{}").get("value") != READY:
+                raise self._unreachable(f"its agent does not start; {self._last_words()}")
         except (OSError, paramiko.SSHException) as error:
             raise self._unreachable(error) from error
 
