@@ -39,6 +39,12 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "ssh.",
         "schema": {"type": ["string", "null"]},
     },
+    "hosts": {
+        "label": "Hosts",
+        "description": "JSON object with the content of a hosts file, in its place; without the "
+        "field python.",
+        "schema": {"type": ["object", "null"]},
+    },
     "run_root": {
         "label": "Run directory",
         "description": "Directory of local fleets on a worker; all tasks of a fleet must see the "

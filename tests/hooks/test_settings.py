@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provider_info import CONNECTION_FIELDS
 from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
+from skyplane_orchestration.provision.ssh import SshProvisioner
 
 SECRET = "0123456789abcdef" * 4
 
@@ -77,9 +78,13 @@ def test_fields_left_empty_in_the_form_count_as_missing() -> None:
 def test_every_field_of_the_form_is_accepted() -> None:
     values: dict[str, Any] = dict.fromkeys(CONNECTION_FIELDS, 7) | {
         "provisioner": "ssh",
+        "hosts": '{"local:rack": ["10.0.0.5"]}',
         "gateway_settings": '{"readers": 7}',
     }
-    Settings.from_connection(FakeConnection(None, values))
+    del values["hosts_file"]  # It excludes `hosts`.
+    provisioner = Settings.from_connection(FakeConnection(None, values)).open_provisioner()
+    assert isinstance(provisioner, SshProvisioner)
+    assert [host.address for host in provisioner.options.all_hosts()] == ["10.0.0.5"]
 
 
 def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
@@ -95,6 +100,15 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
         (FakeConnection(None, {"provisioner": "aws"}), "no provisioner 'aws'"),
         (FakeConnection(None, {"provisioner": "ssh"}), "needs a hosts_file"),
         (FakeConnection(None, {"hosts_file": "/etc/hosts.yaml"}), "for the provisioner 'ssh' only"),
+        (FakeConnection(None, {"provisioner": "ssh", "hosts": "a"}), "hosts .* JSON object"),
+        (
+            FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": [{"python": "/tmp/x"}]}}),
+            "cannot have a field python",
+        ),
+        (
+            FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": []}, "hosts_file": "b"}),
+            "hosts_file, and only one",
+        ),
         (FakeConnection(None, {"deploiment": "x"}), "deploiment"),
         (FakeConnection(None, {"lease_s": "soon"}), "lease_s"),
         (FakeConnection(None, {"gateway_settings": "ack_deadline_s=3"}), "JSON object"),

@@ -27,6 +27,7 @@ _KNOWN: Final = frozenset(
         "grid",
         "run_root",
         "hosts_file",
+        "hosts",
         _PROCESSES,
         "gateway_settings",
         "fleet_secret",
@@ -56,6 +57,7 @@ class Settings:
         grid: name or directory of the grid.
         run_root: directory of the local fleets; None: the provisioner's default.
         hosts_file: the machines of each region, for `ssh`.
+        hosts: the content of such a file, in its place.
         processes_per_instance: gateways of each instance; None: the provisioner's default.
         gateway_settings: fields of every gateway's configuration, such as timeouts.
         secret: fleet secret; None: a file of the worker's user, for one machine only.
@@ -67,6 +69,7 @@ class Settings:
     grid: str = "shipped"
     run_root: Path | None = None
     hosts_file: Path | None = None
+    hosts: Mapping[str, Any] | None = None
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
@@ -97,8 +100,9 @@ class Settings:
             grid=str(extra.get("grid", "shipped")),
             run_root=Path(str(run_root)) if run_root else None,
             hosts_file=Path(str(hosts_file)) if hosts_file else None,
+            hosts=_hosts(extra["hosts"]) if "hosts" in extra else None,
             processes_per_instance=_processes(extra.get(_PROCESSES)),
-            gateway_settings=_gateway_settings(extra.get("gateway_settings", {})),
+            gateway_settings=_object("gateway_settings", extra.get("gateway_settings", {})),
             secret=FleetSecret.from_text(secret) if secret else None,
             times=_times(extra),
         )
@@ -114,23 +118,44 @@ class Settings:
             provisioner=self.provisioner,
             run_root=self.run_root,
             hosts_file=self.hosts_file,
+            hosts=self.hosts,
             processes_per_instance=self.processes_per_instance,
             gateway_settings=self.gateway_settings,
         )
 
 
-def _gateway_settings(given: object) -> Mapping[str, Any]:
+#: Fields with JSON objects -> an example of one.
+_EXAMPLES: Final = {
+    "gateway_settings": '{"ack_deadline_s": 60}',
+    "hosts": '{"local:rack": [{"address": "10.0.0.5"}]}',
+}
+
+
+def _object(name: str, given: object) -> Mapping[str, Any]:
     """An object, or its JSON from the connection's form."""
     try:
-        settings = json.loads(given) if isinstance(given, str) else given
+        value = json.loads(given) if isinstance(given, str) else given
     except ValueError:
-        settings = None
-    if not isinstance(settings, dict):
+        value = None
+    if not isinstance(value, dict):
         raise ConfigurationInvalid(
-            "gateway_settings of the skyplane connection must be a JSON object, such as "
-            f'{{"ack_deadline_s": 60}}, not {given!r}'
+            f"{name} of the skyplane connection must be a JSON object, such as"
+            f" {_EXAMPLES[name]}, not {given!r}"
         )
-    return settings
+    return value
+
+
+def _hosts(given: object) -> Mapping[str, Any]:
+    """The hosts, whose programs are for their administrators to choose."""
+    hosts = _object("hosts", given)
+    groups = [group if isinstance(group, list) else [group] for group in hosts.values()]
+    entries = [entry for group in groups for entry in group]
+    if any(isinstance(entry, dict) and "python" in entry for entry in entries):
+        raise ConfigurationInvalid(
+            "hosts of the skyplane connection cannot have a field python, because editing a"
+            " connection must not choose a program; use a hosts_file"
+        )
+    return hosts
 
 
 def _processes(given: object) -> int | None:

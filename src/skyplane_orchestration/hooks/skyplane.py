@@ -37,7 +37,7 @@ class SkyplaneHook(BaseHook):
 
     Args:
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
-            extra fields are `deployment`, `provisioner`, `hosts_file`, `grid`, `run_root`,
+            extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `grid`, `run_root`,
             `processes_per_instance`, `gateway_settings`,
             `start_within_s`, `lease_s` and `hard_end_s`. Without the default connection, the
             secret is a file of the worker's user and the deployment is `local`.

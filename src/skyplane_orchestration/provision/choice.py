@@ -26,6 +26,7 @@ class ProvisionerChoice:
             `hosts_file`.
         run_root: directory of local fleets; None for the default.
         hosts_file: YAML or JSON file, see docs/how-to/ssh-hosts.md.
+        hosts: the content of such a file, in its place.
         processes_per_instance: gateways of each instance; None for the provisioner's default.
         gateway_settings: more fields of every gateway's configuration.
 
@@ -35,6 +36,7 @@ class ProvisionerChoice:
     provisioner: str = LOCAL
     run_root: Path | None = None
     hosts_file: Path | None = None
+    hosts: Mapping[str, Any] | None = None
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -44,9 +46,10 @@ class ProvisionerChoice:
                 f"there is no provisioner {self.provisioner!r}; this release has"
                 f" {' and '.join(map(repr, PROVISIONERS))}"
             )
-        if self.provisioner == SSH and self.hosts_file is None:
-            raise ConfigurationInvalid("the provisioner 'ssh' needs a hosts_file")
-        if self.provisioner != SSH and self.hosts_file is not None:
+        given = (self.hosts_file is not None) + (self.hosts is not None)
+        if self.provisioner == SSH and given != 1:
+            raise ConfigurationInvalid("the provisioner 'ssh' needs a hosts_file, and only one")
+        if self.provisioner != SSH and given:
             raise ConfigurationInvalid("hosts_file is for the provisioner 'ssh' only")
 
     def open(self, place: GatewayPlace = "always") -> Provisioner:
@@ -56,8 +59,8 @@ class ProvisionerChoice:
 
         Raises ConfigurationInvalid: the hosts file cannot be used.
         """
-        if self.hosts_file is not None:
-            return self._open_ssh(self.hosts_file, place)
+        if self.provisioner == SSH:
+            return self._open_ssh(place)
         from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
         local = LocalProvisioner(
@@ -73,16 +76,19 @@ class ProvisionerChoice:
 
         return SmallJobsProvisioner(local, place)
 
-    def _open_ssh(self, hosts_file: Path, place: GatewayPlace) -> Provisioner:
+    def _open_ssh(self, place: GatewayPlace) -> Provisioner:
         from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
+        from skyplane_orchestration.provision.ssh.hosts import parse_hosts, read_hosts
 
         if place == "never":
             raise ConfigurationInvalid(
                 "a copy without gateways has no use for the provisioner 'ssh'; omit one of both"
             )
+        file = self.hosts_file
         return SshProvisioner(
-            SshOptions.from_file(
-                hosts_file,
+            SshOptions(
+                parse_hosts(self.hosts) if file is None else read_hosts(file),
+                source="the setting hosts" if file is None else f"the hosts file {file}",
                 processes_per_instance=self.processes_per_instance,
                 gateway_settings=self.gateway_settings,
             )
