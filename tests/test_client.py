@@ -159,7 +159,7 @@ class FakeControl:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     made = Script()
-    monkeypatch.setattr(fleets, "FleetControl", lambda sessions: FakeControl(made))
+    monkeypatch.setattr(fleets, "FleetControl", lambda sessions, sealing_key_of: FakeControl(made))
     return made
 
 
