@@ -187,6 +187,6 @@ def test_no_secret_shows_anywhere(
     assert looked.done
     shown += [repr(report), caplog.text]
     assert len(shown) > 12
-    sealing_key = client.authority(fleet.key).sealing_key(result.transfer_key).hex()
+    sealing_key = client.authority(fleet.key).sealing_key(result.transfer_key, fleet.start_id).hex()
     for text in shown:
         assert not [secret for secret in (*kit.secrets, sealing_key) if secret in text]

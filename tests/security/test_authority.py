@@ -145,17 +145,18 @@ def test_the_keys_depend_on_secret_fleet_and_purpose_alone() -> None:
     one, same = Authority(SECRET, "f1"), Authority(SECRET, "f1")
     other_fleet = Authority(SECRET, "f2")
     assert one.hello_key("a", "b") == same.hello_key("b", "a")
-    assert one.sealing_key("t1") == same.sealing_key("t1")
+    assert one.sealing_key("t1", "s1") == same.sealing_key("t1", "s1")
     keys = {
         one.hello_key("a", "b"),
         one.hello_key("a", "c"),
         one.hello_key("b", "c"),
         other_fleet.hello_key("a", "b"),
-        one.sealing_key("t1"),
-        one.sealing_key("t2"),
-        other_fleet.sealing_key("t1"),
+        one.sealing_key("t1", "s1"),
+        one.sealing_key("t2", "s1"),
+        one.sealing_key("t1", "s2"),
+        other_fleet.sealing_key("t1", "s1"),
     }
-    assert len(keys) == 7
+    assert len(keys) == 8
     assert {len(key) for key in keys} == {32}
 
 

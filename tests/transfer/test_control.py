@@ -148,7 +148,7 @@ class FakeSessions:
 
 
 def control_of(sessions: FakeSessions) -> FleetControl:
-    return FleetControl(sessions, lambda key: f"key of {key}".encode())  # type: ignore[arg-type]
+    return FleetControl(sessions, lambda key, start: f"{key} {start}".encode())  # type: ignore[arg-type]
 
 
 def request_of(job: TransferJob = JOB) -> TransferRequest:
@@ -186,7 +186,8 @@ def test_both_ends_get_one_key_where_bytes_leave_the_machine(
     sessions.fleet = replace(sessions.fleet, host=host)
     submit(sessions, replace(JOB, encrypt=encrypt))
     keys = [sessions.gateways[node].sealing_key for node in "ab"]
-    assert keys == [f"key of {KEY}".encode() if is_encrypted else None] * 2
+    key = f"{KEY} {sessions.fleet.start_id}".encode()
+    assert keys == [key if is_encrypted else None] * 2
 
 
 def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> None:

@@ -197,7 +197,7 @@ class ControlCalls:
 
     async def _attach(self, request: Request) -> Response:
         body = _body(request)
-        credentials = body.get("credentials")
+        credentials, sealing_key = body.get("credentials"), body.get("sealing_key")
         return await self._gateway.endpoints.attach(
             request.key,
             epoch=int(body["epoch"]),
@@ -206,7 +206,7 @@ class ControlCalls:
             credentials=Credentials.from_dict(credentials) if credentials is not None else None,
             verify=body.get("verify", "stored"),
             bytes_per_s=body.get("bytes_per_s"),
-            sealing_key=bytes.fromhex(body["sealing_key"]) if body.get("sealing_key") else None,
+            sealing_key=None if sealing_key is None else bytes.fromhex(sealing_key),
         )
 
     async def _credentials(self, request: Request) -> Response:

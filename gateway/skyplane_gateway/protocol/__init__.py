@@ -24,6 +24,7 @@ from skyplane_gateway.protocol.chunk_manifest import (
     objects_of,
 )
 from skyplane_gateway.protocol.errors import (
+    FrameAltered,
     FrameCorrupt,
     HelloRefused,
     LocalProtocolError,
@@ -78,6 +79,7 @@ __all__ = [
     "EntryResult",
     "Established",
     "Event",
+    "FrameAltered",
     "FrameCorrupt",
     "FrameHeader",
     "FrameReceived",

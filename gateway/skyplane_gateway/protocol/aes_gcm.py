@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from skyplane_gateway.buffers import Buffer
 from skyplane_gateway.protocol.errors import (
-    FrameCorrupt,
+    FrameAltered,
     LocalProtocolError,
     RemoteProtocolError,
 )
@@ -96,7 +96,7 @@ class AesGcmSealer:
             body = self._subkey(incarnation, outer).decrypt(_NONCE.pack(counter), hidden, outer)
         except InvalidTag:
             # The error of the library says nothing more.
-            raise FrameCorrupt("a message was altered on its way, or has another key") from None
+            raise FrameAltered("a message was altered on its way, or has another key") from None
         return memoryview(body)
 
     def _subkey(self, incarnation: bytes, outer: bytes) -> AESGCM:

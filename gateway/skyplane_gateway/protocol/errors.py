@@ -59,3 +59,7 @@ class WireVersionMismatch(RemoteProtocolError):
 
 class FrameCorrupt(RemoteProtocolError):
     """A frame or a receipt does not match its checksum. The chunk is sent again."""
+
+
+class FrameAltered(FrameCorrupt):
+    """An encrypted frame or receipt does not open: somebody on its way has altered it."""

@@ -52,7 +52,7 @@ class Sealer(Protocol):
         """The body.
 
         Raises:
-            FrameCorrupt: the body was altered, or sealed with another key.
+            FrameAltered: the body was altered, or sealed with another key.
             RemoteProtocolError: it has another suite, or is too short.
         """
 

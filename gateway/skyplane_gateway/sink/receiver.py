@@ -20,6 +20,7 @@ from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     GatewayDraining,
+    GatewayLost,
     InternalError,
     Overloaded,
     SkyplaneError,
@@ -33,6 +34,7 @@ from skyplane_gateway.protocol import (
     ChunkId,
     ChunkManifest,
     EntryResult,
+    FrameAltered,
     FrameCorrupt,
     FrameHeader,
     ObjectEntry,
@@ -50,6 +52,7 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.direct_chunk import DirectChunk
 from skyplane_gateway.sink.part_cache import WrittenParts
+from skyplane_gateway.transport.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +106,7 @@ class Sink:
         self._parts = WrittenParts()
         #: Why new chunks are refused; None while they are taken.
         self._refusal: GatewayDraining | None = None
+        self._corrupt_log = LogThrottle()
         self.held_bytes = 0
 
     # -- transfers
@@ -149,19 +153,24 @@ class Sink:
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         """Take one frame; an error is reported by a receipt."""
         chunk = header.chunk_id
-        if chunk in self._ended:
-            return
+        held = self._assemblers.get(chunk)
+        if chunk in self._ended or (held is not None and held.is_complete):
+            return  # A forged frame must not end a chunk that is being written.
         transfer = self._admit(chunk)
         if transfer is None:
             return
         try:
             completes = self._add(chunk, header, sealed, transfer.sealing)
         except FrameCorrupt as error:
-            log.warning("%s", error)
-            self._refuse(chunk, transfer.epoch, ChecksumMismatch(error.message))
+            self._log_corrupt(error)
+            # Another path, if there is one, may not alter frames.
+            is_path_bad = isinstance(error, FrameAltered)
+            kind = GatewayLost if is_path_bad else ChecksumMismatch
+            self._refuse(chunk, transfer.epoch, kind(error.message))
         except (ProtocolError, Overloaded) as error:
             self._refuse(chunk, transfer.epoch, error)
         else:
+            transfer.is_used = True
             if completes:
                 self._begin_write(chunk, transfer)
 
@@ -178,8 +187,12 @@ class Sink:
         if self._refusal is not None:
             self._refuse(chunk, transfer.epoch, self._refusal)
             return None
-        transfer.is_used = True
         return transfer
+
+    def _log_corrupt(self, error: FrameCorrupt) -> None:
+        suffix = self._corrupt_log.suffix(asyncio.get_running_loop().time())
+        if suffix is not None:
+            log.warning("%s%s", error, suffix)
 
     # -- chunks from the source of this gateway
 
@@ -191,6 +204,7 @@ class Sink:
         transfer = self._admit(chunk)
         if transfer is None:
             return None
+        transfer.is_used = True
         self._drop_older(chunk)
         length = manifest.length_bytes
         if self.held_bytes + length > self.capacity_bytes:

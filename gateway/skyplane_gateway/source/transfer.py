@@ -28,6 +28,7 @@ from skyplane_gateway.protocol import (
     ChunkFramer,
     ChunkId,
     ChunkManifest,
+    FrameCorrupt,
     ProtocolError,
     RawFrame,
     Sealing,
@@ -177,9 +178,12 @@ class SourceTransfer:
             return
         try:
             receipt = open_receipt(header, sealed, self._sealing.receipts)
-        except ProtocolError as error:
+        except FrameCorrupt as error:
             # The receipt is damaged: the chunk must be sent again.
             outcome = ChunkOutcome.of_failure(sending.order, ChecksumMismatch(error.message))
+        except ProtocolError as error:
+            # A sink that has lost the transfer has no key for its answer.
+            outcome = ChunkOutcome.of_failure(sending.order, UnknownTransfer(error.message))
         else:
             outcome = outcome_of(sending, receipt)
         self._report(outcome)

@@ -133,6 +133,12 @@ class Fleet:
         nodes = dict.fromkeys(route["nodes"][-1] for route in self.routes)
         return tuple(self.gateway(node) for node in nodes)
 
+    @property
+    def start_id(self) -> str:
+        """Differs from that of a rebuilt fleet, and of one with restarted sources or sinks."""
+        prints = sorted({handle.fingerprint for handle in (*self.sources, *self.sinks)})
+        return " ".join((repr(self.hard_end_unix_s), *prints))
+
     def encrypts(self, rule: Encryption) -> bool:
         """Whether the gateways encrypt a transfer with that rule, if they send it at all."""
         is_wanted = rule == "always" or (rule == "auto" and not self.host)

@@ -181,9 +181,13 @@ class Authority:
         """The 32-byte key by which two neighbours authenticate each other, in either order."""
         return self._derive("hello", json.dumps(sorted((one, other))))
 
-    def sealing_key(self, transfer_key: str) -> bytes:
-        """The 32-byte key from which senders of a transfer derive their sealing subkeys."""
-        return self._derive("sealing", transfer_key)
+    def sealing_key(self, transfer_key: str, start_id: str) -> bytes:
+        """The 32-byte key from which senders of a transfer derive their sealing subkeys.
+
+        `start_id` is that of the fleet: a rebuilt fleet counts epochs and chunks from one again,
+        and messages to its predecessor must not open.
+        """
+        return self._derive("sealing", json.dumps([transfer_key, start_id]))
 
     @property
     def orchestrator_uri(self) -> str:

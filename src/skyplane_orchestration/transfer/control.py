@@ -69,10 +69,13 @@ class FleetControl:
     """Calls the gateways of one fleet.
 
     Args:
-        sealing_key_of: the key with which the ends of a transfer encrypt, by transfer key.
+        sealing_key_of: the key with which the ends of a transfer encrypt, by transfer key and
+            `Fleet.start_id`.
     """
 
-    def __init__(self, sessions: FleetSessions, sealing_key_of: Callable[[str], bytes]) -> None:
+    def __init__(
+        self, sessions: FleetSessions, sealing_key_of: Callable[[str, str], bytes]
+    ) -> None:
         self._sessions = sessions
         self._sealing_key_of = sealing_key_of
         self._fleet = sessions.fleet
@@ -165,7 +168,9 @@ class FleetControl:
         nodes = tuple(nodes)
         total = job.bytes_per_s if side == "source" else None
         is_encrypted = self._fleet.encrypts(job.encrypt)
-        sealing_key = self._sealing_key_of(request.transfer_key) if is_encrypted else None
+        sealing_key = None
+        if is_encrypted:
+            sealing_key = self._sealing_key_of(request.transfer_key, self._fleet.start_id)
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:
             client.attach(

@@ -76,7 +76,7 @@ def result_of(
         gateways=fleet.provisioner,
         server_side=status.server_side,
         server_side_bytes=status.server_side_bytes,
-        encrypted=fleet.encrypts(job.encrypt),
+        encrypted=fleet.encrypts(job.encrypt) and status.copied > status.server_side,
     )
 
 

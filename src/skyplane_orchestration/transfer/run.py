@@ -55,6 +55,8 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
         rule["on_illegal_key"] = job.on_illegal_key
     if job.on_archived_object != "fail":
         rule["on_archived_object"] = job.on_archived_object
+    if job.encrypt != "auto":
+        rule["encrypt"] = job.encrypt
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 

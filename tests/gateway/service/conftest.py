@@ -139,7 +139,7 @@ class InProcessFleet:
                     store=store,
                     credentials=None,
                     verify=verify,
-                    sealing_key=self.authority.sealing_key(transfer) if is_encrypted else None,
+                    sealing_key=self.authority.sealing_key(transfer, "") if is_encrypted else None,
                 )
 
     async def submit(self, transfer: str, spec: TransferSpec, *, epoch: int = 1) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -242,10 +243,12 @@ async def test_a_new_lead_seals_with_new_subkeys(fleet_of: Any, kit: Any) -> Non
     spec, transfer = kit.copy_spec(source, destination), "ab" * 16
     async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
         kept: list[tuple[FrameHeader, bytes]] = []
+        incarnations: dict[int, set[bytes]] = {1: set(), 2: set()}
 
         def replay(header: FrameHeader, sealed: bytearray) -> Sent:
             earlier = kept[:1] if header.chunk_id.epoch == 2 else []
             kept.append((header, bytes(sealed)))
+            incarnations[header.chunk_id.epoch].add(bytes(sealed[2:18]))
             again = [
                 (replace(one, chunk_id=replace(one.chunk_id, epoch=2, chunk=77)), body)
                 for one, body in earlier
@@ -262,3 +265,68 @@ async def test_a_new_lead_seals_with_new_subkeys(fleet_of: Any, kit: Any) -> Non
         status = await fleet.ended(transfer)
         assert (status["error"], status["state"]) == (None, "succeeded")
     assert kit.content(destination) == {"first": b"1", "second": b"2"}
+    # Fresh for each attach: the counters begin at 0 again.
+    assert incarnations[1]
+    assert incarnations[2]
+    assert incarnations[1].isdisjoint(incarnations[2])
+
+
+async def test_a_sink_without_the_transfer_is_left_out(fleet_of: Any, kit: Any) -> None:
+    """It has no key for its answer, and the source must not take that for damage."""
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    objects = {f"key-{number}": bytes(2 * MIB) for number in range(8)}
+    kit.fill(source, objects)
+    transfer = "ab" * 16
+    async with fleet_of(kit.route(0, "a", "b"), kit.route(1, "a", "c")) as fleet:
+        await fleet.attach(transfer, source, destination, is_encrypted=True)
+        await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+        await fleet.service("c").endpoints.release(transfer, 1)
+        status = await fleet.ended(transfer)
+        assert (status["error"], status["copied"]) == (None, 8)
+    assert kit.content(destination) == objects
+
+
+async def test_forged_frames_do_not_make_a_sink_forget_what_it_writes(
+    fleet_of: Any, kit: Any, gate: Any
+) -> None:
+    """Else the chunk would be sent and held again, beyond the limit of memory."""
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    objects = {f"key-{number}": bytes([number]) * (MIB // 2) for number in range(32)}
+    kit.fill(source, objects)
+    async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+        router = fleet.service("r").router
+        original, forged = router.frame_received, 0
+
+        def frame_received(link: Any, header: FrameHeader, sealed: memoryview) -> None:
+            def forge() -> None:
+                nonlocal forged
+                forged += 1
+                original(link, header, memoryview(body[:-1] + b"x"))
+
+            body = bytes(sealed)
+            original(link, header, memoryview(body))
+            asyncio.get_running_loop().call_later(0.02, forge)
+
+        router.frame_received = frame_received
+        transfer = "ab" * 16
+        await fleet.attach(transfer, source, destination, is_encrypted=True)
+        await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+        sink = fleet.service("b").endpoints._sink
+        await fleet.until(lambda: forged >= 8)
+        assert sink.held_bytes >= len(sink._writes) * MIB > 0
+        gate.open()
+        assert (await fleet.ended(transfer))["error"] is None
+    assert kit.content(destination) == objects
+
+
+async def test_a_path_that_spoils_frames_is_left_for_an_honest_one(fleet_of: Any, kit: Any) -> None:
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    objects = {f"key-{number}": bytes([number]) * MIB for number in range(24)}
+    kit.fill(source, objects)
+    routes = kit.route(0, "a", "r", "b"), kit.route(1, "a", "s", "b")
+    async with fleet_of(*routes, ack_deadline_s=0.5, stall_deadline_s=20.0) as fleet:
+        infect(fleet.service("r"), flipped(-1), itertools.repeat(True))
+        spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
+        status = await fleet.run(spec, is_encrypted=True)
+        assert (status["error"], status["copied"]) == (None, 24)
+    assert kit.content(destination) == objects
