@@ -221,7 +221,7 @@ class SimAuthority:
     def expected_uri(self, node: str) -> str:
         return gateway_uri(FLEET_KEY, node)
 
-    def sealing_key(self, transfer_key: str) -> bytes:
+    def sealing_key(self, transfer_key: str, start_id: str) -> bytes:
         return hashlib.sha256(transfer_key.encode()).digest()
 
 
