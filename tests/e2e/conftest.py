@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import boto3
 import pytest
@@ -210,6 +211,27 @@ class Home:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         wait_for(lambda: all(map(_has_ended, pids)), "the end of gateways")
+
+    @contextlib.contextmanager
+    def orchestrator(self, code: str, given: Any, *arguments: str) -> Iterator[IO[str]]:
+        """A process of its own that gets `given` as JSON; what it prints. Killed at the end."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout:
+            process.stdin.write(json.dumps(given))
+            process.stdin.close()
+            try:
+                yield process.stdout
+            finally:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
 
     def visible(self) -> list[str]:
         """Command lines and environments of the gateways, and every file that they have."""

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -97,23 +94,8 @@ def orchestrate(kit: ClientKit, job: TransferJob, until: Callable[[Any], bool]) 
         "plan": kit.relayed().to_dict(),
         "job": job.to_dict(),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-c", ORCHESTRATOR],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=kit.home.environment,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        process.stdin.write(json.dumps(given))
-        process.stdin.close()
-        try:
-            assert any(until(json.loads(line)) for line in process.stdout), "it ended by itself"
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    with kit.home.orchestrator(ORCHESTRATOR, given) as lines:
+        assert any(until(json.loads(line)) for line in lines), "it ended by itself"
 
 
 def journals(job: TransferJob, server: S3Server) -> list[str]:

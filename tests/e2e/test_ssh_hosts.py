@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,11 +45,8 @@ ORCHESTRATOR = textwrap.dedent(
 
 @pytest.fixture(scope="module")
 def sshd() -> Iterator[ssh_server.Server]:
-    try:
-        with ssh_server.running() as server:
-            yield server
-    except ssh_server.Unavailable as error:
-        pytest.skip(str(error))
+    with ssh_server.running_or_skip() as server:
+        yield server
 
 
 @pytest.fixture
@@ -115,22 +109,10 @@ def test_a_copy_between_two_hosts_is_encrypted_and_leaves_nothing(
 def test_a_killed_orchestrator_leaves_nothing_after_the_lease(
     kit: ClientKit, hosts_file: Path, folder: Path
 ) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", ORCHESTRATOR, str(hosts_file)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=kit.home.environment,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin, process.stdout:
-        process.stdin.write(json.dumps(kit.plan((kit.SOURCE, kit.SINK)).to_dict()))
-        process.stdin.close()
-        assert process.stdout.readline() == "up\n"
+    plan = kit.plan((kit.SOURCE, kit.SINK)).to_dict()
+    with kit.home.orchestrator(ORCHESTRATOR, plan, str(hosts_file)) as lines:
+        assert lines.readline() == "up\n"
         assert processes_of(folder) != []
-        process.send_signal(signal.SIGKILL)
-        process.wait()
     kit.home.wait_until(lambda: not processes_of(folder), "the leases end")
     assert [path.name for path in folder.glob("*/*")] == []
     SshProvisioner(SshOptions.from_file(hosts_file)).sweep("tests")

@@ -81,7 +81,8 @@ def test_every_field_of_the_form_is_accepted() -> None:
         "hosts": '{"local:rack": ["10.0.0.5"]}',
         "gateway_settings": '{"readers": 7}',
     }
-    del values["hosts_file"]  # It excludes `hosts`.
+    for name in ("hosts_file", "run_root"):  # The one excludes `hosts`, the other `ssh`.
+        del values[name]
     provisioner = Settings.from_connection(FakeConnection(None, values)).open_provisioner()
     assert isinstance(provisioner, SshProvisioner)
     assert [host.address for host in provisioner.options.all_hosts()] == ["10.0.0.5"]

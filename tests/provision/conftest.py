@@ -255,11 +255,8 @@ def _end_all(harness: LocalHarness) -> None:
 
 @pytest.fixture(scope="session")
 def sshd() -> Iterator[ssh_server.Server]:
-    try:
-        with ssh_server.running() as server:
-            yield server
-    except ssh_server.Unavailable as error:
-        pytest.skip(str(error))
+    with ssh_server.running_or_skip() as server:
+        yield server
 
 
 @pytest.fixture

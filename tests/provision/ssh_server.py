@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -81,6 +83,16 @@ class Server:
         entry = pwd.getpwnam(self.user)
         os.chown(folder, entry.pw_uid, entry.pw_gid)
         return folder
+
+
+@contextlib.contextmanager
+def running_or_skip() -> Iterator[Server]:
+    """As `running`; skips the test, with the reason, where no server can run."""
+    try:
+        with running() as server:
+            yield server
+    except Unavailable as error:
+        pytest.skip(str(error))
 
 
 @contextlib.contextmanager

@@ -212,19 +212,21 @@ def add_selection(parser: Parser) -> None:
         " it, skip it, or read it as any other (default: %(default)s)",
     )
     group.add_argument(
-        "--encrypt",
-        choices=get_args(Encryption),
-        default="auto",
-        help="encrypt from the source gateways to the sink gateways; auto: unless all are on one"
-        " machine (default: %(default)s)",
-    )
-    group.add_argument(
         "--last",
         action="append",
         default=[],
         metavar="GLOB",
         help="write matching objects after all others, as _SUCCESS and table metadata (repeatable)",
     )
+    _add_demands(group)
+    _add_sending(group)
+    group.add_argument(
+        "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
+    )
+
+
+def _add_demands(group: argparse._ArgumentGroup) -> None:
+    """What has to hold for a copy to succeed."""
     check = group.add_mutually_exclusive_group()
     check.add_argument(
         "--verify", action="store_true", help="read every written object back and compare it"
@@ -247,6 +249,17 @@ def add_selection(parser: Parser) -> None:
         action="store_true",
         help="do not set a content type from the names of files",
     )
+
+
+def _add_sending(group: argparse._ArgumentGroup) -> None:
+    """How the bytes go."""
+    group.add_argument(
+        "--encrypt",
+        choices=get_args(Encryption),
+        default="auto",
+        help="encrypt from the source gateways to the sink gateways; auto: unless all are on one"
+        " machine (default: %(default)s)",
+    )
     group.add_argument(
         "--chunk-mib",
         type=whole_number_from(1),
@@ -266,9 +279,6 @@ def add_selection(parser: Parser) -> None:
         default="auto",
         help="auto: in one region of one service the store itself copies large objects; never:"
         " all bytes pass through the gateways (default: %(default)s)",
-    )
-    group.add_argument(
-        "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
     )
 
 

@@ -49,6 +49,11 @@ class ProvisionerChoice:
         given = (self.hosts_file is not None) + (self.hosts is not None)
         if self.provisioner == SSH and given != 1:
             raise ConfigurationInvalid("the provisioner 'ssh' needs a hosts_file, and only one")
+        if self.provisioner == SSH and self.run_root is not None:
+            raise ConfigurationInvalid(
+                "run_root is for the provisioner 'local' only; `directory` of a host in the"
+                " hosts_file is its place for fleets"
+            )
         if self.provisioner != SSH and given:
             raise ConfigurationInvalid("hosts_file is for the provisioner 'ssh' only")
 
