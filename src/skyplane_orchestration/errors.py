@@ -49,7 +49,10 @@ __all__ = [
     "AlreadyExists",
     "BudgetReached",
     "Cancelled",
+    "CapacityUnavailable",
     "ChecksumMismatch",
+    "CloudAccessDenied",
+    "CloudUnavailable",
     "ConfigurationInvalid",
     "CredentialsExpired",
     "EmptySource",
@@ -78,6 +81,7 @@ __all__ = [
     "PlanInfeasible",
     "PreconditionFailed",
     "ProvisionFailed",
+    "QuotaExceeded",
     "ReadBackMismatch",
     "SkyplaneError",
     "SolverFailed",
@@ -164,6 +168,27 @@ class SolverFailed(PlanError):
 
 class ProvisionFailed(SkyplaneError):
     """The fleet did not come up; what had come up was taken down again."""
+
+
+class QuotaExceeded(ProvisionFailed):
+    """A cloud's quota does not allow the instances; the message names the quota and the region.
+
+    A retry helps once other instances have ended.
+    """
+
+
+class CapacityUnavailable(ProvisionFailed):
+    """A cloud has no such instance in any zone of the region now."""
+
+
+class CloudAccessDenied(SkyplaneError):
+    """A cloud refuses the credentials, or they lack a permission, which the message names."""
+
+    is_permanent = True
+
+
+class CloudUnavailable(SkyplaneError):
+    """A cloud's API does not answer, or throttles, after retries."""
 
 
 class ForeignHost(SkyplaneError):

@@ -1,0 +1,247 @@
+"""What a cloud does for a fleet: instances, tags and a firewall.
+
+`InstanceProvisioner` decides what to start and what to end; a `Cloud` carries it out by the
+cloud's own API. Tags are the only record, so every worker sees the same fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+#: `ending` and `ended` instances carry no bytes any more; an `ended` one is not billed.
+InstanceState = Literal["starting", "running", "ending", "ended"]
+
+#: Ports of an instance: enrolment first, then control and data of each gateway process.
+ENROLMENT_PORT: Final = 7600
+
+#: Most gateway processes of an instance; its ports are a range that the firewall opens.
+MOST_PROCESSES: Final = 32
+
+
+def control_port(process: int) -> int:
+    """The port of the control API of an instance's gateway, numbered from 0."""
+    return ENROLMENT_PORT + 1 + 2 * process
+
+
+def data_port(process: int) -> int:
+    """The port of the data listener of an instance's gateway, numbered from 0."""
+    return ENROLMENT_PORT + 2 + 2 * process
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTags:
+    """The tags that every resource of a fleet has.
+
+    A cloud writes them under names and in an alphabet of its own.
+
+    Args:
+        fleet_key: lower-case hex.
+        deployment: owner; a sweep touches only resources of its own deployment.
+        generation: number of the rebuild.
+        hard_end_unix_s: wall time, whole seconds, at which the instances end.
+        processes: gateways of each instance.
+    """
+
+    fleet_key: str
+    deployment: str
+    generation: int
+    hard_end_unix_s: int
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """One instance to launch.
+
+    Args:
+        tags: of the fleet.
+        instance: its name in the fleet, `region tag/index`.
+        region: region tag, `aws:us-east-1`.
+        instance_type: the cloud's name, `c7gn.large`.
+        launch_id: random lower-case hex, a new one for each launch; a tag of the instance. The
+            cloud derives its idempotency token from fleet key, instance and `launch_number`, so
+            that two workers cannot launch the same instance twice.
+        launch_number: how many instances of this name the fleet has had before.
+        user_data: the boot script; holds nothing that works twice.
+        is_end: source or sink, so it may need the identity that reads or writes stores; relays
+            get none.
+    """
+
+    tags: FleetTags
+    instance: str
+    region: str
+    instance_type: str
+    launch_id: str
+    launch_number: int
+    user_data: str = field(repr=False)
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CloudInstance:
+    """An instance as its cloud describes it.
+
+    Args:
+        tags: of its fleet.
+        instance: its name in the fleet, from its tag.
+        region: region tag.
+        cloud_id: the cloud's own id, `i-0abc`; unique in the region.
+        state: see `InstanceState`.
+        address: the address that its peers and the orchestrator dial; empty while it has none.
+        launch_id: see `LaunchRequest`.
+        key_id: the pinned id of its public key; empty before its enrolment.
+        launched_unix_s: wall time of its launch.
+        why_ended: the cloud's reason for an instance that is ending or has ended.
+    """
+
+    tags: FleetTags
+    instance: str
+    region: str
+    cloud_id: str
+    state: InstanceState
+    address: str
+    launch_id: str
+    key_id: str
+    launched_unix_s: float
+    why_ended: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state in ("starting", "running")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ingress:
+    """One rule of an instance's firewall: these TCP ports, from these addresses.
+
+    Args:
+        first_port, last_port: both included.
+        source_cidr: `203.0.113.7/32`.
+    """
+
+    first_port: int
+    last_port: int
+    source_cidr: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloudResource:
+    """Something else that a fleet has in a cloud: a firewall, a disk, an address, a group.
+
+    Args:
+        kind: the cloud's word, `security-group`.
+        cloud_id: the cloud's id or name of it.
+        region: region tag.
+        tags: of its fleet.
+    """
+
+    kind: str
+    cloud_id: str
+    region: str
+    tags: FleetTags
+
+
+@dataclass(frozen=True, slots=True)
+class RegionQuota:
+    """vCPUs that an account may run in a region, and runs now.
+
+    Args:
+        name: the quota's name, as its owner has to ask for it.
+        vcpus: the quota; None if the cloud does not tell.
+        used_vcpus: in use now.
+    """
+
+    region: str
+    name: str
+    vcpus: int | None
+    used_vcpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found.
+
+    Args:
+        name: what was checked, `aws credentials`.
+        is_ok: whether it can be used.
+        text: what is there, or what is missing and how to get it.
+    """
+
+    name: str
+    is_ok: bool
+    text: str
+
+
+class Cloud(Protocol):
+    """One cloud's API. Every verb may be repeated, and may run at the same time elsewhere.
+
+    All verbs raise:
+        CloudAccessDenied: the credentials are refused, or lack a permission.
+        CloudUnavailable: the API does not answer or throttles, after retries.
+    Region tags are those of this cloud.
+    """
+
+    @property
+    def name(self) -> str:
+        """`aws`, `gcp`, `azure`: the first part of its region tags."""
+
+    def regions(self) -> tuple[str, ...]:
+        """Tags of the regions that the account may use, for a search without a plan."""
+
+    def vcpus(self, region: str, instance_type: str) -> int:
+        """Raises ConfigurationInvalid: the region does not offer the type."""
+
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+        """The fleet's instances, ended ones included as long as the cloud shows them.
+
+        One call per region and page, never one per instance.
+        """
+
+    def list_resources(
+        self, deployment: str, regions: Sequence[str]
+    ) -> tuple[tuple[CloudInstance, ...], tuple[CloudResource, ...]]:
+        """All that the deployment's fleets have: instances, and everything else."""
+
+    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+        """Make what instances need before their launch: the firewall, open for `ingress` only."""
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        """Launch an instance, or find the one that another worker has just launched.
+
+        Its `launch_id` tells whether it is that of the request. It ends by itself at the hard
+        end, by the cloud's own means where there are some.
+
+        Raises:
+            QuotaExceeded: names the quota.
+            CapacityUnavailable: no zone has such an instance now.
+            ConfigurationInvalid: the request is not possible.
+        """
+
+    def pin_key(self, instance: CloudInstance, key_id: str) -> None:
+        """Write the id of its public key to a tag of an instance."""
+
+    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Set the rules of the fleet's firewall in a region to exactly these."""
+
+    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+        """Begin to end instances; those that are gone are no error."""
+
+    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+        """Delete what a fleet has besides instances; those that cannot be deleted yet.
+
+        The caller repeats: a firewall can be deleted once its instances have ended.
+        """
+
+    def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
+        """What a fleet has besides instances."""
+
+    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+        """The end of an instance's console output; empty if there is none yet."""
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        """The quotas of the instance types that plans use, by region."""
+
+    def check(self) -> tuple[Finding, ...]:
+        """Whether credentials and permissions suffice; launches nothing."""
