@@ -6,7 +6,7 @@ cloud's own API. Tags are the only record, so every worker sees the same fleet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
