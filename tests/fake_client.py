@@ -40,7 +40,7 @@ class FakeClient:
         calls: verbs and their arguments.
         errors: verb -> errors of its next calls, one each.
         meanwhile: is called while the client works on a fleet or a transfer.
-        found: gateways of the fleet that the provisioner finds.
+        found: gateways of the fleet that the provisioner describes.
         joined: whether the transfer runs already.
         moved_to: key of the fleet on which a transfer ends, if it is another.
         result: of every transfer, but for its ends.
@@ -60,7 +60,7 @@ class FakeClient:
 
     @property
     def provisioner(self) -> SimpleNamespace:
-        return SimpleNamespace(find={self.identity.fleet_key(): self.found}.__getitem__)
+        return SimpleNamespace(describe={self.identity.fleet_key(): self.found}.__getitem__)
 
     @property
     def verbs(self) -> list[str]:

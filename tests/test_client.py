@@ -92,7 +92,7 @@ class FakeProvisioner:
         self.script.do("destroy")
         return ("b",)
 
-    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         return self.script.found
 
     def recorded(self, fleet_key: str) -> Fleet | None:

@@ -34,7 +34,7 @@ def test_a_fleet_comes_up_as_planned(harness: LocalHarness) -> None:
     assert {gateway.region for gateway in fleet.gateways} == {A, B, C}
     assert len({gateway.fingerprint for gateway in fleet.gateways}) == 5
     assert len({gateway.control for gateway in fleet.gateways}) == 5
-    found = harness.provisioner().find(spec.key)
+    found = harness.provisioner().describe(spec.key)
     assert [gateway.node for gateway in found] == sorted(NODES)
 
 
@@ -112,7 +112,7 @@ def test_two_fleets_do_not_touch_each_other(harness: LocalHarness) -> None:
     provisioner.ensure(one, harness.authority(one))
     kept = provisioner.ensure(other, harness.authority(other))
     assert provisioner.destroy("01") == tuple(sorted(NODES))
-    assert provisioner.find("01") == ()
+    assert provisioner.describe("01") == ()
     assert provisioner.ensure(other, harness.authority(other)).gateways == kept.gateways
 
 
@@ -122,7 +122,7 @@ def test_destroy_leaves_nothing_and_is_silent_the_second_time(harness: LocalHarn
     assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES))
     assert harness.traces() == []
     assert harness.provisioner().destroy(spec.key) == ()
-    assert harness.provisioner().find(spec.key) == ()
+    assert harness.provisioner().describe(spec.key) == ()
 
 
 def test_destroy_of_an_unknown_fleet_is_not_an_error(harness: LocalHarness) -> None:
@@ -166,7 +166,7 @@ def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: Local
 def test_gateways_without_a_record_are_found_and_ended(harness: LocalHarness) -> None:
     spec = harness.spec()
     harness.crash_after_launch(spec)
-    found = harness.provisioner().find(spec.key)
+    found = harness.provisioner().describe(spec.key)
     assert [gateway.node for gateway in found] == sorted(NODES)
     assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES))
     assert harness.traces() == []
@@ -195,7 +195,7 @@ def test_a_failed_repair_leaves_the_running_gateways(harness: LocalHarness) -> N
     harness.kill(first.gateway(f"{B}/0"))
     with pytest.raises(ProvisionFailed):
         harness.failing().ensure(spec, harness.authority(spec))
-    assert [g.node for g in harness.provisioner().find(spec.key)] == sorted(NODES[:4])
+    assert [g.node for g in harness.provisioner().describe(spec.key)] == sorted(NODES[:4])
     repaired = harness.provisioner().ensure(spec, harness.authority(spec))
     kept = [g.node for g in repaired.gateways if g == first.gateway(g.node)]
     assert kept == NODES[:4]

@@ -319,7 +319,7 @@ class SimProvisioner:
             self.fleet.world.sleep(_LOOK_S)
         return tuple(gateway.process.name for gateway in alive)
 
-    def find(self, key: str) -> tuple[Any, ...]:
+    def describe(self, key: str) -> tuple[Any, ...]:
         return tuple(self.fleet.alive)
 
     def recorded(self, key: str) -> Fleet | None:

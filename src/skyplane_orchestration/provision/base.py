@@ -121,7 +121,7 @@ class Provisioner(Protocol):
             TeardownIncomplete: a started gateway cannot be ended.
         """
 
-    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         """The fleet's existing gateways, sorted by node."""
 
     def recorded(self, fleet_key: str) -> Fleet | None:

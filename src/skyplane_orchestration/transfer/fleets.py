@@ -135,9 +135,9 @@ class Fleets:
 
         Gateways that are started before that would be torn down as well.
         """
-        before = self.provisioner.find(fleet.key)
+        before = self.provisioner.describe(fleet.key)
         for _ in range(_CHECKS):
-            if self.provisioner.find(fleet.key) != before or not before:
+            if self.provisioner.describe(fleet.key) != before or not before:
                 return
             self._clock.sleep(_CHECK_INTERVAL_S)
 

@@ -78,7 +78,7 @@ class Runs:
 
     def compared(self, job: TransferJob) -> TransferResult | None:
         """The result of a job that has nothing to copy; else None. Changes nothing."""
-        if self._fleets.provisioner.find(self._identity.fleet_key()):
+        if self._fleets.provisioner.describe(self._identity.fleet_key()):
             return None
         from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
 
@@ -124,7 +124,7 @@ class Runs:
         if max_job_usd is not None:
             handle = handle.with_budget(max_job_usd)
         preflight.require_usable(handle.job, options.manifest)
-        was_up = bool(self._fleets.provisioner.find(handle.fleet_key))
+        was_up = bool(self._fleets.provisioner.describe(handle.fleet_key))
         fleet = self._fleets.ensure(
             handle.fleet_key, handle.plan, handle.generation, handle.deployment
         )

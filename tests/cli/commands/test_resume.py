@@ -231,6 +231,6 @@ def test_an_interrupted_resume_on_a_running_fleet_leaves_the_transfer_running(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Client, "resume", resume)
-    monkeypatch.setattr(LocalProvisioner, "find", lambda *_: ("a gateway",))
+    monkeypatch.setattr(LocalProvisioner, "describe", lambda *_: ("a gateway",))
     assert main(["resume", handle.to_text(), "--json"]) == 130
     assert json.loads(capsys.readouterr().out)["result"]["state"] == "running"

@@ -72,7 +72,7 @@ def test_one_gateway_for_each_region_answers_and_is_connected(
         client = ControlClient(*gateway.control, None, AUTHORITY.expected_uri(gateway.node))
         assert client.status()["connected"]
         client.close()
-    assert [found.node for found in provisioner.find(KEY)] == [f"{A}/0", f"{B}/0", f"{C}/0"]
+    assert [found.node for found in provisioner.describe(KEY)] == [f"{A}/0", f"{B}/0", f"{C}/0"]
     assert provisioner.ensure(spec, AUTHORITY) is fleet
     assert provisioner.recorded(KEY) == fleet
     provisioner.check_host(fleet)
@@ -86,7 +86,7 @@ def test_destroy_leaves_neither_thread_nor_file_nor_record(
     assert provisioner.destroy(KEY) == ()
     assert (files(root), threads()) == ([], set())
     assert provisioner.recorded(KEY) is None
-    assert provisioner.find(KEY) == ()
+    assert provisioner.describe(KEY) == ()
 
 
 def test_a_fleet_that_must_exist_is_not_brought_up(
@@ -101,7 +101,7 @@ def test_a_fleet_whose_leases_have_expired_is_brought_up_again(
 ) -> None:
     first = provisioner.ensure(replace(spec, times=FleetTimes(start_within_s=0.01)), AUTHORITY)
     provisioner._running[KEY].thread._thread.join()
-    assert provisioner.find(KEY) == ()
+    assert provisioner.describe(KEY) == ()
     second = provisioner.ensure(replace(spec, must_exist=True), AUTHORITY)
     assert {gateway.control for gateway in first.gateways}.isdisjoint(
         gateway.control for gateway in second.gateways
@@ -119,7 +119,7 @@ def test_another_process_can_neither_share_the_fleet_nor_sweep_it(
         other.ensure(spec, AUTHORITY)
     local = LocalProvisioner(LocalOptions(run_root=root.path))
     assert local.sweep("test", older_than_s=0).kept == (KEY,)
-    assert provisioner.find(KEY)
+    assert provisioner.describe(KEY)
 
 
 def test_a_sweep_removes_what_a_killed_process_left(root: RunRoot, spec: FleetSpec) -> None:

@@ -225,7 +225,7 @@ def test_an_instance_is_several_gateways(local: LocalHarness, plan_of: PlanMaker
     second = local.provisioner(processes_per_instance=3).ensure(spec, authority)
     assert [g.node for g in second.gateways if g not in first.gateways] == nodes[1:2]
     assert len(local.running()) == 4
-    assert [found.node for found in local.provisioner().find(spec.key)] == nodes
+    assert [found.node for found in local.provisioner().describe(spec.key)] == nodes
     assert sorted(local.provisioner().destroy(spec.key)) == nodes
     assert local.traces() == []
 
@@ -575,7 +575,7 @@ def test_a_fleet_key_that_is_a_path_is_refused(local: LocalHarness, key: str) ->
     for act in (
         lambda: local.spec(key=key),
         lambda: local.provisioner().destroy(key),
-        lambda: local.provisioner().find(key),
+        lambda: local.provisioner().describe(key),
     ):
         with pytest.raises(ConfigurationInvalid, match="not lower-case hex"):
             act()

@@ -75,7 +75,7 @@ def test_a_key_in_a_file_of_known_hosts_is_enough(
     known = tmp_path / "known_hosts"
     known.write_text(f"[{ADDRESSES[0]}]:{sshd.port} {sshd.host_key}\n")
     changed = with_host(ssh, host_key="", known_hosts=str(known))
-    assert ssh.provisioner(**changed).find("ab") == ()
+    assert ssh.provisioner(**changed).describe("ab") == ()
 
 
 def test_a_login_with_another_key_is_refused(ssh: SshHarness, sshd: Server) -> None:
@@ -88,7 +88,7 @@ def test_a_host_that_does_not_answer_is_named(ssh: SshHarness) -> None:
         port = probe.getsockname()[1]
     refused(ssh, ProvisionFailed, "cannot be reached over ssh", port=port)
     with pytest.raises(GatewayUnreachable, match=r"cannot be reached over ssh"):
-        ssh.provisioner(**with_host(ssh, port=port)).find("ab")
+        ssh.provisioner(**with_host(ssh, port=port)).describe("ab")
 
 
 def test_a_lost_host_does_not_keep_the_others_alive(ssh: SshHarness) -> None:
@@ -218,7 +218,7 @@ def test_without_paramiko_the_extra_is_named(
     name = "skyplane_orchestration.provision.ssh.connection"
     monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(MissingExtra, match=r"skyplane-orchestration\[ssh\]"):
-        ssh.provisioner().find("ab")
+        ssh.provisioner().describe("ab")
 
 
 @pytest.mark.root

@@ -151,7 +151,7 @@ def _copy(
 def _tear_down_leftovers(client: Client) -> None:
     """Tear down a fleet that an interruption between two steps of the client left."""
     key = client.identity.fleet_key()
-    if not client.provisioner.find(key):
+    if not client.provisioner.describe(key):
         return
     try:
         client.teardown(key)

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 max_job_usd=options.max_job_usd,
             )
     except KeyboardInterrupt as error:
-        is_up = bool(client.provisioner.find(handle.fleet_key))
+        is_up = bool(client.provisioner.describe(handle.fleet_key))
         raise progress.interruption(is_left_running=is_up) from error
     finally:
         progress.stop()

@@ -156,7 +156,7 @@ class InProcessProvisioner:
             )
         return configs
 
-    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         found = self._running.get(fleet_key)
         if found is None or not found.thread.is_alive:
             return ()
@@ -168,7 +168,7 @@ class InProcessProvisioner:
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         with self._lock:
-            nodes = tuple(found.node for found in self.find(fleet_key))
+            nodes = tuple(found.node for found in self.describe(fleet_key))
             self._forget(fleet_key)
             return nodes
 

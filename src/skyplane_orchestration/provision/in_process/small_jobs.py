@@ -47,15 +47,15 @@ class SmallJobsProvisioner:
         if self._inside.recorded(spec.key) is not None:
             return self._inside
         wants_inside = self._place == "never" or (self._place == "auto" and is_small(spec.plan))
-        if spec.must_exist or not wants_inside or self._outside.find(spec.key):
+        if spec.must_exist or not wants_inside or self._outside.describe(spec.key):
             return self._outside
         return self._inside
 
     def _of(self, fleet_key: str) -> Provisioner:
         return self._outside if self._inside.recorded(fleet_key) is None else self._inside
 
-    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        return self._of(fleet_key).find(fleet_key)
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        return self._of(fleet_key).describe(fleet_key)
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         return self._of(fleet_key).recorded(fleet_key)

@@ -86,8 +86,8 @@ class LocalProvisioner:
         place = FleetPlace((directory,), seats)
         return self._fleets().ensure(spec, authority, place, instances, processes)
 
-    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        return self._fleets().find(self._place(fleet_key))
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        return self._fleets().describe(self._place(fleet_key))
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         return self._fleets().recorded(self._place(fleet_key))

@@ -106,7 +106,7 @@ class ProcessFleets:
         except (SkyplaneError, OSError) as error:
             raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
 
-    def find(self, place: FleetPlace) -> tuple[FoundGateway, ...]:
+    def describe(self, place: FleetPlace) -> tuple[FoundGateway, ...]:
         pids: dict[str, list[str]] = {}
         for process in place.processes():
             pids.setdefault(process.node, []).append(str(process.pid))
@@ -131,7 +131,7 @@ class ProcessFleets:
             with place.locked(create=True, timeout_s=timeout_s, clock=self.runner.clock):
                 return remove_fleet(self.runner, place)
         except DirectoryBusy as error:
-            left = ", ".join(gateway.node for gateway in self.find(place))
+            left = ", ".join(gateway.node for gateway in self.describe(place))
             raise TeardownIncomplete(f"{error}; still running: {left or 'nothing yet'}") from error
 
     def log_tails(self, place: FleetPlace, max_bytes: int) -> Mapping[str, str]:

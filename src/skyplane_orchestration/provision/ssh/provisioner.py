@@ -106,9 +106,9 @@ class SshProvisioner:
                 _remove_roots(opened)
                 raise
 
-    def find(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         with self._open(self.options.all_hosts()) as opened:
-            return self._fleets.find(_place(fleet_key, opened))
+            return self._fleets.describe(_place(fleet_key, opened))
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         with self._open_reachable() as (opened, failures):
