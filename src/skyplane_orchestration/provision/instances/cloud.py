@@ -40,6 +40,7 @@ class FleetTags:
         fleet_key: lower-case hex.
         deployment: owner; a sweep touches only resources of its own deployment.
         generation: number of the rebuild.
+        created_unix_s: wall time, whole seconds, at which the fleet was first made.
         hard_end_unix_s: wall time, whole seconds, at which the instances end.
         processes: gateways of each instance.
     """
@@ -47,6 +48,7 @@ class FleetTags:
     fleet_key: str
     deployment: str
     generation: int
+    created_unix_s: int
     hard_end_unix_s: int
     processes: int = 1
 
