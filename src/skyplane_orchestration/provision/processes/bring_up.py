@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.config import DEFAULT_STORE_THREADS, Route, Topology
+from skyplane_gateway.config import DEFAULT_STORE_THREADS, Route
 from skyplane_orchestration.errors import (
     GatewayDraining,
     GatewayError,
@@ -18,6 +18,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.processes import launch
 from skyplane_orchestration.provision.processes.machine import Machine
@@ -286,46 +287,15 @@ def _connect(
         ProvisionFailed: a gateway refuses the topology, ends, or does not connect in time.
         NotAuthorised: a gateway has another fleet secret.
     """
-    topology = Topology(
-        routes=routes,
-        data_addresses={node: handle.data for node, handle in handles.items()},
-        control_addresses={node: handle.control for node, handle in handles.items()},
-    )
+    topology = topology_of(routes, handles)
     document = topology.to_dict()
     # An unchanged fleet may have a transfer in progress: its topology stays.
     if is_changed or place.read_topology() != document:
-        for handle in handles.values():
-            _send(topology, handle, sessions, deadline)
+        send_topology(topology, handles.values(), sessions, deadline)
         place.write_topology(document)
-    waiting = list(handles)
-    while waiting:
-        alive = {process.node for process in place.processes()}
-        waiting = [node for node in waiting if not _is_connected(handles[node], sessions)]
-        for node in waiting:
-            if node not in alive:
-                raise deadline.failure(node, "ended")
-        if waiting:
-            deadline.pause(waiting[0], "did not connect to its neighbours")
-
-
-def _send(
-    topology: Topology, handle: GatewayHandle, sessions: ControlSessions, deadline: _StartupDeadline
-) -> None:
-    try:
-        sessions.get(handle.node, handle.control).put_topology(topology)
-    except NotAuthorised:
-        raise
-    except GatewayError as error:
-        raise deadline.failure(handle.node, f"did not take its topology: {error}") from error
-
-
-def _is_connected(handle: GatewayHandle, sessions: ControlSessions) -> bool:
-    try:
-        return bool(sessions.get(handle.node, handle.control).status()["connected"])
-    except NotAuthorised:
-        raise
-    except GatewayError:
-        return False
+    wait_connected(
+        handles, sessions, deadline, lambda: {process.node for process in place.processes()}
+    )
 
 
 class _StartupDeadline:
