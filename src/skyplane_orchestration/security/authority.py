@@ -189,6 +189,14 @@ class Authority:
         """
         return self._derive("sealing", json.dumps([transfer_key, start_id]))
 
+    def enrolment_token(self, instance: str, launch_id: str) -> bytes:
+        """The 32 bytes by which an instance proves itself once, after its launch.
+
+        Other launches of the same instance have other tokens. From a token nobody can derive
+        another key of the fleet.
+        """
+        return self._derive("enrolment", json.dumps([instance, launch_id]))
+
     @property
     def orchestrator_uri(self) -> str:
         """The URI name in the orchestrator's certificate."""
@@ -209,6 +217,25 @@ class Authority:
     def issue(self, name_uri: str, validity_s: float) -> IssuedCertificate:
         """A certificate with a new key for `name_uri`, its only name; for servers and clients."""
         return self._certificates.issue(name_uri, validity_s)
+
+    def issue_for(self, public_key_der: bytes, name_uri: str, validity_s: float) -> str:
+        """A certificate, PEM, for a public key whose private key is elsewhere."""
+        return self._certificates.issue_for(public_key_der, name_uri, validity_s)
+
+    def public_key_of(self, certificate_der: bytes) -> tuple[bytes, str]:
+        """The Ed25519 key in a certificate of any issuer, DER, and its id.
+
+        The id is the first 40 hex characters of the SHA-256 of the key's SubjectPublicKeyInfo.
+        Raises NotAuthorised for a broken certificate, or a key of another kind.
+        """
+        return self._certificates.public_key_of(certificate_der)
+
+    def enrolment_context(self, validity_s: float = SECONDS_PER_HOUR) -> ssl.SSLContext:
+        """As `client_context`, but it accepts every server.
+
+        The caller must check the server's proof; see `provision.instances.enrolment`.
+        """
+        return self._certificates.enrolment_context(self.orchestrator_uri, validity_s)
 
     def client_context(self, validity_s: float = CLIENT_VALIDITY_S) -> ssl.SSLContext:
         """The orchestrator's TLS context: TLS 1.3 with a new certificate.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 import ssl
 import tempfile
@@ -10,15 +11,20 @@ from collections.abc import Callable
 from typing import IO, Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from skyplane_orchestration.errors import NotAuthorised
 from skyplane_orchestration.security.authority import IssuedCertificate
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 #: Certificates are valid from this long ago, because clocks of machines differ.
 BACKDATE_S: Final = SECONDS_PER_HOUR
+
+#: Hex characters of a key id: 160 bits, within the values of every cloud's tags.
+KEY_ID_CHARACTERS: Final = 40
 
 
 class CertificateAuthority:
@@ -46,17 +52,7 @@ class CertificateAuthority:
 
     def issue(self, name_uri: str, validity_s: float) -> IssuedCertificate:
         key = Ed25519PrivateKey.generate()
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "skyplane")])
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name_uri)])
-        builder = (
-            self._builder(subject, key.public_key(), self._wall_clock() + validity_s)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(is_authority=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(names, critical=False)
-        )
-        certificate = builder.sign(self._ca_key, algorithm=None)
+        certificate = self._issue(key.public_key(), name_uri, validity_s)
         private_key_pem = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -68,17 +64,58 @@ class CertificateAuthority:
             fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
         )
 
+    def issue_for(self, public_key_der: bytes, name_uri: str, validity_s: float) -> str:
+        key = serialization.load_der_public_key(public_key_der)
+        assert isinstance(key, Ed25519PublicKey)  # `public_key_of` gives no other.
+        return _certificate_pem(self._issue(key, name_uri, validity_s))
+
+    def public_key_of(self, certificate_der: bytes) -> tuple[bytes, str]:
+        try:
+            key = x509.load_der_x509_certificate(certificate_der).public_key()
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise NotAuthorised(f"the certificate of the peer cannot be read: {error}") from error
+        if not isinstance(key, Ed25519PublicKey):
+            raise NotAuthorised("the key of the peer is not an Ed25519 key")
+        der = key.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return der, hashlib.sha256(der).hexdigest()[:KEY_ID_CHARACTERS]
+
+    def _issue(
+        self, public_key: Ed25519PublicKey, name_uri: str, validity_s: float
+    ) -> x509.Certificate:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "skyplane")])
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name_uri)])
+        builder = (
+            self._builder(subject, public_key, self._wall_clock() + validity_s)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(is_authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(names, critical=False)
+        )
+        return builder.sign(self._ca_key, algorithm=None)
+
     def client_context(self, own_uri: str, validity_s: float) -> ssl.SSLContext:
-        own = self.issue(own_uri, validity_s)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED
+        context = self._context(own_uri, validity_s)
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         context.load_verify_locations(
             cadata=self.own_certificate_pem(self._wall_clock() + validity_s)
         )
-        _load_from_memory(context, own)
+        return context
+
+    def enrolment_context(self, own_uri: str, validity_s: float) -> ssl.SSLContext:
+        context = self._context(own_uri, validity_s)
+        # The server's certificate is self-signed. Its proof of the token covers it.
+        context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def _context(self, own_uri: str, validity_s: float) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        _load_from_memory(context, self.issue(own_uri, validity_s))
         return context
 
     def _builder(

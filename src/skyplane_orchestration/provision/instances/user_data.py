@@ -1,0 +1,243 @@
+"""The boot script of an instance: the same POSIX shell script for every cloud.
+
+It powers the machine off when the gateways have ended, when anything fails, at the hard end, and
+at a reboot.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from skyplane_gateway.enrolment.documents import EnrolmentDocument
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.units import SECONDS_PER_MINUTE
+
+#: EC2's limit, the smallest of the clouds.
+MOST_USER_DATA_BYTES: Final = 16 << 10
+
+#: Extras of the wheel that a gateway needs.
+_WHEEL_EXTRAS: Final = "aws,azure,gateway,gcs"
+
+# A name as of a registry (https://github.com/distribution/reference), then the digest.
+_IMAGE: Final = re.compile(
+    r"[a-z0-9]+(?:[._:/-]+[a-z0-9]+)*(?::[A-Za-z0-9_.-]{1,128})?@sha256:[0-9a-f]{64}"
+)
+_WHEEL_NAME: Final = re.compile(r"skyplane_orchestration-[A-Za-z0-9_.!+-]+\.whl")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class BootSettings:
+    """What an instance runs: an image with a digest, or a wheel with a checksum.
+
+    Args:
+        image: `registry.example/skyplane-gateway@sha256:...`; instances must be able to pull it.
+        wheel_url: HTTPS address of the wheel; its requirements come from the instance's package
+            index, in whatever version that has.
+        wheel_sha256: of the wheel, 64 hex characters.
+
+    Raises ConfigurationInvalid for anything else.
+    """
+
+    image: str = ""
+    wheel_url: str = ""
+    wheel_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.image) == bool(self.wheel_url):
+            raise ConfigurationInvalid(
+                "instances need either image (`registry/name@sha256:...`), or wheel_url and"
+                " wheel_sha256"
+            )
+        if self.image:
+            self._check_image()
+        else:
+            self._check_wheel()
+
+    @property
+    def wheel_name(self) -> str:
+        return urlsplit(self.wheel_url).path.rpartition("/")[2]
+
+    def _check_image(self) -> None:
+        if self.wheel_sha256:
+            raise ConfigurationInvalid("wheel_sha256 is of no use without wheel_url")
+        if not _IMAGE.fullmatch(self.image):
+            raise ConfigurationInvalid(
+                f"image {self.image!r} is not pinned by a digest (`registry/name@sha256:` and 64"
+                " hex characters); `docker image inspect --format '{{.RepoDigests}}' IMAGE` shows"
+                " the digest"
+            )
+
+    def _check_wheel(self) -> None:
+        try:
+            address = urlsplit(self.wheel_url)
+        except ValueError as error:
+            raise ConfigurationInvalid(f"wheel_url {self.wheel_url!r}: {error}") from error
+        if address.scheme != "https" or not address.hostname or not self.wheel_url.isprintable():
+            raise ConfigurationInvalid(f"wheel_url {self.wheel_url!r} is not an HTTPS address")
+        if not _WHEEL_NAME.fullmatch(self.wheel_name):
+            raise ConfigurationInvalid(
+                f"wheel_url {self.wheel_url!r} does not end with the name of a wheel of this"
+                " project (`skyplane_orchestration-...-py3-none-any.whl`)"
+            )
+        if not _SHA256.fullmatch(self.wheel_sha256):
+            raise ConfigurationInvalid(
+                f"wheel_sha256 {self.wheel_sha256!r} is not a SHA-256 of 64 lower-case hex"
+                " characters; `sha256sum FILE` prints it"
+            )
+
+
+def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: float) -> str:
+    """The boot script.
+
+    Args:
+        document: goes to the gateway's standard input, so it is on no disk besides this script.
+        hard_end_s: the instance powers off this long after its boot, whatever happens.
+
+    Raises ConfigurationInvalid for a script beyond 16 KiB, or a hard end that is not positive.
+    """
+    if not 0 < hard_end_s < math.inf:
+        raise ConfigurationInvalid(f"hard_end_s must be positive and finite, not {hard_end_s!r}")
+    values = {
+        "MINUTES": str(math.ceil(hard_end_s / SECONDS_PER_MINUTE)),
+        "IMAGE": shlex.quote(settings.image),
+        "URL": shlex.quote(settings.wheel_url),
+        "NAME": shlex.quote(settings.wheel_name),
+        "SHA256": settings.wheel_sha256,
+        "EXTRAS": _WHEEL_EXTRAS,
+        "DOCUMENT": shlex.quote(document.to_json()),
+    }
+    template = _HEAD + (_CONTAINER if settings.image else _WHEEL)
+    # In one pass, since a value may look like a name.
+    script = re.sub("@([A-Z0-9]+)@", lambda found: values[found[1]], template)
+    size = len(script.encode())
+    if size > MOST_USER_DATA_BYTES:
+        raise ConfigurationInvalid(
+            f"the boot script has {size} bytes, and clouds take {MOST_USER_DATA_BYTES}; use a"
+            " shorter image or wheel_url"
+        )
+    return script
+
+
+_HEAD: Final = r"""#!/bin/sh
+# Boots an instance of a skyplane fleet: runs its gateways, then powers the machine off.
+# Everybody who may describe the instance may read this. The token in it works once.
+set -eu
+umask 077
+
+say() { printf 'skyplane: %s\n' "$*"; }
+
+power_off() {
+    status=$?
+    trap - EXIT
+    say "the boot script ended with status $status; powering off"
+    shutdown -P now
+}
+trap power_off EXIT
+trap 'exit 143' HUP INT TERM
+
+# Package mirrors and registries fail now and then, and right after the boot there may be no
+# network yet.
+retry() {
+    attempt=1
+    until "$@"; do
+        if [ "$attempt" -ge 6 ]; then
+            say "failed $attempt times: $1"
+            return 1
+        fi
+        sleep "$((attempt * attempt))"
+        attempt=$((attempt + 1))
+    done
+}
+
+install_packages() {
+    if command -v dnf >/dev/null; then
+        retry dnf install -y -q "$@"
+    else
+        retry apt-get update -q
+        retry env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+            install -y -q --no-install-recommends "$@"
+    fi
+}
+
+# The hard end.
+shutdown -P +@MINUTES@
+# A reboot is the end too: gateways hold their keys in memory only.
+systemctl set-default poweroff.target
+
+address=$(hostname -I | cut -d' ' -f1)
+[ -n "$address" ] || { say 'the machine has no address'; exit 1; }
+"""
+
+_CONTAINER: Final = r"""
+image=@IMAGE@
+if command -v docker >/dev/null; then
+    engine=docker
+elif command -v podman >/dev/null; then
+    engine=podman
+elif command -v apt-get >/dev/null || dnf -q list docker >/dev/null 2>&1; then
+    engine=docker
+    if command -v dnf >/dev/null; then install_packages docker; else install_packages docker.io; fi
+else
+    engine=podman
+    install_packages podman
+fi
+if [ "$engine" = docker ]; then retry systemctl start docker; fi
+
+retry "$engine" pull --quiet "$image"
+say "starting the gateways on $address"
+# The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
+# document is in no argument of a process.
+printf '%s\n' @DOCUMENT@ |
+    "$engine" run --interactive --rm --network host --user 10001:10001 --read-only \
+        --tmpfs /tmp:rw,nosuid,nodev,noexec,mode=1777 --cap-drop ALL \
+        --security-opt no-new-privileges --ulimit nofile=65536:65536 --log-driver none \
+        --stop-timeout 40 "$image" enrol --address "$address"
+"""
+
+_WHEEL: Final = r"""
+find_python() {
+    for python in python3.13 python3.12 python3.11 python3; do
+        if command -v "$python" >/dev/null && "$python" -c \
+            'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+        then
+            return 0
+        fi
+    done
+    return 1
+}
+
+if ! find_python; then
+    if command -v dnf >/dev/null; then
+        install_packages python3.11
+    else
+        install_packages python3 python3-venv
+    fi
+    find_python || { say 'there is no Python 3.11, 3.12 or 3.13 with venv'; exit 1; }
+fi
+command -v curl >/dev/null || install_packages ca-certificates curl
+
+# Another user runs the gateways and reads these files.
+directory=$(TMPDIR=${TMPDIR:-/var/tmp} mktemp -d)
+chmod 755 "$directory"
+wheel=$directory/@NAME@
+retry curl --fail --silent --show-error --location --proto '=https' --max-time 300 \
+    --output "$wheel" @URL@
+printf '%s  %s\n' @SHA256@ "$wheel" | sha256sum -c -
+umask 022
+"$python" -m venv "$directory/venv"
+retry "$directory/venv/bin/pip" install --quiet --no-cache-dir "${wheel}[@EXTRAS@]"
+
+say "starting the gateways on $address"
+# Keys are in memory only. `printf` is part of the shell, so the document is in no argument of a
+# process.
+printf '%s\n' @DOCUMENT@ |
+    setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all \
+        env -i PATH=/usr/bin:/bin TMPDIR="${TMPDIR:-/dev/shm}" PYTHONUNBUFFERED=1 \
+        "$directory/venv/bin/skyplane-gateway" enrol --address "$address"
+"""

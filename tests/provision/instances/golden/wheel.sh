@@ -1,0 +1,88 @@
+#!/bin/sh
+# Boots an instance of a skyplane fleet: runs its gateways, then powers the machine off.
+# Everybody who may describe the instance may read this. The token in it works once.
+set -eu
+umask 077
+
+say() { printf 'skyplane: %s\n' "$*"; }
+
+power_off() {
+    status=$?
+    trap - EXIT
+    say "the boot script ended with status $status; powering off"
+    shutdown -P now
+}
+trap power_off EXIT
+trap 'exit 143' HUP INT TERM
+
+# Package mirrors and registries fail now and then, and right after the boot there may be no
+# network yet.
+retry() {
+    attempt=1
+    until "$@"; do
+        if [ "$attempt" -ge 6 ]; then
+            say "failed $attempt times: $1"
+            return 1
+        fi
+        sleep "$((attempt * attempt))"
+        attempt=$((attempt + 1))
+    done
+}
+
+install_packages() {
+    if command -v dnf >/dev/null; then
+        retry dnf install -y -q "$@"
+    else
+        retry apt-get update -q
+        retry env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+            install -y -q --no-install-recommends "$@"
+    fi
+}
+
+# The hard end.
+shutdown -P +1440
+# A reboot is the end too: gateways hold their keys in memory only.
+systemctl set-default poweroff.target
+
+address=$(hostname -I | cut -d' ' -f1)
+[ -n "$address" ] || { say 'the machine has no address'; exit 1; }
+
+find_python() {
+    for python in python3.13 python3.12 python3.11 python3; do
+        if command -v "$python" >/dev/null && "$python" -c \
+            'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+        then
+            return 0
+        fi
+    done
+    return 1
+}
+
+if ! find_python; then
+    if command -v dnf >/dev/null; then
+        install_packages python3.11
+    else
+        install_packages python3 python3-venv
+    fi
+    find_python || { say 'there is no Python 3.11, 3.12 or 3.13 with venv'; exit 1; }
+fi
+command -v curl >/dev/null || install_packages ca-certificates curl
+
+# Another user runs the gateways and reads these files.
+directory=$(TMPDIR=${TMPDIR:-/var/tmp} mktemp -d)
+chmod 755 "$directory"
+wheel=$directory/skyplane_orchestration-0.1.0-py3-none-any.whl
+retry curl --fail --silent --show-error --location --proto '=https' --max-time 300 \
+    --output "$wheel" 'https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl?a=1&b='"'"'2'"'"''
+printf '%s  %s\n' cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd "$wheel" | sha256sum -c -
+umask 022
+"$python" -m venv "$directory/venv"
+retry "$directory/venv/bin/pip" install --quiet --no-cache-dir "${wheel}[aws,azure,gateway,gcs]"
+
+say "starting the gateways on $address"
+# Keys are in memory only. `printf` is part of the shell, so the document is in no argument of a
+# process.
+printf '%s\n' '{"schema_version": 1, "fleet_key": "abababababababababababababababab", "instance": "aws:us-east-1/0", "port": 7600, "start_within_s": 900.0, "authority_pem": "-----BEGIN CERTIFICATE-----\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\n-----END CERTIFICATE-----\n", "token_hex": "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"}' |
+    setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all \
+        env -i PATH=/usr/bin:/bin TMPDIR="${TMPDIR:-/dev/shm}" PYTHONUNBUFFERED=1 \
+        "$directory/venv/bin/skyplane-gateway" enrol --address "$address"

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from skyplane_gateway.enrolment.documents import EnrolmentDocument
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.instances.user_data import (
+    MOST_USER_DATA_BYTES,
+    BootSettings,
+    user_data,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+IMAGE = BootSettings(image="registry.example/team/skyplane-gateway:1.0@sha256:" + "ab" * 32)
+WHEEL = BootSettings(
+    wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl?a=1&b='2'",
+    wheel_sha256="cd" * 32,
+)
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\n" + "MIIB+/==\n" * 8 + "-----END CERTIFICATE-----\n"
+TOKEN = "5e" * 32
+
+
+def document(instance: str = "aws:us-east-1/0") -> EnrolmentDocument:
+    return EnrolmentDocument(
+        fleet_key="ab" * 16,
+        instance=instance,
+        port=7600,
+        start_within_s=900.0,
+        authority_pem=CERTIFICATE,
+        token_hex=TOKEN,
+    )
+
+
+@pytest.mark.parametrize(("name", "settings"), [("image.sh", IMAGE), ("wheel.sh", WHEEL)])
+def test_scripts_are_as_recorded(name: str, settings: BootSettings) -> None:
+    """After a change that is meant, write the new script to the file and read the difference."""
+    assert user_data(settings, document(), 86400.0) == (GOLDEN / name).read_text()
+
+
+@pytest.mark.parametrize("name", ["image.sh", "wheel.sh"])
+@pytest.mark.parametrize("check", ["dash -n", "shellcheck"])
+def test_scripts_are_good_posix_shell(name: str, check: str) -> None:
+    command = check.split()
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run(
+        [*command, str(GOLDEN / name)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+def test_the_document_reaches_the_gateway_unchanged(settings: BootSettings) -> None:
+    awkward = document(instance="it's $(a) `b` \\n @IMAGE@ @URL@")
+    script = user_data(settings, awkward, 86400.0)
+    command = script[script.index("printf '%s\\n' '{") :].partition(" |\n")[0]
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert EnrolmentDocument.from_json(done.stdout) == awkward
+
+
+def test_the_hard_end_is_in_whole_minutes_rounded_up() -> None:
+    assert "shutdown -P +2\n" in user_data(IMAGE, document(), 61.0)
+
+
+def test_a_script_fits_ec2() -> None:
+    assert len(user_data(WHEEL, document(), 86400.0)) < MOST_USER_DATA_BYTES / 3
+    with pytest.raises(ConfigurationInvalid, match="16384"):
+        user_data(IMAGE, document(instance="a" * MOST_USER_DATA_BYTES), 86400.0)
+
+
+@pytest.mark.parametrize("hard_end_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_hard_end_that_is_none_is_refused(hard_end_s: float) -> None:
+    with pytest.raises(ConfigurationInvalid, match="hard_end_s"):
+        user_data(IMAGE, document(), hard_end_s)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "either image"),
+        ({"image": IMAGE.image, "wheel_url": WHEEL.wheel_url}, "either image"),
+        ({"image": "skyplane-gateway"}, "pinned by a digest"),
+        ({"image": "skyplane-gateway:latest"}, "pinned by a digest"),
+        ({"image": "skyplane-gateway@sha256:" + "AB" * 32}, "pinned by a digest"),
+        ({"image": "a b@sha256:" + "ab" * 32}, "pinned by a digest"),
+        ({"image": "--privileged@sha256:" + "ab" * 32}, "pinned by a digest"),
+        ({"image": IMAGE.image, "wheel_sha256": "cd" * 32}, "without wheel_url"),
+        ({"wheel_url": WHEEL.wheel_url}, "wheel_sha256"),
+        ({"wheel_url": WHEEL.wheel_url, "wheel_sha256": "CD" * 32}, "wheel_sha256"),
+        ({"wheel_url": "http://files.example/x.whl", "wheel_sha256": "cd" * 32}, "HTTPS"),
+        ({"wheel_url": "https:///x.whl", "wheel_sha256": "cd" * 32}, "HTTPS"),
+        ({"wheel_url": "https://[::1/x.whl", "wheel_sha256": "cd" * 32}, "wheel_url"),
+        ({"wheel_url": "https://files.example/x.whl", "wheel_sha256": "cd" * 32}, "this project"),
+        ({"wheel_url": WHEEL.wheel_url + "\n", "wheel_sha256": "cd" * 32}, "HTTPS"),
+    ],
+)
+def test_settings_that_pin_nothing_are_refused(settings: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=says):
+        BootSettings(**settings)
+
+
+@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+def test_the_token_is_in_no_argument_of_a_process(settings: BootSettings) -> None:
+    lines = user_data(settings, document(), 86400.0).splitlines()
+    (line,) = (line for line in lines if TOKEN in line)
+    command = shlex.split(line.removesuffix("|"))
+    assert command[0] == "printf"  # Part of the shell.
+    assert json.loads(command[2])["token_hex"] == TOKEN
