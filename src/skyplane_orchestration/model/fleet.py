@@ -23,6 +23,8 @@ SCHEMA_VERSION: Final = 1
 LOCAL: Final = "local"
 #: The provisioner that runs gateways as processes of machines that it reaches over ssh.
 SSH: Final = "ssh"
+#: The provisioner that runs gateways on instances that it launches in clouds.
+CLOUD: Final = "cloud"
 #: The provisioner whose gateways are a thread of the process that made them.
 IN_PROCESS: Final = "in-process"
 
@@ -33,6 +35,8 @@ def where_gateways_run(provisioner: str) -> str:
         return "gateways are processes of this machine, and all bytes pass through it"
     if provisioner == SSH:
         return "gateways are processes of the machines in the hosts file, reached over ssh"
+    if provisioner == CLOUD:
+        return "gateways run on instances in the plan's regions, launched for this fleet"
     if provisioner == IN_PROCESS:
         return "this process copied the objects itself, without gateways of their own"
     return f"gateways are run by the provisioner {provisioner!r}" if provisioner else "no gateways"
@@ -54,7 +58,8 @@ class GatewayHandle:
         region: region tag.
         control: (host, port) of the control API.
         data: (host, port) of the data listener.
-        fingerprint: SHA-256 of its certificate, hex; empty if it has none.
+        fingerprint: SHA-256 of its certificate, hex; on a cloud's instance, the id of the
+            instance's key; empty if it has neither.
         details: the provisioner's own facts (`pid`, `instance_id`), as text.
     """
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from skyplane_gateway.config import Topology
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
 
 
 class ControlSession(Protocol):
@@ -18,6 +22,10 @@ class ControlSession(Protocol):
     def renew(self, lease_s: float | None = None) -> None: ...
 
     def close(self) -> None: ...
+
+
+#: (host, port, context, expected URI name) -> a session with a gateway.
+SessionFactory = Callable[[str, int, ssl.SSLContext, str], ControlSession]
 
 
 class ControlSessions:
@@ -33,10 +41,22 @@ class ControlSessions:
         return self._sessions[node]
 
     def drop(self, node: str) -> None:
-        """Close the session of a gateway that is replaced: its successor has another port."""
-        self._sessions.pop(node).close()
+        """Close the session of a gateway that is replaced, if there is one."""
+        session = self._sessions.pop(node, None)
+        if session is not None:
+            session.close()
 
     def close(self) -> None:
         while self._sessions:
             _, session = self._sessions.popitem()
             session.close()
+
+
+def open_sessions(authority: Authority, connect: SessionFactory) -> ControlSessions:
+    """Control sessions with the gateways of the authority's fleet."""
+    context = authority.client_context()
+
+    def open_session(host: str, port: int, node: str) -> ControlSession:
+        return connect(host, port, context, authority.expected_uri(node))
+
+    return ControlSessions(open_session)

@@ -207,7 +207,10 @@ class Cloud(Protocol):
         """All that the deployment's fleets have: instances, and everything else."""
 
     def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
-        """Make what instances need before their launch: the firewall, open for `ingress` only."""
+        """Make what instances need before their launch: a firewall, open for `ingress` only.
+
+        An existing firewall gets the rules that it lacks, and loses none.
+        """
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         """Launch an instance, or find the one that another worker has just launched.

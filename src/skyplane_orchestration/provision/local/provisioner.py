@@ -16,6 +16,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
 from skyplane_orchestration.model.fleet import LOCAL, SSH, Fleet
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.processes.fleets import ProcessFleets
@@ -27,7 +28,7 @@ from skyplane_orchestration.provision.processes.run_directory import (
     default_run_root,
     machine_of,
 )
-from skyplane_orchestration.provision.processes.runner import Runner, SessionFactory
+from skyplane_orchestration.provision.processes.runner import Runner
 from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.processes.teardown import sweep_fleets
 from skyplane_orchestration.provision.routes import node_names

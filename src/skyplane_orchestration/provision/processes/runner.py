@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import signal
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import TeardownIncomplete
-from skyplane_orchestration.provision.control_sessions import ControlSession, ControlSessions
+from skyplane_orchestration.provision.control_sessions import (
+    ControlSessions,
+    SessionFactory,
+    open_sessions,
+)
 from skyplane_orchestration.provision.processes.place import FleetPlace
 from skyplane_orchestration.provision.processes.run_directory import GatewayProcess, names_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
-
-#: (host, port, context, expected URI name) -> a session with a gateway.
-SessionFactory = Callable[[str, int, ssl.SSLContext, str], ControlSession]
 
 _POLL_S: Final = 0.02
 
@@ -79,9 +79,4 @@ class Runner:
 
     def sessions(self, authority: Authority) -> ControlSessions:
         """Control sessions with the gateways of the authority's fleet."""
-        context = authority.client_context()
-
-        def connect(host: str, port: int, node: str) -> ControlSession:
-            return self.connect(host, port, context, authority.expected_uri(node))
-
-        return ControlSessions(connect)
+        return open_sessions(authority, self.connect)

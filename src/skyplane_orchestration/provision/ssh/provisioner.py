@@ -27,11 +27,12 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.fleet import SSH, Fleet
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.processes.fleets import ProcessFleets
 from skyplane_orchestration.provision.processes.launch import Addresses
 from skyplane_orchestration.provision.processes.place import FleetPlace, Seat
 from skyplane_orchestration.provision.processes.run_directory import RunRoot
-from skyplane_orchestration.provision.processes.runner import Runner, SessionFactory
+from skyplane_orchestration.provision.processes.runner import Runner
 from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.processes.teardown import sweep_fleets
 from skyplane_orchestration.provision.routes import node_names

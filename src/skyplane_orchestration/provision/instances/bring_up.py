@@ -1,0 +1,460 @@
+"""Brings one fleet of instances up: adopts those that run, launches missing ones, connects all.
+
+No lock protects a fleet in a cloud. Two workers that bring up the same fleet find the same
+instances by their tags and keep the same ones of those that exist twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from skyplane_gateway.config import GatewayConfig, Route
+from skyplane_orchestration.errors import (
+    CapacityUnavailable,
+    CloudAccessDenied,
+    ConfigurationInvalid,
+    FleetLost,
+    GatewayDraining,
+    GatewayError,
+    GatewayUnreachable,
+    NotAuthorised,
+    ProvisionFailed,
+    QuotaExceeded,
+    SkyplaneError,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
+from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
+from skyplane_orchestration.provision.control_sessions import ControlSessions
+from skyplane_orchestration.provision.instances.cloud import (
+    CloudInstance,
+    FleetTags,
+    LaunchRequest,
+    control_port,
+    data_port,
+)
+from skyplane_orchestration.provision.instances.clouds import in_parallel
+from skyplane_orchestration.provision.instances.firewall import control_ingress, peer_ingress
+from skyplane_orchestration.provision.instances.teardown import end_fleet, end_instances
+from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
+from skyplane_orchestration.provision.processes.settings import processes_per_instance
+from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
+from skyplane_orchestration.timing import timed
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+_CONSOLE_TAIL_BYTES: Final = 4096
+
+#: Errors of a launch after which no instance can appear.
+_REFUSALS: Final = (
+    CapacityUnavailable,
+    CloudAccessDenied,
+    ConfigurationInvalid,
+    QuotaExceeded,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtUp:
+    """The gateways of a fleet that is up, their routes, and the fleet's tags."""
+
+    gateways: tuple[GatewayHandle, ...]
+    routes: tuple[Route, ...]
+    tags: FleetTags
+
+
+def bring_up(
+    spec: FleetSpec,
+    instances: Mapping[str, Sequence[str]],
+    authority: Authority,
+    tools: Tools,
+    sessions: ControlSessions,
+) -> BroughtUp:
+    """Bring up a fleet; see `Provisioner.ensure`.
+
+    An error or an interruption ends the instances that this call has launched. `instances` maps
+    a region tag to the names of its instances.
+    """
+    attempt = _BringUp(spec, instances, authority, tools, sessions)
+    with closing(sessions):
+        try:
+            return attempt.run()
+        except BaseException:
+            attempt.undo()
+            raise
+
+
+@dataclass
+class _BringUp:
+    spec: FleetSpec
+    instances: Mapping[str, Sequence[str]]
+    authority: Authority
+    tools: Tools
+    sessions: ControlSessions
+    #: Launch ids of this call, without those of launches that a cloud has refused.
+    _own: set[str] = field(default_factory=set)
+    _is_prepared: bool = False
+    #: Cloud id -> the id of the key, for instances that this call has enrolled.
+    _keys: dict[str, str] = field(default_factory=dict)
+    #: Instance -> how many of that name the fleet has had.
+    _launches: dict[str, int] = field(default_factory=dict)
+    #: Instance -> the one that was launched last, and when, until its cloud shows it.
+    _fresh: dict[str, tuple[CloudInstance, float]] = field(default_factory=dict)
+    #: Cloud id -> since when an instance that another call has launched does not answer.
+    _silent_since_s: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._region_of = {name: tag for tag, group in self.instances.items() for name in group}
+        self._deadline_s = self.tools.clock.monotonic() + self.tools.options.ready_timeout_s
+
+    def run(self) -> BroughtUp:
+        found = self._current()
+        if self.spec.must_exist and not found:
+            raise FleetLost(f"fleet {self.spec.key} was torn down")
+        self.tags = self._tags_of(found)
+        self.nodes = split_into_processes(
+            self.instances, dict.fromkeys(self.instances, self.tags.processes)
+        )
+        routes = build_routes(self.spec.plan, self.nodes)
+        self._neighbours = neighbours(routes)
+        control = control_ingress(self.tools.options.control_cidrs, self.tags.processes)
+        self._is_prepared = True
+        self.tools.clouds.prepare(self.tags, tuple(self.instances), control)
+        with timed(f"provision: {counted(len(self._region_of), 'instance')}"):
+            placed = self._wait_until_ready()
+        handles = {
+            node: _handle(node, region, placed[instance_of(node)])
+            for region, nodes in self.nodes.items()
+            for node in nodes
+        }
+        peers = peer_ingress(routes, handles, self.tags.processes)
+        rules = {region: (*control, *ingress) for region, ingress in peers.items()}
+        self.tools.clouds.allow(self.tags, rules)
+        with timed("provision: connecting them"):
+            send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)
+            wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))
+        return BroughtUp(tuple(handles.values()), routes, self.tags)
+
+    def undo(self) -> None:
+        """End what `run` has launched, and the rest of a fleet without other instances.
+
+        Raises TeardownIncomplete.
+        """
+        if not self._is_prepared:
+            return
+        regions = tuple(self.instances)
+        try:
+            others = [
+                instance
+                for instance in self.tools.clouds.describe(self.spec.key, regions)
+                if instance.is_alive and instance.launch_id not in self._own
+            ]
+            if others:
+                end_instances(
+                    self.spec.key,
+                    regions,
+                    self.tools,
+                    which=lambda instance: instance.launch_id in self._own,
+                    expected=self._own,
+                )
+            else:
+                end_fleet(self.spec.key, regions, self.tools, expected=self._own)
+        except TeardownIncomplete:
+            raise
+        except SkyplaneError as error:
+            raise TeardownIncomplete(
+                f"fleet {self.spec.key} did not come up, and its instances may still run: {error};"
+                " run teardown, or they end by themselves at the hard end"
+            ) from error
+
+    # -- the deadline, for `connect`
+
+    def pause(self, node: str, what: str) -> None:
+        """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""
+        if self.tools.clock.monotonic() >= self._deadline_s:
+            raise self.failure(node, f"{what} within {self.tools.options.ready_timeout_s:g} s")
+        self.tools.clock.sleep(self.tools.options.poll_s)
+
+    def failure(self, node: str, what: str) -> ProvisionFailed:
+        """The error of a gateway, with the end of its instance's console output."""
+        name = instance_of(node)
+        last = [
+            instance
+            for instance in self.tools.clouds.describe(self.spec.key, [self._region_of[name]])
+            if instance.instance == name
+        ]
+        tail = why = ""
+        if last:
+            newest = max(last, key=lambda instance: instance.launched_unix_s)
+            why = f" ({newest.why_ended})" if newest.why_ended else ""
+            cloud = self.tools.clouds.of(newest.region)
+            tail = cloud.console_tail(newest, _CONSOLE_TAIL_BYTES).strip()
+        said = f"the end of its console output:\n{tail}" if tail else "it has no console output"
+        return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}{why}; {said}")
+
+    # -- instances
+
+    def _current(self) -> dict[str, CloudInstance]:
+        """Name -> the instance of that name; ends superfluous ones."""
+        found = self.tools.clouds.describe(self.spec.key, tuple(self.instances))
+        seen: dict[str, int] = {}
+        alive: dict[str, list[CloudInstance]] = {}
+        for instance in found:
+            seen[instance.instance] = seen.get(instance.instance, 0) + 1
+            if instance.is_alive:
+                alive.setdefault(instance.instance, []).append(instance)
+        for name, count in seen.items():
+            self._launches[name] = max(self._launches.get(name, 0), count)
+        self._add_fresh(alive)
+        current, surplus = {}, []
+        for name, several in alive.items():
+            # Every worker keeps the same one.
+            first, *others = sorted(several, key=lambda one: (one.launched_unix_s, one.cloud_id))
+            surplus += others if name in self._region_of else several
+            if name in self._region_of:
+                current[name] = first
+        self.tools.clouds.terminate(surplus)
+        return current
+
+    def _add_fresh(self, alive: dict[str, list[CloudInstance]]) -> None:
+        """Add launched instances that the cloud does not show yet."""
+        now_s = self.tools.clock.monotonic()
+        for name, (instance, launched_s) in list(self._fresh.items()):
+            if any(one.cloud_id == instance.cloud_id for one in alive.get(name, ())):
+                del self._fresh[name]
+            elif now_s < launched_s + VISIBLE_WITHIN_S:
+                alive.setdefault(name, []).append(instance)
+
+    def _tags_of(self, found: Mapping[str, CloudInstance]) -> FleetTags:
+        """The tags of the fleet's instances, or those of a new fleet.
+
+        Raises ConfigurationInvalid: the fleet belongs to another deployment.
+        """
+        now_s = int(self.tools.clock.wall())
+        for instance in found.values():
+            tags = instance.tags
+            if tags.deployment != self.spec.deployment:
+                raise ConfigurationInvalid(
+                    f"fleet {self.spec.key} belongs to deployment {tags.deployment!r},"
+                    f" not to {self.spec.deployment!r}"
+                )
+            if tags.hard_end_unix_s > now_s:
+                return tags
+        if found:  # They should have ended by themselves.
+            end_instances(self.spec.key, tuple(self.instances), self.tools)
+        return FleetTags(
+            fleet_key=self.spec.key,
+            deployment=self.spec.deployment,
+            generation=self.spec.generation,
+            created_unix_s=now_s,
+            hard_end_unix_s=now_s + int(self.spec.times.hard_end_s),
+            processes=self._processes(),
+        )
+
+    def _processes(self) -> int:
+        """Gateways of each instance: as many as the smallest one has vCPUs."""
+        vcpus = in_parallel(
+            [
+                partial(
+                    self.tools.clouds.of(region).vcpus,
+                    region,
+                    self.spec.plan.instances[region].type,
+                )
+                for region in self.instances
+            ]
+        )
+        given = self.tools.options.processes_per_instance
+        return processes_per_instance(given, 1, min(vcpus))
+
+    def _launch_missing(self, current: Mapping[str, CloudInstance]) -> dict[str, CloudInstance]:
+        missing = [name for name in self._region_of if name not in current]
+        if missing:
+            log.info(
+                "fleet %s: %d of %s found, launching %d",
+                self.spec.key,
+                len(current),
+                counted(len(self._region_of), "instance"),
+                len(missing),
+            )
+        launched = in_parallel([partial(self._launch, name) for name in missing])
+        return {**current, **dict(zip(missing, launched, strict=True))}
+
+    def _launch(self, name: str) -> CloudInstance:
+        region = self._region_of[name]
+        launch_id = secrets.token_hex(16)
+        request = LaunchRequest(
+            tags=self.tags,
+            instance=name,
+            region=region,
+            instance_type=self.spec.plan.instances[region].type,
+            launch_id=launch_id,
+            launch_number=self._launches.get(name, 0),
+            user_data=self.tools.boot.user_data(
+                self.authority,
+                self.tags,
+                instance=name,
+                launch_id=launch_id,
+                start_within_s=self.spec.times.start_within_s,
+            ),
+            is_end=region in (self.spec.plan.src, self.spec.plan.dst),
+        )
+        # Noted before the launch, so that an interruption in between is undone too.
+        self._own.add(launch_id)
+        try:
+            instance = self.tools.clouds.of(region).launch(request)
+        except _REFUSALS:
+            self._own.discard(launch_id)
+            raise
+        self._launches[name] = request.launch_number + 1
+        self._fresh[name] = (instance, self.tools.clock.monotonic())
+        return instance
+
+    # -- gateways
+
+    def _wait_until_ready(self) -> dict[str, CloudInstance]:
+        """Launch, enrol and adopt until every instance has working gateways."""
+        launched: set[str] = set()
+        ready: dict[str, CloudInstance] = {}
+        while True:
+            current = self._current()
+            gone = [name for name in launched if name not in current]
+            if gone:
+                raise self.failure(gone[0], "ended")
+            silent = [
+                instance
+                for name, instance in current.items()
+                if name not in ready and self._is_lost(instance)
+            ]
+            if silent:
+                self._replace(silent)
+                continue
+            new = [name for name in self._region_of if name not in current]
+            current = self._launch_missing(current)
+            launched.update(name for name in new if current[name].launch_id in self._own)
+            ready = {
+                name: instance
+                for name, instance in ready.items()
+                if current[name].cloud_id == instance.cloud_id
+            }
+            ready |= self._newly_ready(
+                [current[name] for name in self._region_of if name not in ready]
+            )
+            waiting = [name for name in self._region_of if name not in ready]
+            if not waiting:
+                return ready
+            self.pause(waiting[0], "did not become ready")
+
+    def _replace(self, silent: Sequence[CloudInstance]) -> None:
+        """End instances of other calls whose gateways do not answer."""
+        names = ", ".join(sorted(instance.instance for instance in silent))
+        log.warning("fleet %s: replacing %s, which do not answer", self.spec.key, names)
+        ids = {instance.cloud_id for instance in silent}
+        end_instances(
+            self.spec.key,
+            tuple(self.instances),
+            self.tools,
+            which=lambda instance: instance.cloud_id in ids,
+        )
+
+    def _newly_ready(self, waiting: Sequence[CloudInstance]) -> dict[str, CloudInstance]:
+        placed = [instance for instance in waiting if instance.address]
+        keys = in_parallel([partial(self._make_ready, instance) for instance in placed])
+        return {
+            instance.instance: replace(instance, key_id=key_id)
+            for instance, key_id in zip(placed, keys, strict=True)
+            if key_id
+        }
+
+    def _is_lost(self, instance: CloudInstance) -> bool:
+        """Whether an instance of another call should have answered by now."""
+        if instance.launch_id in self._own:
+            return False
+        options, clock = self.tools.options, self.tools.clock
+        since_s = self._silent_since_s.setdefault(instance.cloud_id, clock.monotonic())
+        if not instance.key_id:
+            return clock.wall() > instance.launched_unix_s + options.ready_timeout_s
+        return clock.monotonic() > since_s + options.answer_timeout_s
+
+    def _make_ready(self, instance: CloudInstance) -> str:
+        """The id of the key of an instance whose gateways answer; empty if they do not yet."""
+        nodes = self._nodes_of(instance)
+        key_id = self._keys.get(instance.cloud_id) or instance.key_id
+        if key_id and self._all_answer(instance, nodes):
+            return key_id
+        cloud = self.tools.clouds.of(instance.region)
+        configs = {node: self._config(number, node) for number, node in enumerate(nodes)}
+        try:
+            self._keys[instance.cloud_id] = self.tools.boot.enrol(
+                self.authority, instance, configs, partial(cloud.pin_key, instance)
+            )
+        except GatewayUnreachable as error:
+            log.debug("%s: %s", instance.instance, error)
+        return ""
+
+    def _all_answer(self, instance: CloudInstance, nodes: Sequence[str]) -> bool:
+        try:
+            for number, node in enumerate(nodes):
+                session = self.sessions.get(node, (instance.address, control_port(number)))
+                if session.status().get("state") == "draining":
+                    raise GatewayDraining(f"{node} takes no new transfer")
+                # The gateway waits for its transfer for the whole time again.
+                session.renew(self.spec.times.start_within_s)
+        except NotAuthorised:
+            raise
+        except GatewayError:
+            for node in nodes:
+                self.sessions.drop(node)
+            return False
+        return True
+
+    def _alive_nodes(self, handles: Mapping[str, GatewayHandle]) -> set[str]:
+        current = self._current()
+        return {node for node in handles if instance_of(node) in current}
+
+    def _nodes_of(self, instance: CloudInstance) -> list[str]:
+        return [
+            node for node in self.nodes[instance.region] if instance_of(node) == instance.instance
+        ]
+
+    def _config(self, number: int, node: str) -> GatewayConfig:
+        """The configuration of a gateway. The instance fills in hosts and directory."""
+        return GatewayConfig(
+            node=node,
+            fleet_key=self.spec.key,
+            control_host="",
+            data_host="",
+            control_port=control_port(number),
+            data_port=data_port(number),
+            directory="",
+            hello_keys_hex={
+                peer: self.authority.hello_key(node, peer).hex()
+                for peer in sorted(self._neighbours[node])
+            },
+            start_within_s=self.spec.times.start_within_s,
+            lease_s=self.spec.times.lease_s,
+            hard_end_s=self.tags.hard_end_unix_s - self.tools.clock.wall(),
+            **self.tools.options.gateway_settings,
+        )
+
+
+def _handle(node: str, region: str, instance: CloudInstance) -> GatewayHandle:
+    number = int(node.rpartition(".")[2]) if node != instance.instance else 0
+    return GatewayHandle(
+        node=node,
+        region=region,
+        control=(instance.address, control_port(number)),
+        data=(instance.address, data_port(number)),
+        fingerprint=instance.key_id,
+        details={"instance_id": instance.cloud_id},
+    )

@@ -1,0 +1,119 @@
+"""Several clouds as one: each call goes to the cloud of its region, all clouds at once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.provision.instances.cloud import (
+    Cloud,
+    CloudInstance,
+    CloudResource,
+    FleetTags,
+    Ingress,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+#: Calls at the same time. A fleet has at most 8 instances per region, by default.
+_PARALLEL_CALLS: Final = 16
+
+
+def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """The results of all calls, in order. Raises the first error after all have ended."""
+    if len(calls) <= 1:
+        return [call() for call in calls]
+    with ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="cloud") as threads:
+        futures = [threads.submit(call) for call in calls]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for other in errors[1:]:
+        if isinstance(other, SkyplaneError):
+            log.error("%s", other)
+    return [future.result() for future in futures]
+
+
+class Clouds:
+    """The clouds that a provisioner may use.
+
+    All verbs are those of `Cloud`, for regions of several clouds.
+    """
+
+    def __init__(self, clouds: Iterable[Cloud]) -> None:
+        self._by_name = {cloud.name: cloud for cloud in clouds}
+
+    def of(self, region: str) -> Cloud:
+        """Raises ConfigurationInvalid: the cloud of the region is not configured."""
+        name = region.partition(":")[0]
+        if name not in self._by_name:
+            known = ", ".join(sorted(self._by_name)) or "none"
+            raise ConfigurationInvalid(
+                f"region {region} needs settings for the cloud {name!r}; there are settings for:"
+                f" {known}"
+            )
+        return self._by_name[name]
+
+    def all(self) -> tuple[Cloud, ...]:
+        return tuple(self._by_name.values())
+
+    def regions(self) -> tuple[str, ...]:
+        """All regions of all clouds."""
+        found = in_parallel([cloud.regions for cloud in self.all()])
+        return tuple(region for regions in found for region in regions)
+
+    def describe(self, fleet_key: str, regions: Iterable[str]) -> tuple[CloudInstance, ...]:
+        return self._each(regions, str, lambda cloud, tags: cloud.describe(fleet_key, tags))
+
+    def rest_of(self, fleet_key: str, regions: Iterable[str]) -> tuple[CloudResource, ...]:
+        return self._each(regions, str, lambda cloud, tags: cloud.rest_of(fleet_key, tags))
+
+    def prepare(self, tags: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]) -> None:
+        def prepare(cloud: Cloud, its: Sequence[str]) -> tuple[()]:
+            cloud.prepare(tags, its, ingress)
+            return ()
+
+        self._each(regions, str, prepare)
+
+    def allow(self, tags: FleetTags, rules: Mapping[str, Sequence[Ingress]]) -> None:
+        """Set the firewall of each region to exactly its rules."""
+        in_parallel(
+            [
+                partial(self.of(region).allow, tags, region, ingress)
+                for region, ingress in rules.items()
+            ]
+        )
+
+    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+        def terminate(cloud: Cloud, its: Sequence[CloudInstance]) -> tuple[()]:
+            cloud.terminate(its)
+            return ()
+
+        self._each(instances, _region_of, terminate)
+
+    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+        return self._each(resources, _region_of, lambda cloud, its: cloud.delete_rest(its))
+
+    def _each(
+        self,
+        items: Iterable[T],
+        region_of: Callable[[T], str],
+        call: Callable[[Cloud, Sequence[T]], Sequence[R]],
+    ) -> tuple[R, ...]:
+        """Call each cloud with its items, all at once; the joined results."""
+        by_cloud: dict[str, list[T]] = {}
+        for item in items:
+            by_cloud.setdefault(self.of(region_of(item)).name, []).append(item)
+        found = in_parallel(
+            [partial(call, self._by_name[name], its) for name, its in by_cloud.items()]
+        )
+        return tuple(result for results in found for result in results)
+
+
+def _region_of(item: CloudInstance | CloudResource) -> str:
+    return item.region

@@ -1,0 +1,67 @@
+"""Options of fleets on cloud instances that are the same for all clouds."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
+from skyplane_orchestration.provision.processes.settings import check_gateway_settings
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOptions:
+    """How fleets on cloud instances come up and end.
+
+    Args:
+        control_cidrs: addresses of the machines that run provision, transfer and teardown, as
+            `203.0.113.7/32`; the firewall lets them reach the gateways' control API.
+        processes_per_instance: gateways of each instance; None for one per vCPU, at most 8.
+        ready_timeout_s: from the begin of `ensure` until all gateways are connected.
+        answer_timeout_s: how long an instance that has been configured may not answer before
+            it is replaced.
+        end_timeout_s: timeout until ended instances and their firewalls are gone.
+        poll_s: time between two looks at a cloud.
+        gateway_settings: more fields of every gateway's configuration.
+
+    Raises ConfigurationInvalid for an invalid value.
+    """
+
+    control_cidrs: tuple[str, ...]
+    processes_per_instance: int | None = None
+    ready_timeout_s: float = 300.0
+    answer_timeout_s: float = 20.0
+    end_timeout_s: float = 300.0
+    poll_s: float = 2.0
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.control_cidrs:
+            raise ConfigurationInvalid(
+                "control_cidrs is missing: name the addresses from which your workers reach the"
+                " gateways, as 203.0.113.7/32"
+            )
+        for cidr in self.control_cidrs:
+            _require_cidr(cidr)
+        given = self.processes_per_instance
+        if given is not None and not 1 <= given <= MOST_PROCESSES:
+            raise ConfigurationInvalid(
+                f"processes_per_instance must be a whole number from 1 to {MOST_PROCESSES} on"
+                f" cloud instances, not {given}"
+            )
+        for name in ("ready_timeout_s", "answer_timeout_s", "end_timeout_s", "poll_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationInvalid(f"{name} must be a number above zero")
+        check_gateway_settings(self.gateway_settings)
+
+
+def _require_cidr(text: str) -> None:
+    try:
+        ipaddress.IPv4Network(text)
+    except ValueError as error:
+        raise ConfigurationInvalid(
+            f"control_cidrs: {text!r} is not a range of IPv4 addresses, as 203.0.113.7/32: {error}"
+        ) from error

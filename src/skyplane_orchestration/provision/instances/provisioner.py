@@ -1,0 +1,142 @@
+"""`InstanceProvisioner`: the gateways of a fleet on instances of one or several clouds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.control.client import ControlClient
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    SkyplaneError,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.model.fleet import CLOUD, Fleet
+from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.control_sessions import SessionFactory, open_sessions
+from skyplane_orchestration.provision.instances.boot import Boot
+from skyplane_orchestration.provision.instances.bring_up import bring_up
+from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstance
+from skyplane_orchestration.provision.instances.clouds import Clouds, in_parallel
+from skyplane_orchestration.provision.instances.options import InstanceOptions
+from skyplane_orchestration.provision.instances.teardown import (
+    end_fleet,
+    gateway_names,
+    regions_of,
+    sweep_clouds,
+)
+from skyplane_orchestration.provision.instances.tools import Tools
+from skyplane_orchestration.provision.routes import node_names, route_document
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_TAIL_BYTES: Final = 65536
+
+
+class InstanceProvisioner:
+    """See `base.Provisioner`. A plan over several clouds is one fleet.
+
+    No lock protects a fleet: a teardown that meets an `ensure` makes it fail and undo itself.
+    """
+
+    def __init__(
+        self,
+        clouds: Iterable[Cloud],
+        boot: Boot,
+        options: InstanceOptions,
+        *,
+        connect: SessionFactory = ControlClient,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._tools = Tools(Clouds(clouds), boot, options, clock)
+        self._connect = connect
+
+    @property
+    def name(self) -> str:
+        return CLOUD
+
+    def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
+        began_s = self._tools.clock.monotonic()
+        instances = node_names(spec.plan, spec.max_instances_per_region)
+        for region in instances:
+            self._tools.clouds.of(region)
+        sessions = open_sessions(authority, self._connect)
+        up = bring_up(spec, instances, authority, self._tools, sessions)
+        return Fleet(
+            key=spec.key,
+            generation=spec.generation,
+            deployment=spec.deployment,
+            provisioner=self.name,
+            plan=spec.plan,
+            gateways=up.gateways,
+            routes=tuple(route_document(route) for route in up.routes),
+            host="",
+            provision_s=self._tools.clock.monotonic() - began_s,
+            hard_end_unix_s=float(up.tags.hard_end_unix_s),
+        )
+
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        found: dict[str, list[str]] = {}
+        for instance in self._alive(fleet_key):
+            for node in gateway_names(instance):
+                found.setdefault(node, []).append(instance.cloud_id)
+        return tuple(
+            FoundGateway(node, {"instance_id": ",".join(sorted(found[node]))})
+            for node in sorted(found)
+        )
+
+    def recorded(self, fleet_key: str) -> Fleet | None:
+        """Nothing: tags do not hold the plan. The fleet's document has it."""
+        return None
+
+    def destroy(self, fleet_key: str) -> tuple[str, ...]:
+        try:
+            regions = self._regions_of(fleet_key)
+            return end_fleet(fleet_key, regions, self._tools) if regions else ()
+        except TeardownIncomplete:
+            raise
+        except SkyplaneError as error:
+            raise TeardownIncomplete(
+                f"instances of fleet {fleet_key} may still run: {error}; run teardown again, or"
+                " they end by themselves when their lease has expired"
+            ) from error
+
+    def log_tails(self, fleet_key: str, max_bytes: int = _DEFAULT_TAIL_BYTES) -> Mapping[str, str]:
+        """The consoles of ended instances: gateways that run answer the control API."""
+        clouds = self._tools.clouds
+        ended = [one for one in self._describe_everywhere(fleet_key) if not one.is_alive]
+        tails = in_parallel(
+            [partial(clouds.of(one.region).console_tail, one, max_bytes) for one in ended]
+        )
+        return {one.instance: tail for one, tail in zip(ended, tails, strict=True) if tail}
+
+    def check_host(self, fleet: Fleet) -> None:
+        if fleet.provisioner != CLOUD:
+            raise ConfigurationInvalid(
+                f"fleet {fleet.key} was made by the provisioner {fleet.provisioner!r}; use that one"
+            )
+
+    def sweep(
+        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+    ) -> SweepReport:
+        return sweep_clouds(self._tools, deployment, dry_run=dry_run, older_than_s=older_than_s)
+
+    def _describe_everywhere(self, fleet_key: str) -> tuple[CloudInstance, ...]:
+        return self._tools.clouds.describe(fleet_key, self._tools.clouds.regions())
+
+    def _alive(self, fleet_key: str) -> list[CloudInstance]:
+        return [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
+
+    def _regions_of(self, fleet_key: str) -> tuple[str, ...]:
+        """The regions that have something of the fleet."""
+        regions = self._tools.clouds.regions()
+        instances = self._tools.clouds.describe(fleet_key, regions)
+        resources = self._tools.clouds.rest_of(fleet_key, regions)
+        return regions_of(instances, resources)

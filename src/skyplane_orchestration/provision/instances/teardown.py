@@ -1,0 +1,200 @@
+"""Ends instances, deletes what else a fleet has, and finds abandoned fleets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+
+from skyplane_orchestration.errors import SkyplaneError, TeardownIncomplete
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
+from skyplane_orchestration.provision.instances.cloud import (
+    Cloud,
+    CloudInstance,
+    CloudResource,
+    FleetTags,
+)
+from skyplane_orchestration.provision.instances.clouds import in_parallel
+from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
+
+log = logging.getLogger(__name__)
+
+
+def gateway_names(instance: CloudInstance) -> tuple[str, ...]:
+    """The nodes of an instance's gateways."""
+    count = instance.tags.processes
+    if count == 1:
+        return (instance.instance,)
+    return tuple(f"{instance.instance}.{process}" for process in range(count))
+
+
+def regions_of(
+    instances: Iterable[CloudInstance], resources: Iterable[CloudResource]
+) -> tuple[str, ...]:
+    """The regions that have any of them, sorted."""
+    return tuple(sorted({one.region for one in instances} | {one.region for one in resources}))
+
+
+def end_fleet(
+    fleet_key: str,
+    regions: Sequence[str],
+    tools: Tools,
+    *,
+    expected: Collection[str] = (),
+) -> tuple[str, ...]:
+    """End all instances of a fleet and delete the rest of it; the nodes that still ran.
+
+    Args:
+        expected: as in `end_instances`.
+
+    Raises TeardownIncomplete: something is left.
+    """
+    stopped = end_instances(fleet_key, regions, tools, expected=expected)
+    delete_rest(fleet_key, tools.clouds.rest_of(fleet_key, regions), tools)
+    if stopped:
+        log.info("fleet %s: %s ended", fleet_key, counted(len(stopped), "gateway"))
+    return stopped
+
+
+def end_instances(
+    fleet_key: str,
+    regions: Sequence[str],
+    tools: Tools,
+    *,
+    which: Callable[[CloudInstance], bool] = lambda _: True,
+    expected: Collection[str] = (),
+) -> tuple[str, ...]:
+    """End the chosen instances of a fleet and wait for their end; the nodes that still ran.
+
+    Args:
+        expected: launch ids of instances that a cloud may not show yet.
+
+    Raises TeardownIncomplete.
+    """
+    clock, options = tools.clock, tools.options
+    began_s = clock.monotonic()
+    stopped: set[str] = set()
+    unseen = set(expected)
+    while True:
+        found = [one for one in tools.clouds.describe(fleet_key, regions) if which(one)]
+        left = [instance for instance in found if instance.state != "ended"]
+        alive = [instance for instance in left if instance.is_alive]
+        stopped.update(node for instance in alive for node in gateway_names(instance))
+        tools.clouds.terminate(alive)
+        unseen -= {instance.launch_id for instance in found}
+        elapsed_s = clock.monotonic() - began_s
+        if not left and (not unseen or elapsed_s >= VISIBLE_WITHIN_S):
+            return tuple(sorted(stopped))
+        if elapsed_s >= options.end_timeout_s:
+            names = ", ".join(f"{one.region} {one.cloud_id} ({one.state})" for one in left)
+            raise TeardownIncomplete(
+                f"instances of fleet {fleet_key} have not ended after {options.end_timeout_s:g} s:"
+                f" {names}; run teardown again, or they end by themselves at the hard end"
+            )
+        clock.sleep(options.poll_s)
+
+
+def delete_rest(fleet_key: str, resources: Sequence[CloudResource], tools: Tools) -> None:
+    """Delete what a fleet has besides instances. Raises TeardownIncomplete."""
+    clock, options = tools.clock, tools.options
+    deadline_s = clock.monotonic() + options.end_timeout_s
+    left = tuple(resources)
+    while left and (left := tools.clouds.delete_rest(left)):
+        if clock.monotonic() >= deadline_s:
+            names = ", ".join(f"{one.region} {one.kind} {one.cloud_id}" for one in left)
+            raise TeardownIncomplete(
+                f"the instances of fleet {fleet_key} have ended, but these cannot be deleted:"
+                f" {names}; run teardown again"
+            )
+        clock.sleep(options.poll_s)
+
+
+def sweep_clouds(
+    tools: Tools, deployment: str, *, dry_run: bool, older_than_s: float | None
+) -> SweepReport:
+    """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`."""
+    fleets: dict[str, _Found] = {}
+    orphans: list[SweptFleet] = []
+    for result in in_parallel([partial(_list, cloud, deployment) for cloud in tools.clouds.all()]):
+        if isinstance(result, SweptFleet):
+            orphans.append(result)
+            continue
+        for item in result:
+            fleets.setdefault(item.tags.fleet_key, _Found()).add(item)
+    kept: list[str] = []
+    for key, found in sorted(fleets.items()):
+        if found.is_gone:
+            continue
+        reason = found.orphan_reason(
+            tools.clock.wall(), tools.options.ready_timeout_s, older_than_s
+        )
+        if not reason:
+            kept.append(key)
+            continue
+        orphans.append(_sweep_one(key, found, reason, tools, dry_run=dry_run))
+    return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
+
+
+class _Found:
+    """What clouds have of one fleet."""
+
+    def __init__(self) -> None:
+        self.instances: list[CloudInstance] = []
+        self.resources: list[CloudResource] = []
+
+    def add(self, item: CloudInstance | CloudResource) -> None:
+        if isinstance(item, CloudInstance):
+            self.instances.append(item)
+        else:
+            self.resources.append(item)
+
+    @property
+    def tags(self) -> FleetTags:
+        return (self.instances[0] if self.instances else self.resources[0]).tags
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        return regions_of(self.instances, self.resources)
+
+    @property
+    def is_gone(self) -> bool:
+        """Clouds show ended instances for a while; nothing is left of such a fleet."""
+        return not self.resources and all(one.state == "ended" for one in self.instances)
+
+    def gateways(self) -> tuple[str, ...]:
+        alive = [instance for instance in self.instances if instance.is_alive]
+        return tuple(sorted({node for instance in alive for node in gateway_names(instance)}))
+
+    def orphan_reason(
+        self, now_s: float, ready_timeout_s: float, older_than_s: float | None
+    ) -> str:
+        """Why the fleet is abandoned; empty if it may be in use."""
+        age_s = now_s - self.tags.created_unix_s
+        if now_s >= self.tags.hard_end_unix_s:
+            return "past its hard end"
+        # A new fleet has a firewall before it has instances.
+        if not self.gateways() and (self.instances or age_s > ready_timeout_s):
+            return "none of its gateways is alive"
+        if older_than_s is not None and age_s > older_than_s:
+            return f"made {age_s:.0f} s ago"
+        return ""
+
+
+def _list(cloud: Cloud, deployment: str) -> Iterable[CloudInstance | CloudResource] | SweptFleet:
+    try:
+        instances, resources = cloud.list_resources(deployment, cloud.regions())
+    except SkyplaneError as error:
+        # One lost cloud must not keep the instances of the others alive.
+        return SweptFleet("", f"the cloud {cloud.name} is not reached", (), str(error))
+    return (*instances, *resources)
+
+
+def _sweep_one(key: str, found: _Found, reason: str, tools: Tools, *, dry_run: bool) -> SweptFleet:
+    gateways, failure = found.gateways(), ""
+    if not dry_run:
+        try:
+            end_fleet(key, found.regions, tools)
+        except SkyplaneError as error:
+            failure = str(error)
+    return SweptFleet(key, reason, gateways, failure)

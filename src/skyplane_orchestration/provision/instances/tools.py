@@ -1,0 +1,24 @@
+"""What every fleet of an `InstanceProvisioner` is made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from skyplane_gateway.clock import Clock
+from skyplane_orchestration.provision.instances.boot import Boot
+from skyplane_orchestration.provision.instances.clouds import Clouds
+from skyplane_orchestration.provision.instances.options import InstanceOptions
+
+#: A cloud may show a new instance this late.
+VISIBLE_WITHIN_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """See the classes."""
+
+    clouds: Clouds
+    boot: Boot
+    options: InstanceOptions
+    clock: Clock
