@@ -6,7 +6,6 @@ To join: write a harness and add its class to `_HARNESSES`; every test of
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -15,14 +14,15 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from tests.provision import ssh_server
-from tests.transfer import samples
+from tests.provision.instances.harness import InstancesHarness
+from tests.provision.samples import SECRET, A, B, C, make_plan
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import Topology
@@ -30,46 +30,15 @@ from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import GatewayUnreachable
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import (
-    InstanceGroup,
-    PlanEdge,
-    PlanPath,
     TransferPlan,
 )
 from skyplane_orchestration.provision.base import FleetSpec, Provisioner
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
-from skyplane_orchestration.security.authority import Authority, FleetSecret
+from skyplane_orchestration.security.authority import Authority
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
-SECRET = FleetSecret(b"a fleet secret of the test suite")
-
-A, B, C = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
-
 PlanMaker = Callable[..., TransferPlan]
-
-
-def make_plan(
-    paths: Sequence[tuple[Sequence[str], float]],
-    counts: Mapping[str, int],
-    connections: Mapping[tuple[str, str], int] | None = None,
-) -> TransferPlan:
-    """A plan of the given (regions, flow) paths and instance counts; 64 connections an edge."""
-    flows: dict[tuple[str, str], float] = {}
-    for regions, flow_gbps in paths:
-        for hop in itertools.pairwise(regions):
-            flows[hop] = flows.get(hop, 0.0) + flow_gbps
-    return replace(
-        samples.PLAN,
-        src=paths[0][0][0],
-        dst=paths[0][0][-1],
-        throughput_gbps=sum(flow_gbps for _, flow_gbps in paths),
-        instances={region: InstanceGroup("process", count) for region, count in counts.items()},
-        edges=tuple(
-            PlanEdge(*hop, flow_gbps, 64 if connections is None else connections[hop], 5.0, 0.0)
-            for hop, flow_gbps in flows.items()
-        ),
-        paths=tuple(PlanPath(tuple(regions), flow_gbps) for regions, flow_gbps in paths),
-    )
 
 
 class FakeSession:
@@ -118,6 +87,9 @@ class LocalHarness:
     Each call of `provisioner` is a worker of its own, which knows nothing of the others.
     """
 
+    #: Whether calls for the same fleet wait for each other, and `recorded` finds a fleet.
+    locks_fleets = True
+    records_fleets = True
     fails = ("--crash", f"{B}/0")
     session = FakeSession
 
@@ -267,10 +239,17 @@ def ssh(sshd: ssh_server.Server) -> Iterator[SshHarness]:
     _end_all(harness)
 
 
-_HARNESSES = {"local": "local", "ssh": "ssh"}
+@pytest.fixture
+def instances() -> InstancesHarness:
+    return InstancesHarness()
+
+
+Harness = LocalHarness | InstancesHarness
+
+_HARNESSES = {"instances": "instances", "local": "local", "ssh": "ssh"}
 
 
 @pytest.fixture(params=sorted(_HARNESSES))
-def harness(request: pytest.FixtureRequest) -> LocalHarness:
-    made: LocalHarness = request.getfixturevalue(_HARNESSES[request.param])
+def harness(request: pytest.FixtureRequest) -> Harness:
+    made: Harness = request.getfixturevalue(_HARNESSES[request.param])
     return made

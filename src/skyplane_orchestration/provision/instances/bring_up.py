@@ -216,7 +216,7 @@ class _BringUp:
                 alive.setdefault(instance.instance, []).append(instance)
         for name, count in seen.items():
             self._launches[name] = max(self._launches.get(name, 0), count)
-        self._add_fresh(alive)
+        self._add_fresh(alive, {instance.cloud_id for instance in found})
         current, surplus = {}, []
         for name, several in alive.items():
             # Every worker keeps the same one.
@@ -227,11 +227,11 @@ class _BringUp:
         self.tools.clouds.terminate(surplus)
         return current
 
-    def _add_fresh(self, alive: dict[str, list[CloudInstance]]) -> None:
+    def _add_fresh(self, alive: dict[str, list[CloudInstance]], shown: set[str]) -> None:
         """Add launched instances that the cloud does not show yet."""
         now_s = self.tools.clock.monotonic()
         for name, (instance, launched_s) in list(self._fresh.items()):
-            if any(one.cloud_id == instance.cloud_id for one in alive.get(name, ())):
+            if instance.cloud_id in shown:
                 del self._fresh[name]
             elif now_s < launched_s + VISIBLE_WITHIN_S:
                 alive.setdefault(name, []).append(instance)

@@ -1,0 +1,293 @@
+"""A cloud in memory, whose instances are stand-ins for gateways.
+
+Several workers share one `MemoryAccount`; each has clouds, boot and sessions of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from skyplane_gateway.config import GatewayConfig, Topology
+from skyplane_gateway.identifiers import gateway_uri
+from skyplane_orchestration.errors import GatewayUnreachable
+from skyplane_orchestration.provision.instances.cloud import (
+    CloudInstance,
+    CloudResource,
+    Finding,
+    FleetTags,
+    Ingress,
+    LaunchRequest,
+    RegionQuota,
+)
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+FIREWALL = "firewall"
+
+
+@dataclass
+class Gateway:
+    """What a stand-in was told."""
+
+    node: str
+    topologies: list[Any] = field(default_factory=list)
+    renewals: list[float | None] = field(default_factory=list)
+
+
+@dataclass
+class MemoryAccount:
+    """All that exists in the clouds of one account.
+
+    Args:
+        failing: names of instances that end as soon as they run.
+        hidden_looks: how many times a new instance is not in a description.
+        slow_ends: how many descriptions show an instance as `ending`.
+        refusals: instance -> the error of its launch.
+    """
+
+    failing: set[str] = field(default_factory=set)
+    hidden_looks: int = 0
+    slow_ends: int = 0
+    refusals: dict[str, Exception] = field(default_factory=dict)
+    instances: dict[str, CloudInstance] = field(default_factory=dict)
+    firewalls: dict[tuple[str, str], tuple[FleetTags, set[Ingress]]] = field(default_factory=dict)
+    gateways: dict[tuple[str, int], Gateway] = field(default_factory=dict)
+    enrolled: set[str] = field(default_factory=set)
+    calls: list[str] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _looks: dict[str, int] = field(default_factory=dict)
+    _tokens: dict[tuple[str, str, int], str] = field(default_factory=dict)
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        with self.lock:
+            self.calls.append("launch")
+            if request.instance in self.refusals:
+                raise self.refusals[request.instance]
+            assert (request.region, request.tags.fleet_key) in self.firewalls, "no firewall"
+            token = (request.tags.fleet_key, request.instance, request.launch_number)
+            if token in self._tokens:
+                return self.instances[self._tokens[token]]
+            number = next(self._ids)
+            cloud_id = f"i-{number:08x}"
+            self._tokens[token] = cloud_id
+            self.instances[cloud_id] = CloudInstance(
+                tags=request.tags,
+                instance=request.instance,
+                region=request.region,
+                cloud_id=cloud_id,
+                state="starting",
+                address="",
+                launch_id=request.launch_id,
+                key_id="",
+                launched_unix_s=time.time(),
+            )
+            return self.instances[cloud_id]
+
+    def look(self, cloud_id: str) -> CloudInstance | None:
+        """An instance as a description shows it; time passes for it with each look."""
+        with self.lock:
+            looks = self._looks[cloud_id] = self._looks.get(cloud_id, 0) + 1
+            instance = self.instances[cloud_id]
+            if instance.state == "starting" and looks > self.hidden_looks:
+                if instance.instance in self.failing:
+                    self.end(cloud_id, "cannot bind")
+                else:
+                    number = int(cloud_id[2:], 16)
+                    self._set(cloud_id, state="running", address=f"198.51.100.{number}")
+            elif instance.state == "ending" and looks > self._ending_at(cloud_id) + self.slow_ends:
+                self._set(cloud_id, state="ended", address="")
+            return self.instances[cloud_id] if looks > self.hidden_looks else None
+
+    def end(self, cloud_id: str, why: str = "") -> None:
+        with self.lock:
+            address = self.instances[cloud_id].address
+            self.gateways = {at: one for at, one in self.gateways.items() if at[0] != address}
+            if self.instances[cloud_id].state not in ("ending", "ended"):
+                state = "ending" if self.slow_ends and not why else "ended"
+                self._looks[f"end {cloud_id}"] = self._looks.get(cloud_id, 0)
+                self._set(cloud_id, state=state, why_ended=why)
+
+    def alive(self) -> list[CloudInstance]:
+        return [one for one in self.instances.values() if one.state != "ended"]
+
+    def _ending_at(self, cloud_id: str) -> int:
+        return self._looks.get(f"end {cloud_id}", 0)
+
+    def _set(self, cloud_id: str, **changes: Any) -> None:
+        self.instances[cloud_id] = replace(self.instances[cloud_id], **changes)
+
+    def pin(self, cloud_id: str, key_id: str) -> None:
+        with self.lock:
+            self._set(cloud_id, key_id=key_id)
+
+
+class MemoryCloud:
+    """See `Cloud`; `die` is called before each change, and may end the worker."""
+
+    def __init__(
+        self, name: str, account: MemoryAccount, die: Callable[[str], None] = lambda verb: None
+    ) -> None:
+        self.name = name
+        self.account = account
+        self._die = die
+
+    def regions(self) -> tuple[str, ...]:
+        known = {"aws": "us-east-1", "gcp": "us-central1", "azure": "westeurope"}
+        return (f"{self.name}:{known[self.name]}",)
+
+    def vcpus(self, region: str, instance_type: str) -> int:
+        return 1
+
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+        self._die("describe")
+        with self.account.lock:
+            seen = [
+                self.account.look(cloud_id)
+                for cloud_id, one in self.account.instances.items()
+                if one.tags.fleet_key == fleet_key and one.region in regions
+            ]
+        return tuple(one for one in seen if one is not None)
+
+    def list_resources(
+        self, deployment: str, regions: Sequence[str]
+    ) -> tuple[tuple[CloudInstance, ...], tuple[CloudResource, ...]]:
+        keys = {one.tags.fleet_key for one in self.account.instances.values()}
+        keys |= {key for _, key in self.account.firewalls}
+        instances = [one for key in sorted(keys) for one in self.describe(key, regions)]
+        rest = [one for key in sorted(keys) for one in self.rest_of(key, regions)]
+        return (
+            tuple(one for one in instances if one.tags.deployment == deployment),
+            tuple(one for one in rest if one.tags.deployment == deployment),
+        )
+
+    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+        self._die("prepare")
+        with self.account.lock:
+            for region in regions:
+                place = (region, tags.fleet_key)
+                _, rules = self.account.firewalls.setdefault(place, (tags, set()))
+                rules.update(ingress)
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        self._die("launch")
+        return self.account.launch(request)
+
+    def pin_key(self, instance: CloudInstance, key_id: str) -> None:
+        self._die("pin_key")
+        self.account.pin(instance.cloud_id, key_id)
+
+    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._die("allow")
+        with self.account.lock:
+            place = (region, tags.fleet_key)
+            self.account.firewalls[place] = (self.account.firewalls[place][0], set(ingress))
+
+    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+        self._die("terminate")
+        for instance in instances:
+            self.account.end(instance.cloud_id)
+
+    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+        self._die("delete_rest")
+        left = []
+        with self.account.lock:
+            for one in resources:
+                users = [
+                    user
+                    for user in self.account.alive()
+                    if (user.region, user.tags.fleet_key) == (one.region, one.tags.fleet_key)
+                ]
+                if users:
+                    left.append(one)
+                else:
+                    self.account.firewalls.pop((one.region, one.tags.fleet_key), None)
+        return tuple(left)
+
+    def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
+        with self.account.lock:
+            return tuple(
+                CloudResource(FIREWALL, f"fw-{key}", region, tags)
+                for (region, key), (tags, _) in self.account.firewalls.items()
+                if key == fleet_key and region in regions
+            )
+
+    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+        return f"{instance.instance}: {instance.why_ended or 'up'}"
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        return ()
+
+    def check(self) -> tuple[Finding, ...]:
+        return ()
+
+
+class MemoryBoot:
+    """Enrols stand-ins."""
+
+    def __init__(self, account: MemoryAccount) -> None:
+        self._account = account
+
+    def user_data(
+        self,
+        authority: Authority,
+        tags: FleetTags,
+        *,
+        instance: str,
+        launch_id: str,
+        start_within_s: float,
+    ) -> str:
+        return json.dumps([instance, launch_id, start_within_s])
+
+    def enrol(
+        self,
+        authority: Authority,
+        instance: CloudInstance,
+        gateways: Mapping[str, GatewayConfig],
+        pin: Callable[[str], None],
+    ) -> str:
+        with self._account.lock:
+            now = self._account.instances[instance.cloud_id]
+            if now.state != "running" or now.cloud_id in self._account.enrolled:
+                raise GatewayUnreachable(f"{instance.instance} does not listen")
+            key_id = f"{int(instance.cloud_id[2:], 16):040x}"
+            pin(key_id)
+            self._account.enrolled.add(now.cloud_id)
+            for node, config in gateways.items():
+                self._account.gateways[now.address, config.control_port] = Gateway(node)
+            return key_id
+
+
+class MemorySession:
+    """A control session with a stand-in."""
+
+    def __init__(self, account: MemoryAccount, address: tuple[str, int], expected_uri: str) -> None:
+        self._account = account
+        self._address = address
+        self._expected_uri = expected_uri
+
+    def _gateway(self) -> Gateway:
+        found = self._account.gateways.get(self._address)
+        if found is None:
+            raise GatewayUnreachable(f"{self._address} does not answer")
+        assert self._expected_uri.endswith(gateway_uri("", found.node).rpartition("/")[2])
+        return found
+
+    def status(self) -> dict[str, Any]:
+        return {"connected": bool(self._gateway().topologies)}
+
+    def put_topology(self, topology: Topology) -> None:
+        self._gateway().topologies.append(topology.to_dict())
+
+    def renew(self, lease_s: float | None = None) -> None:
+        self._gateway().renewals.append(lease_s)
+
+    def close(self) -> None:
+        pass

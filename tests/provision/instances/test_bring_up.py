@@ -1,0 +1,149 @@
+"""What only fleets on cloud instances have to promise."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from tests.provision.instances.harness import InstancesHarness, Killed, killed_before
+from tests.provision.samples import A, B, C
+
+from skyplane_orchestration.errors import (
+    CapacityUnavailable,
+    ConfigurationInvalid,
+    ProvisionFailed,
+    QuotaExceeded,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.provision.instances.cloud import Ingress
+
+
+@pytest.fixture
+def harness() -> InstancesHarness:
+    return InstancesHarness()
+
+
+def test_a_fleet_over_three_clouds_has_a_firewall_for_its_peers_only(
+    harness: InstancesHarness,
+) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    address = {gateway.node: gateway.data[0] for gateway in fleet.gateways}
+    workers = Ingress(7600, 7601, "203.0.113.7/32")
+    expected = {
+        # The relay's neighbours are sources and sinks; a lead calls other sources, and sinks.
+        A: [f"{A}/0", f"{A}/1", f"{B}/0", f"{C}/0", f"{C}/1"],
+        B: [f"{A}/0", f"{A}/1", f"{C}/0", f"{C}/1"],
+        C: [f"{A}/0", f"{A}/1", f"{B}/0"],
+    }
+    for region, nodes in expected.items():
+        _, rules = harness.account.firewalls[region, spec.key]
+        peers = {Ingress(7601, 7602, f"{address[node]}/32") for node in nodes}
+        assert rules == {workers, *peers}
+
+
+def test_slow_visibility_launches_nothing_twice(harness: InstancesHarness) -> None:
+    harness.account.hidden_looks = 5
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    assert harness.account.calls.count("launch") == 5
+
+
+def test_many_workers_at_once_give_one_fleet(harness: InstancesHarness) -> None:
+    harness.account.hidden_looks = 2
+    spec = harness.spec()
+    barrier, fleets = threading.Barrier(4), []
+
+    def work() -> None:
+        barrier.wait()
+        fleets.append(harness.provisioner().ensure(spec, harness.authority(spec)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [fleet.gateways for fleet in fleets] == [fleets[0].gateways] * 4
+    assert len(harness.running()) == 5
+
+
+@pytest.mark.parametrize("error", [QuotaExceeded, CapacityUnavailable])
+def test_a_refused_launch_undoes_the_others_and_keeps_its_error(
+    harness: InstancesHarness, error: type[ProvisionFailed]
+) -> None:
+    harness.account.refusals[f"{C}/1"] = error("the reason")
+    spec = harness.spec()
+    with pytest.raises(error, match="the reason"):
+        harness.provisioner().ensure(spec, harness.authority(spec))
+    assert harness.traces() == []
+
+
+@pytest.mark.parametrize("verb", ["prepare", "launch", "pin_key", "allow"])
+def test_what_a_killed_worker_leaves_is_adopted_or_swept(
+    harness: InstancesHarness, verb: str
+) -> None:
+    spec = harness.spec()
+    with pytest.raises(Killed):
+        harness.provisioner(die=killed_before(verb)).ensure(spec, harness.authority(spec))
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert len(fleet.gateways) == len(harness.running()) == 5
+    with pytest.raises(Killed):
+        harness.provisioner(die=killed_before("terminate")).destroy(spec.key)
+    harness.late(86401.0).sweep("test")
+    assert harness.traces() == []
+
+
+def test_an_instance_whose_gateway_is_silent_is_replaced(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    first = harness.provisioner().ensure(spec, harness.authority(spec))
+    lost = first.gateway(f"{B}/0")
+    del harness.account.gateways[lost.control]
+    second = harness.provisioner().ensure(spec, harness.authority(spec))
+    changed = [one.node for one in second.gateways if one != first.gateway(one.node)]
+    assert changed == [f"{B}/0"]
+    assert len(harness.running()) == 5
+
+
+def test_slow_ends_are_awaited_before_the_firewall_is_deleted(harness: InstancesHarness) -> None:
+    harness.account.slow_ends = 4
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    assert len(harness.provisioner().destroy(spec.key)) == 5
+    assert harness.traces() == []
+
+
+def test_an_end_that_takes_too_long_is_an_error(harness: InstancesHarness) -> None:
+    harness.account.slow_ends = 10**9
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    with pytest.raises(TeardownIncomplete, match=r"have not ended after 0.05 s.*i-0000"):
+        harness.provisioner(end_timeout_s=0.05).destroy(spec.key)
+
+
+def test_a_region_of_a_cloud_without_settings_is_refused(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    provisioner = harness.provisioner()
+    del provisioner._tools.clouds._by_name["gcp"]
+    with pytest.raises(ConfigurationInvalid, match=f"region {B} needs settings .* 'gcp'"):
+        provisioner.ensure(spec, harness.authority(spec))
+    assert harness.traces() == []
+
+
+def test_a_fleet_of_another_deployment_is_left_alone(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    other = replace(spec, deployment="staging")
+    with pytest.raises(ConfigurationInvalid, match="belongs to deployment 'test'"):
+        harness.provisioner().ensure(other, harness.authority(other))
+    assert len(harness.running()) == 5
+
+
+def test_a_sweep_keeps_a_fleet_that_is_about_to_get_instances(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    with pytest.raises(Killed):
+        harness.provisioner(die=killed_before("launch")).ensure(spec, harness.authority(spec))
+    assert harness.provisioner().sweep("test").kept == (spec.key,)
+    report = harness.late(21.0).sweep("test")
+    assert [orphan.reason for orphan in report.orphans] == ["none of its gateways is alive"]
+    assert harness.traces() == []

@@ -1,0 +1,45 @@
+"""A plan, a secret and regions that the tests of provisioners share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tests.transfer import samples
+
+from skyplane_orchestration.model.plan import (
+    InstanceGroup,
+    PlanEdge,
+    PlanPath,
+    TransferPlan,
+)
+from skyplane_orchestration.security.authority import FleetSecret
+
+SECRET = FleetSecret(b"a fleet secret of the test suite")
+
+A, B, C = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
+
+
+def make_plan(
+    paths: Sequence[tuple[Sequence[str], float]],
+    counts: Mapping[str, int],
+    connections: Mapping[tuple[str, str], int] | None = None,
+) -> TransferPlan:
+    """A plan of the given (regions, flow) paths and instance counts; 64 connections an edge."""
+    flows: dict[tuple[str, str], float] = {}
+    for regions, flow_gbps in paths:
+        for hop in itertools.pairwise(regions):
+            flows[hop] = flows.get(hop, 0.0) + flow_gbps
+    return replace(
+        samples.PLAN,
+        src=paths[0][0][0],
+        dst=paths[0][0][-1],
+        throughput_gbps=sum(flow_gbps for _, flow_gbps in paths),
+        instances={region: InstanceGroup("process", count) for region, count in counts.items()},
+        edges=tuple(
+            PlanEdge(*hop, flow_gbps, 64 if connections is None else connections[hop], 5.0, 0.0)
+            for hop, flow_gbps in flows.items()
+        ),
+        paths=tuple(PlanPath(tuple(regions), flow_gbps) for regions, flow_gbps in paths),
+    )
