@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, FleetTags
+from skyplane_gateway.enrolment.documents import EnrolmentDocument
+from skyplane_orchestration.provision.instances.cloud import (
+    ENROLMENT_PORT,
+    CloudInstance,
+    FleetTags,
+)
+from skyplane_orchestration.provision.instances.enrolment import enrol
+from skyplane_orchestration.provision.instances.user_data import BootSettings, user_data
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
+
+#: The exchange takes four round trips, and a cloud's API call for the tag.
+_ENROL_TIMEOUT_S: Final = 20.0
+#: Certificates expire a little after their gateways, so that logs can be read at the end.
+_VALIDITY_MARGIN_S: Final = 300.0
 
 
 class Boot(Protocol):
@@ -43,3 +57,50 @@ class Boot(Protocol):
             GatewayUnreachable: the instance does not listen yet, or not any more.
             NotAuthorised: another machine answers, or another key is pinned.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceBoot:
+    """See `Boot`."""
+
+    settings: BootSettings
+    clock: Clock = SYSTEM_CLOCK
+
+    def user_data(
+        self,
+        authority: Authority,
+        tags: FleetTags,
+        *,
+        instance: str,
+        launch_id: str,
+        start_within_s: float,
+    ) -> str:
+        document = EnrolmentDocument(
+            fleet_key=tags.fleet_key,
+            instance=instance,
+            port=ENROLMENT_PORT,
+            start_within_s=start_within_s,
+            authority_pem=authority.ca_certificate_pem(tags.hard_end_unix_s + _VALIDITY_MARGIN_S),
+            token_hex=authority.enrolment_token(instance, launch_id).hex(),
+        )
+        return user_data(self.settings, document, tags.hard_end_unix_s - self.clock.wall())
+
+    def enrol(
+        self,
+        authority: Authority,
+        instance: CloudInstance,
+        gateways: Mapping[str, GatewayConfig],
+        pin: Callable[[str], None],
+    ) -> str:
+        return enrol(
+            instance.address,
+            ENROLMENT_PORT,
+            authority=authority,
+            instance=instance.instance,
+            launch_id=instance.launch_id,
+            pinned_key_id=instance.key_id,
+            pin=pin,
+            gateways=gateways,
+            validity_s=instance.tags.hard_end_unix_s - self.clock.wall() + _VALIDITY_MARGIN_S,
+            timeout_s=_ENROL_TIMEOUT_S,
+        )

@@ -7,7 +7,6 @@ instances by their tags and keep the same ones of those that exist twice.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -16,8 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import GatewayConfig, Route
 from skyplane_orchestration.errors import (
-    CapacityUnavailable,
-    CloudAccessDenied,
     ConfigurationInvalid,
     FleetLost,
     GatewayDraining,
@@ -25,9 +22,6 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     NotAuthorised,
     ProvisionFailed,
-    QuotaExceeded,
-    SkyplaneError,
-    TeardownIncomplete,
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
@@ -37,14 +31,14 @@ from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.instances.cloud import (
     CloudInstance,
     FleetTags,
-    LaunchRequest,
     control_port,
     data_port,
 )
 from skyplane_orchestration.provision.instances.clouds import in_parallel
 from skyplane_orchestration.provision.instances.firewall import control_ingress, peer_ingress
-from skyplane_orchestration.provision.instances.teardown import end_fleet, end_instances
-from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
+from skyplane_orchestration.provision.instances.fleet_instances import FleetInstances
+from skyplane_orchestration.provision.instances.teardown import end_instances
+from skyplane_orchestration.provision.instances.tools import Tools
 from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
 from skyplane_orchestration.timing import timed
@@ -55,14 +49,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CONSOLE_TAIL_BYTES: Final = 4096
-
-#: Errors of a launch after which no instance can appear.
-_REFUSALS: Final = (
-    CapacityUnavailable,
-    CloudAccessDenied,
-    ConfigurationInvalid,
-    QuotaExceeded,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +88,18 @@ class _BringUp:
     authority: Authority
     tools: Tools
     sessions: ControlSessions
-    #: Launch ids of this call, without those of launches that a cloud has refused.
-    _own: set[str] = field(default_factory=set)
     _is_prepared: bool = False
     #: Cloud id -> the id of the key, for instances that this call has enrolled.
     _keys: dict[str, str] = field(default_factory=dict)
-    #: Instance -> how many of that name the fleet has had.
-    _launches: dict[str, int] = field(default_factory=dict)
-    #: Instance -> the one that was launched last, and when, until its cloud shows it.
-    _fresh: dict[str, tuple[CloudInstance, float]] = field(default_factory=dict)
     #: Cloud id -> since when an instance that another call has launched does not answer.
     _silent_since_s: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._region_of = {name: tag for tag, group in self.instances.items() for name in group}
+        self.members = FleetInstances(self.spec, self.instances, self.authority, self.tools)
         self._deadline_s = self.tools.clock.monotonic() + self.tools.options.ready_timeout_s
 
     def run(self) -> BroughtUp:
-        found = self._current()
+        found = self.members.current()
         if self.spec.must_exist and not found:
             raise FleetLost(f"fleet {self.spec.key} was torn down")
         self.tags = self._tags_of(found)
@@ -131,7 +111,7 @@ class _BringUp:
         control = control_ingress(self.tools.options.control_cidrs, self.tags.processes)
         self._is_prepared = True
         self.tools.clouds.prepare(self.tags, tuple(self.instances), control)
-        with timed(f"provision: {counted(len(self._region_of), 'instance')}"):
+        with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
             placed = self._wait_until_ready()
         handles = {
             node: _handle(node, region, placed[instance_of(node)])
@@ -147,36 +127,9 @@ class _BringUp:
         return BroughtUp(tuple(handles.values()), routes, self.tags)
 
     def undo(self) -> None:
-        """End what `run` has launched, and the rest of a fleet without other instances.
-
-        Raises TeardownIncomplete.
-        """
-        if not self._is_prepared:
-            return
-        regions = tuple(self.instances)
-        try:
-            others = [
-                instance
-                for instance in self.tools.clouds.describe(self.spec.key, regions)
-                if instance.is_alive and instance.launch_id not in self._own
-            ]
-            if others:
-                end_instances(
-                    self.spec.key,
-                    regions,
-                    self.tools,
-                    which=lambda instance: instance.launch_id in self._own,
-                    expected=self._own,
-                )
-            else:
-                end_fleet(self.spec.key, regions, self.tools, expected=self._own)
-        except TeardownIncomplete:
-            raise
-        except SkyplaneError as error:
-            raise TeardownIncomplete(
-                f"fleet {self.spec.key} did not come up, and its instances may still run: {error};"
-                " run teardown, or they end by themselves at the hard end"
-            ) from error
+        """End what `run` has launched. Raises TeardownIncomplete."""
+        if self._is_prepared:
+            self.members.undo()
 
     # -- the deadline, for `connect`
 
@@ -189,11 +142,9 @@ class _BringUp:
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its instance's console output."""
         name = instance_of(node)
-        last = [
-            instance
-            for instance in self.tools.clouds.describe(self.spec.key, [self._region_of[name]])
-            if instance.instance == name
-        ]
+        region = self.members.region_of[name]
+        found = self.tools.clouds.describe(self.spec.key, [region])
+        last = [instance for instance in found if instance.instance == name]
         tail = why = ""
         if last:
             newest = max(last, key=lambda instance: instance.launched_unix_s)
@@ -204,37 +155,6 @@ class _BringUp:
         return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}{why}; {said}")
 
     # -- instances
-
-    def _current(self) -> dict[str, CloudInstance]:
-        """Name -> the instance of that name; ends superfluous ones."""
-        found = self.tools.clouds.describe(self.spec.key, tuple(self.instances))
-        seen: dict[str, int] = {}
-        alive: dict[str, list[CloudInstance]] = {}
-        for instance in found:
-            seen[instance.instance] = seen.get(instance.instance, 0) + 1
-            if instance.is_alive:
-                alive.setdefault(instance.instance, []).append(instance)
-        for name, count in seen.items():
-            self._launches[name] = max(self._launches.get(name, 0), count)
-        self._add_fresh(alive, {instance.cloud_id for instance in found})
-        current, surplus = {}, []
-        for name, several in alive.items():
-            # Every worker keeps the same one.
-            first, *others = sorted(several, key=lambda one: (one.launched_unix_s, one.cloud_id))
-            surplus += others if name in self._region_of else several
-            if name in self._region_of:
-                current[name] = first
-        self.tools.clouds.terminate(surplus)
-        return current
-
-    def _add_fresh(self, alive: dict[str, list[CloudInstance]], shown: set[str]) -> None:
-        """Add launched instances that the cloud does not show yet."""
-        now_s = self.tools.clock.monotonic()
-        for name, (instance, launched_s) in list(self._fresh.items()):
-            if instance.cloud_id in shown:
-                del self._fresh[name]
-            elif now_s < launched_s + VISIBLE_WITHIN_S:
-                alive.setdefault(name, []).append(instance)
 
     def _tags_of(self, found: Mapping[str, CloudInstance]) -> FleetTags:
         """The tags of the fleet's instances, or those of a new fleet.
@@ -277,49 +197,6 @@ class _BringUp:
         given = self.tools.options.processes_per_instance
         return processes_per_instance(given, 1, min(vcpus))
 
-    def _launch_missing(self, current: Mapping[str, CloudInstance]) -> dict[str, CloudInstance]:
-        missing = [name for name in self._region_of if name not in current]
-        if missing:
-            log.info(
-                "fleet %s: %d of %s found, launching %d",
-                self.spec.key,
-                len(current),
-                counted(len(self._region_of), "instance"),
-                len(missing),
-            )
-        launched = in_parallel([partial(self._launch, name) for name in missing])
-        return {**current, **dict(zip(missing, launched, strict=True))}
-
-    def _launch(self, name: str) -> CloudInstance:
-        region = self._region_of[name]
-        launch_id = secrets.token_hex(16)
-        request = LaunchRequest(
-            tags=self.tags,
-            instance=name,
-            region=region,
-            instance_type=self.spec.plan.instances[region].type,
-            launch_id=launch_id,
-            launch_number=self._launches.get(name, 0),
-            user_data=self.tools.boot.user_data(
-                self.authority,
-                self.tags,
-                instance=name,
-                launch_id=launch_id,
-                start_within_s=self.spec.times.start_within_s,
-            ),
-            is_end=region in (self.spec.plan.src, self.spec.plan.dst),
-        )
-        # Noted before the launch, so that an interruption in between is undone too.
-        self._own.add(launch_id)
-        try:
-            instance = self.tools.clouds.of(region).launch(request)
-        except _REFUSALS:
-            self._own.discard(launch_id)
-            raise
-        self._launches[name] = request.launch_number + 1
-        self._fresh[name] = (instance, self.tools.clock.monotonic())
-        return instance
-
     # -- gateways
 
     def _wait_until_ready(self) -> dict[str, CloudInstance]:
@@ -327,7 +204,7 @@ class _BringUp:
         launched: set[str] = set()
         ready: dict[str, CloudInstance] = {}
         while True:
-            current = self._current()
+            current = self.members.current()
             gone = [name for name in launched if name not in current]
             if gone:
                 raise self.failure(gone[0], "ended")
@@ -339,18 +216,18 @@ class _BringUp:
             if silent:
                 self._replace(silent)
                 continue
-            new = [name for name in self._region_of if name not in current]
-            current = self._launch_missing(current)
-            launched.update(name for name in new if current[name].launch_id in self._own)
+            new = [name for name in self.members.region_of if name not in current]
+            current = self.members.launch_missing(current, self.tags)
+            launched.update(name for name in new if self.members.is_own(current[name]))
             ready = {
                 name: instance
                 for name, instance in ready.items()
                 if current[name].cloud_id == instance.cloud_id
             }
             ready |= self._newly_ready(
-                [current[name] for name in self._region_of if name not in ready]
+                [current[name] for name in self.members.region_of if name not in ready]
             )
-            waiting = [name for name in self._region_of if name not in ready]
+            waiting = [name for name in self.members.region_of if name not in ready]
             if not waiting:
                 return ready
             self.pause(waiting[0], "did not become ready")
@@ -359,13 +236,7 @@ class _BringUp:
         """End instances of other calls whose gateways do not answer."""
         names = ", ".join(sorted(instance.instance for instance in silent))
         log.warning("fleet %s: replacing %s, which do not answer", self.spec.key, names)
-        ids = {instance.cloud_id for instance in silent}
-        end_instances(
-            self.spec.key,
-            tuple(self.instances),
-            self.tools,
-            which=lambda instance: instance.cloud_id in ids,
-        )
+        self.members.end(silent)
 
     def _newly_ready(self, waiting: Sequence[CloudInstance]) -> dict[str, CloudInstance]:
         placed = [instance for instance in waiting if instance.address]
@@ -378,7 +249,7 @@ class _BringUp:
 
     def _is_lost(self, instance: CloudInstance) -> bool:
         """Whether an instance of another call should have answered by now."""
-        if instance.launch_id in self._own:
+        if self.members.is_own(instance):
             return False
         options, clock = self.tools.options, self.tools.clock
         since_s = self._silent_since_s.setdefault(instance.cloud_id, clock.monotonic())
@@ -419,7 +290,7 @@ class _BringUp:
         return True
 
     def _alive_nodes(self, handles: Mapping[str, GatewayHandle]) -> set[str]:
-        current = self._current()
+        current = self.members.current()
         return {node for node in handles if instance_of(node) in current}
 
     def _nodes_of(self, instance: CloudInstance) -> list[str]:

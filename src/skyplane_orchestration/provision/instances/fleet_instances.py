@@ -1,0 +1,187 @@
+"""The instances of one fleet that comes up: which ones exist, and the launch of missing ones."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from skyplane_orchestration.errors import (
+    CapacityUnavailable,
+    CloudAccessDenied,
+    ConfigurationInvalid,
+    QuotaExceeded,
+    SkyplaneError,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.instances.cloud import (
+    CloudInstance,
+    FleetTags,
+    LaunchRequest,
+)
+from skyplane_orchestration.provision.instances.clouds import in_parallel
+from skyplane_orchestration.provision.instances.teardown import end_fleet, end_instances
+from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+#: Errors of a launch after which no instance can appear.
+_REFUSALS: Final = (
+    CapacityUnavailable,
+    CloudAccessDenied,
+    ConfigurationInvalid,
+    QuotaExceeded,
+)
+
+
+class FleetInstances:
+    """The instances of a fleet, as one call of `ensure` sees and launches them.
+
+    Args:
+        instances: region tag -> the names of its instances.
+    """
+
+    def __init__(
+        self,
+        spec: FleetSpec,
+        instances: Mapping[str, Sequence[str]],
+        authority: Authority,
+        tools: Tools,
+    ) -> None:
+        self._spec = spec
+        self._authority = authority
+        self._tools = tools
+        self.regions = tuple(instances)
+        self.region_of = {name: region for region, group in instances.items() for name in group}
+        # Launch ids of this call, without those of launches that a cloud has refused.
+        self._own: set[str] = set()
+        # Instance -> how many of that name the fleet has had.
+        self._launches: dict[str, int] = {}
+        # Instance -> the one that was launched last, and when, until its cloud shows it.
+        self._fresh: dict[str, tuple[CloudInstance, float]] = {}
+
+    def is_own(self, instance: CloudInstance) -> bool:
+        """Whether this call has launched an instance."""
+        return instance.launch_id in self._own
+
+    def current(self) -> dict[str, CloudInstance]:
+        """Name -> the instance of that name; ends superfluous ones."""
+        found = self._tools.clouds.describe(self._spec.key, self.regions)
+        seen: dict[str, int] = {}
+        alive: dict[str, list[CloudInstance]] = {}
+        for instance in found:
+            seen[instance.instance] = seen.get(instance.instance, 0) + 1
+            if instance.is_alive:
+                alive.setdefault(instance.instance, []).append(instance)
+        for name, count in seen.items():
+            self._launches[name] = max(self._launches.get(name, 0), count)
+        self._add_fresh(alive, {instance.cloud_id for instance in found})
+        current, surplus = {}, []
+        for name, several in alive.items():
+            # Every worker keeps the same one.
+            first, *others = sorted(several, key=lambda one: (one.launched_unix_s, one.cloud_id))
+            surplus += others if name in self.region_of else several
+            if name in self.region_of:
+                current[name] = first
+        self._tools.clouds.terminate(surplus)
+        return current
+
+    def _add_fresh(self, alive: dict[str, list[CloudInstance]], shown: set[str]) -> None:
+        """Add launched instances that the cloud does not show yet."""
+        now_s = self._tools.clock.monotonic()
+        for name, (instance, launched_s) in list(self._fresh.items()):
+            if instance.cloud_id in shown:
+                del self._fresh[name]
+            elif now_s < launched_s + VISIBLE_WITHIN_S:
+                alive.setdefault(name, []).append(instance)
+
+    def launch_missing(
+        self, current: Mapping[str, CloudInstance], tags: FleetTags
+    ) -> dict[str, CloudInstance]:
+        missing = [name for name in self.region_of if name not in current]
+        if missing:
+            log.info(
+                "fleet %s: %d of %s found, launching %d",
+                self._spec.key,
+                len(current),
+                counted(len(self.region_of), "instance"),
+                len(missing),
+            )
+        launched = in_parallel([partial(self._launch, name, tags) for name in missing])
+        return {**current, **dict(zip(missing, launched, strict=True))}
+
+    def _launch(self, name: str, tags: FleetTags) -> CloudInstance:
+        region = self.region_of[name]
+        launch_id = secrets.token_hex(16)
+        request = LaunchRequest(
+            tags=tags,
+            instance=name,
+            region=region,
+            instance_type=self._spec.plan.instances[region].type,
+            launch_id=launch_id,
+            launch_number=self._launches.get(name, 0),
+            user_data=self._tools.boot.user_data(
+                self._authority,
+                tags,
+                instance=name,
+                launch_id=launch_id,
+                start_within_s=self._spec.times.start_within_s,
+            ),
+            is_end=region in (self._spec.plan.src, self._spec.plan.dst),
+        )
+        # Noted before the launch, so that an interruption in between is undone too.
+        self._own.add(launch_id)
+        try:
+            instance = self._tools.clouds.of(region).launch(request)
+        except _REFUSALS:
+            self._own.discard(launch_id)
+            raise
+        self._launches[name] = request.launch_number + 1
+        self._fresh[name] = (instance, self._tools.clock.monotonic())
+        return instance
+
+    def end(self, chosen: Collection[CloudInstance]) -> None:
+        """End instances and wait for it. Raises TeardownIncomplete."""
+        ids = {instance.cloud_id for instance in chosen}
+        end_instances(
+            self._spec.key,
+            self.regions,
+            self._tools,
+            which=lambda instance: instance.cloud_id in ids,
+        )
+
+    def undo(self) -> None:
+        """End what this call has launched, and the rest of a fleet without other instances.
+
+        Raises TeardownIncomplete.
+        """
+        try:
+            others = [
+                instance
+                for instance in self._tools.clouds.describe(self._spec.key, self.regions)
+                if instance.is_alive and not self.is_own(instance)
+            ]
+            if others:
+                end_instances(
+                    self._spec.key,
+                    self.regions,
+                    self._tools,
+                    which=self.is_own,
+                    expected=self._own,
+                )
+            else:
+                end_fleet(self._spec.key, self.regions, self._tools, expected=self._own)
+        except TeardownIncomplete:
+            raise
+        except SkyplaneError as error:
+            raise TeardownIncomplete(
+                f"fleet {self._spec.key} did not come up, and its instances may still run: {error};"
+                " run teardown, or they end by themselves at the hard end"
+            ) from error
