@@ -65,6 +65,7 @@ def test_many_workers_at_once_give_one_fleet(harness: InstancesHarness) -> None:
     for thread in threads:
         thread.join()
     assert [fleet.gateways for fleet in fleets] == [fleets[0].gateways] * 4
+    assert len({fleet.start_id for fleet in fleets}) == 1
     assert len(harness.running()) == 5
 
 

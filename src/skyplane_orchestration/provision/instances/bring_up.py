@@ -7,7 +7,7 @@ instances by their tags and keep the same ones of those that exist twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -124,7 +124,8 @@ class _BringUp:
         with timed("provision: connecting them"):
             send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)
             wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))
-        return BroughtUp(tuple(handles.values()), routes, self.tags)
+        tags = _oldest_tags(placed.values())
+        return BroughtUp(tuple(handles.values()), routes, tags)
 
     def undo(self) -> None:
         """End what `run` has launched. Raises TeardownIncomplete."""
@@ -163,14 +164,13 @@ class _BringUp:
         """
         now_s = int(self.tools.clock.wall())
         for instance in found.values():
-            tags = instance.tags
-            if tags.deployment != self.spec.deployment:
+            if instance.tags.deployment != self.spec.deployment:
                 raise ConfigurationInvalid(
-                    f"fleet {self.spec.key} belongs to deployment {tags.deployment!r},"
+                    f"fleet {self.spec.key} belongs to deployment {instance.tags.deployment!r},"
                     f" not to {self.spec.deployment!r}"
                 )
-            if tags.hard_end_unix_s > now_s:
-                return tags
+        if found and (tags := _oldest_tags(found.values())).hard_end_unix_s > now_s:
+            return tags
         if found:  # They should have ended by themselves.
             end_instances(self.spec.key, tuple(self.instances), self.tools)
         return FleetTags(
@@ -184,18 +184,17 @@ class _BringUp:
 
     def _processes(self) -> int:
         """Gateways of each instance: as many as the smallest one has vCPUs."""
+        given = self.tools.options.processes_per_instance
+        if given is not None:
+            return given
+        types = {region: self.spec.plan.instances[region].type for region in self.instances}
         vcpus = in_parallel(
             [
-                partial(
-                    self.tools.clouds.of(region).vcpus,
-                    region,
-                    self.spec.plan.instances[region].type,
-                )
-                for region in self.instances
+                partial(self.tools.clouds.of(region).vcpus, region, kind)
+                for region, kind in types.items()
             ]
         )
-        given = self.tools.options.processes_per_instance
-        return processes_per_instance(given, 1, min(vcpus))
+        return processes_per_instance(None, 1, min(vcpus))
 
     # -- gateways
 
@@ -317,6 +316,11 @@ class _BringUp:
             hard_end_s=self.tags.hard_end_unix_s - self.tools.clock.wall(),
             **self.tools.options.gateway_settings,
         )
+
+
+def _oldest_tags(instances: Iterable[CloudInstance]) -> FleetTags:
+    """The tags of a fleet. Workers that launch at the same time write different times."""
+    return min((one.tags for one in instances), key=lambda tags: tags.hard_end_unix_s)
 
 
 def _handle(node: str, region: str, instance: CloudInstance) -> GatewayHandle:
