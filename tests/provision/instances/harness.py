@@ -51,7 +51,6 @@ class InstancesHarness:
             control_cidrs=("203.0.113.7/32",),
             ready_timeout_s=20.0,
             end_timeout_s=20.0,
-            answer_timeout_s=0.05,
             poll_s=0.001,
         )
 

@@ -100,7 +100,8 @@ def test_an_instance_whose_gateway_is_silent_is_replaced(harness: InstancesHarne
     first = harness.provisioner().ensure(spec, harness.authority(spec))
     lost = first.gateway(f"{B}/0")
     del harness.account.gateways[lost.control]
-    second = harness.provisioner().ensure(spec, harness.authority(spec))
+    impatient = harness.provisioner(answer_timeout_s=0.05)
+    second = impatient.ensure(spec, harness.authority(spec))
     changed = [one.node for one in second.gateways if one != first.gateway(one.node)]
     assert changed == [f"{B}/0"]
     assert len(harness.running()) == 5
