@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from skyplane_orchestration.errors import (
     FleetLost,
     ForeignHost,
     GatewayDraining,
+    PlanInfeasible,
     ProvisionFailed,
     SkyplaneError,
     StoreUnavailable,
@@ -29,13 +30,20 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost, TransferJob
+from skyplane_orchestration.model.job import (
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Policy,
+    TransferJob,
+)
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer import deletes, finalize, fleets, run
@@ -60,6 +68,7 @@ class Script:
     followers: list[int] = field(default_factory=list)
     is_in_use: bool = False
     specs: list[FleetSpec] = field(default_factory=list)
+    quotas: tuple[RegionQuota, ...] = ()
 
     def do(self, what: str, *more: Any) -> None:
         self.done.append((what, *more) if more else what)
@@ -108,6 +117,12 @@ class FakeProvisioner:
     def sweep(self, deployment: str, **more: Any) -> SweepReport:
         self.script.do("sweep", deployment, more)
         return SweepReport((), (), more["dry_run"])
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        return tuple(quota for quota in self.script.quotas if quota.region in regions)
+
+    def check(self) -> tuple[Finding, ...]:
+        return (Finding("fake", True, "all is well"),)
 
 
 class FakeControl:
@@ -569,6 +584,25 @@ def test_without_an_objective_the_plan_has_the_rate_of_the_direct_path(client: C
     plan = client.plan(JOB)
     assert plan.throughput_gbps >= default.min_throughput_gbps * (1 - 1e-6)
     assert (plan.src, plan.dst, plan.volume_gb) == (A, B, 10.0)
+
+
+def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
+    client: Client, script: Script
+) -> None:
+    """Also when nobody plans by `Client.plan`, and nothing is asked about excluded regions."""
+    fast = replace(JOB, objective=MaximizeThroughput(max_usd_per_gb=0.2))
+    assert client.plan(fast).instances[A].count > 1
+    few = tuple(RegionQuota(tag, "my machines", instances=1) for tag in (A, B))
+    others = (tag for tag in client.grid.tags if tag not in (A, B))
+    script.quotas = (*few, *(RegionQuota(tag, "my machines", instances=0) for tag in others))
+    plan = client.plan(fast)
+    assert {tag: group.count for tag, group in plan.instances.items()} == {A: 1, B: 1}
+    assert f"the plan has all instances that {A} may have: 1, by my machines" in plan.notes
+    grid = client.grid_within_quotas((A, B), Policy(exclude=("azure:*",)))
+    assert {tag.partition(":")[0] for tag in grid.account} == {"aws", "gcp"}
+    far = Location("s3://c/z/", "aws:ap-northeast-1")
+    with pytest.raises(PlanInfeasible, match=r"no gateway can run in aws:ap-northeast-1, by my"):
+        client.plan_to_all(fast, [far])
 
 
 def test_inside_one_region_any_rate_will_do(client: Client) -> None:

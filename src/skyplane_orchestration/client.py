@@ -18,7 +18,7 @@ from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
@@ -26,7 +26,12 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetTimes, Provisioner, TeardownReport
+from skyplane_orchestration.provision.base import (
+    Finding,
+    FleetTimes,
+    Provisioner,
+    TeardownReport,
+)
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.server_side import why_not_server_side
@@ -112,10 +117,18 @@ class Client:
 
         return load_grid(self._grid_name, price_overrides=self._price_overrides)
 
+    def grid_within_quotas(self, ends: Sequence[str], policy: Policy = ANY_REGION) -> Grid:
+        """The grid for plans between these regions, with the quotas of the provisioner's account.
+
+        `plan` and `plan_to_all` use it themselves.
+        """
+        return planning.within_quotas(self.grid, self.provisioner, ends, policy)
+
     def plan(self, job: TransferJob, *, proof_s: float | None = None) -> TransferPlan:
         """The best plan for a job.
 
-        Asks the stores for missing regions, and lists the source if `volume_gb` is missing.
+        Asks the stores for missing regions, and lists the source if `volume_gb` is missing. Stays
+        within the quotas of the provisioner's account.
 
         Args:
             proof_s: seconds for each attempt to prove that no plan is better; see `planner.plan`.
@@ -125,7 +138,7 @@ class Client:
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
-        return planning.plan_job(self.grid, job, self._credentials, proof_s)
+        return planning.plan_job(self.grid, job, self._credentials, self.provisioner, proof_s)
 
     def plan_to_all(
         self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
@@ -134,7 +147,9 @@ class Client:
 
         Raises ConfigurationInvalid when two ends lie in one region; else as `plan`.
         """
-        return planning.plan_job_to_all(self.grid, job, further, self._credentials, proof_s)
+        return planning.plan_job_to_all(
+            self.grid, job, further, self._credentials, self.provisioner, proof_s
+        )
 
     def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
         """The job with regions, volume and number of objects, and notes on these figures.
@@ -240,6 +255,10 @@ class Client:
         return self._runs.compared(job) is not None
 
     # -- provision and teardown
+
+    def check_provisioner(self) -> tuple[Finding, ...]:
+        """Whether fleets can be brought up; see `Provisioner.check`."""
+        return self.provisioner.check()
 
     @property
     def provisioner(self) -> Provisioner:

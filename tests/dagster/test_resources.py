@@ -51,6 +51,16 @@ def test_the_secret_comes_from_the_environment(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_check_says_what_the_provisioner_lacks(tmp_path: Path) -> None:
+    assert all(found.is_ok for found in SkyplaneResource(run_root=str(tmp_path / "run")).check())
+    link = tmp_path / "link"
+    link.symlink_to("/tmp")
+    lacking = [found for found in SkyplaneResource(run_root=str(link)).check() if not found.is_ok]
+    assert [found.name for found in lacking] == ["run root"]
+    with pytest.raises(ConfigurationInvalid, match="hosts_file"):
+        SkyplaneResource(provisioner="ssh").check()
+
+
 @pytest.mark.parametrize(
     ("settings", "clue"),
     [

@@ -104,6 +104,10 @@ def test_a_copy_between_two_hosts_is_encrypted_and_leaves_nothing(
     assert destination.objects("hosts", "q/") == wanted
     assert list(folder.iterdir()) == []
     assert processes_of(folder) == []
+    assert main(["doctor", *choice, "--json"]) == 0, capsys.readouterr().out
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    assert [check["state"] for check in checks if check["name"].startswith("host ")] == ["ok"] * 2
+    assert list(folder.iterdir()) == []
 
 
 def test_a_killed_orchestrator_leaves_nothing_after_the_lease(

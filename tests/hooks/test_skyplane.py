@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,6 +100,17 @@ def test_connection_test(connections: dict[str, SimpleNamespace]) -> None:
     works, message = SkyplaneHook().test_connection()
     assert not works
     assert "/no/such/grid" in message
+
+
+def test_connection_test_says_what_the_provisioner_lacks(
+    connections: dict[str, SimpleNamespace], tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/tmp")
+    connections["skyplane_default"] = connection(extra_dejson={"run_root": str(link)})
+    works, message = SkyplaneHook().test_connection()
+    assert not works
+    assert re.fullmatch(r"run root: the run directory .*/link cannot be used.*run_root", message)
 
 
 def test_form_for_older_airflow() -> None:

@@ -113,6 +113,12 @@ class LocalHarness:
         """One for which gateway `B/0` does not come up."""
         return self.provisioner(*self.fails)
 
+    def unusable(self) -> Provisioner:
+        """One that can bring up no fleet."""
+        link = self.run_root.parent / "link"
+        link.symlink_to("/tmp")
+        return self.provisioner(run_root=link)
+
     def late(self, seconds: float) -> Provisioner:
         """One that looks at the world so many seconds from now."""
         return self.provisioner(clock=Clock(wall=lambda: time.time() + seconds))
@@ -183,6 +189,13 @@ class SshHarness(LocalHarness):
     ) -> SshProvisioner:
         chosen = replace(self.ssh_options, command=(*self.ssh_options.command, *extra))
         return SshProvisioner(replace(chosen, **options), connect=FakeSession, clock=clock)
+
+    def unusable(self) -> Provisioner:
+        hosts = {
+            region: tuple(replace(host, python="/no/such/python") for host in group)
+            for region, group in self.ssh_options.hosts.items()
+        }
+        return self.provisioner(hosts=hosts)
 
 
 def _die(_: float) -> NoReturn:

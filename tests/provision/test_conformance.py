@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skyplane_orchestration.errors import FleetLost, ProvisionFailed
+from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -253,3 +253,35 @@ def test_sweep_leaves_other_deployments_alone(harness: Harness) -> None:
     report = harness.late(DAY_S + 1).sweep("test")
     assert (report.orphans, report.kept) == ((), ())
     assert len(harness.running()) == 5
+
+
+def test_a_check_finds_nothing_amiss_and_leaves_nothing(harness: LocalHarness) -> None:
+    findings = harness.provisioner().check()
+    assert findings
+    assert [found for found in findings if not found.is_ok] == []
+    assert all(found.name and found.text for found in findings)
+    assert harness.traces() == []
+
+
+def test_a_check_does_not_disturb_a_fleet(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert all(found.is_ok for found in harness.provisioner().check())
+    assert harness.provisioner().ensure(spec, harness.authority(spec)).gateways == fleet.gateways
+
+
+def test_what_keeps_fleets_from_coming_up_is_a_finding(harness: LocalHarness) -> None:
+    spec = harness.spec()
+    provisioner = harness.unusable()
+    assert not all(found.is_ok for found in provisioner.check())
+    with pytest.raises(SkyplaneError):
+        provisioner.ensure(spec, harness.authority(spec))
+    assert not harness.running()
+
+
+def test_quotas_allow_a_fleet_that_comes_up(harness: LocalHarness) -> None:
+    planned = harness.spec().plan.instances
+    for quota in harness.provisioner().quotas(tuple(planned)):
+        assert quota.name
+        assert quota.instances is None or quota.instances >= planned[quota.region].count
+        assert quota.free_vcpus is None or quota.free_vcpus > 0

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import random
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
@@ -23,8 +23,9 @@ from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.base import Finding, FleetSpec
 
 IDENTITY: Final = RunIdentity("simulated", "task", "run")
 FLEET_KEY: Final = IDENTITY.fleet_key(0)
@@ -335,3 +336,9 @@ class SimProvisioner:
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
         return SweepReport((), (), dry_run)
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        return ()
+
+    def check(self) -> tuple[Finding, ...]:
+        return ()

@@ -11,6 +11,7 @@ from pydantic import Field
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.provision.base import Finding, Provisioner
     from skyplane_orchestration.security.credentials import CredentialSources
 
 
@@ -63,23 +64,34 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """A client for a run. Raises ConfigurationInvalid."""
         # Imported here: the client and its planner are not loaded with the definitions.
         from skyplane_orchestration.client import Client, FleetTimes
-        from skyplane_orchestration.provision.choice import ProvisionerChoice
         from skyplane_orchestration.security.authority import FleetSecret
 
         return Client(
             identity=identity,
-            provisioner=ProvisionerChoice(
-                provisioner=self.provisioner,
-                run_root=Path(self.run_root) if self.run_root else None,
-                hosts_file=Path(self.hosts_file) if self.hosts_file else None,
-                processes_per_instance=self.processes_per_instance,
-                gateway_settings=self.gateway_settings,
-            ).open(),
+            provisioner=self._open_provisioner(),
             secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
             grid=self.grid,
             credentials=self.credential_sources(),
             times=FleetTimes(self.start_within_s, self.lease_s, self.hard_end_s),
         )
+
+    def check(self) -> tuple[Finding, ...]:
+        """Whether fleets can be brought up; `text` says what is there, or what is missing.
+
+        Raises ConfigurationInvalid.
+        """
+        return self._open_provisioner().check()
+
+    def _open_provisioner(self) -> Provisioner:
+        from skyplane_orchestration.provision.choice import ProvisionerChoice
+
+        return ProvisionerChoice(
+            provisioner=self.provisioner,
+            run_root=Path(self.run_root) if self.run_root else None,
+            hosts_file=Path(self.hosts_file) if self.hosts_file else None,
+            processes_per_instance=self.processes_per_instance,
+            gateway_settings=self.gateway_settings,
+        ).open()
 
     def credential_sources(self) -> CredentialSources:
         """The resolver of `credential_ref`s; override this to add schemes."""

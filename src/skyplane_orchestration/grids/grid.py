@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +12,7 @@ from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
 from skyplane_orchestration.grids.price_rules import applied_rule
 from skyplane_orchestration.model.location import nearest_names
+from skyplane_orchestration.model.region_quota import RegionQuota
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids.arrays import Floats, Ints, Mask, Names
@@ -113,6 +114,7 @@ class Grid:
         model_as_of: date of the measurements behind modelled rates and round trips.
         overrides: the user's own prices, first match wins.
         storage, quotas: rows of storage.csv and quotas.csv, first match wins.
+        account: region tag -> quotas that a provisioner has read; they replace rows of `quotas`.
         input: name and digest of the file or folder that an imported grid came from.
     """
 
@@ -130,6 +132,7 @@ class Grid:
     overrides: tuple[PriceOverride, ...] = ()
     storage: tuple[StorageLimit, ...] = ()
     quotas: tuple[VcpuQuota, ...] = ()
+    account: Mapping[str, tuple[RegionQuota, ...]] = field(default_factory=dict)
     input: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -165,6 +168,13 @@ class Grid:
         changed = replace(self.edges(), **values)
         return replace(self, edges=lambda: changed)
 
+    def with_account(self, quotas: Iterable[RegionQuota]) -> Grid:
+        """The same grid with the quotas of the account that is to run the gateways."""
+        account: dict[str, tuple[RegionQuota, ...]] = {}
+        for quota in quotas:
+            account[quota.region] = (*account.get(quota.region, ()), quota)
+        return replace(self, account=account)
+
     @property
     def tags(self) -> tuple[str, ...]:
         return tuple(region.tag for region in self.regions)
@@ -198,8 +208,17 @@ class Grid:
         return None, None
 
     def vcpu_quota(self, tag: str) -> int | None:
-        """vCPUs that the account may run in that region; None if unknown."""
+        """vCPUs that the account may still run in that region; None if unknown."""
+        read = [quota.free_vcpus for quota in self.account.get(tag, ())]
+        known = [vcpus for vcpus in read if vcpus is not None]
+        if known:
+            return min(known)
         return next((row.vcpus for row in self.quotas if row.matches(tag)), None)
+
+    def instance_quota(self, tag: str) -> int | None:
+        """Instances that the account may run in that region; None if only vCPUs count."""
+        counts = [quota.instances for quota in self.account.get(tag, ())]
+        return min((count for count in counts if count is not None), default=None)
 
     def request_prices(self, cloud: str) -> Mapping[str, float]:
         """USD per 1000 requests by verb (`read`, `write`, `list`); empty where unknown."""

@@ -106,13 +106,19 @@ class SkyplaneHook(BaseHook):
         return self.settings
 
     def test_connection(self) -> tuple[bool, str]:
-        """Check the connection's fields; read its grid and its hosts file."""
+        """Check the connection's fields, its grid, and whether its provisioner can work."""
         try:
             grid = load_grid(self.settings.grid)
-            self.settings.open_provisioner()
+            findings = self.settings.open_provisioner().check()
         except SkyplaneError as error:
             return False, str(error)
-        return True, f"deployment {self.settings.deployment!r}, {len(grid.regions)} regions"
+        lacking = [f"{found.name}: {found.text}" for found in findings if not found.is_ok]
+        if lacking:
+            return False, "; ".join(lacking)
+        found = [f"{found.name}: {found.text}" for found in findings]
+        return True, "; ".join(
+            [f"deployment {self.settings.deployment!r}, {len(grid.regions)} regions", *found]
+        )
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:

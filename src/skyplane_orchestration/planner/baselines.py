@@ -20,6 +20,7 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
+from skyplane_orchestration.planner import infeasibility
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.constraint_names import NO_ROUTE
 from skyplane_orchestration.planner.instance_options import (
@@ -190,6 +191,8 @@ def _overlay(request: PlanRequest, regions: tuple[str, ...], instances: int) -> 
 
 def _no_instance(request: PlanRequest, tag: str, kind: InstanceType) -> PlanInfeasible:
     quota = quota_of(request.grid, tag, kind, request.limits)
+    if quota.owner:
+        return infeasibility.no_instance(tag, quota)
     return PlanInfeasible(
         f"the limits allow no instance of {kind.name} ({kind.vcpus} vCPUs) in {tag};"
         " raise the vCPU quota or choose a smaller type",

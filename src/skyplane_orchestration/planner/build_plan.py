@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,17 @@ from skyplane_orchestration.model.plan import (
     SolverReport,
     TransferPlan,
 )
-from skyplane_orchestration.planner.constraint_names import STORAGE_READ, STORAGE_WRITE
-from skyplane_orchestration.planner.instance_options import read_limit_gbps, write_limit_gbps
+from skyplane_orchestration.planner.constraint_names import (
+    INSTANCE_QUOTA,
+    STORAGE_READ,
+    STORAGE_WRITE,
+    VCPU_QUOTA,
+)
+from skyplane_orchestration.planner.instance_options import (
+    quota_of,
+    read_limit_gbps,
+    write_limit_gbps,
+)
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.units import gb_to_gbit
@@ -119,8 +128,23 @@ def assemble(
         binding=binding,
         solver=solver,
         grid=grid_reference(grid, edges),
-        notes=notes_on_prices(grid, overlay),
+        notes=(*notes_on_prices(grid, overlay), *_notes_on_quotas(request, overlay, binding)),
     )
+
+
+def _notes_on_quotas(
+    request: PlanRequest, overlay: Overlay, binding: Sequence[str]
+) -> Iterator[str]:
+    """A note for each region where the account allows no more instances, and more would help."""
+    for name in binding:
+        kind, _, tag = name.partition(" ")
+        if kind in (INSTANCE_QUOTA, VCPU_QUOTA):
+            quota = quota_of(request.grid, tag, overlay.types[tag], request.limits)
+            if quota.owner:
+                yield (
+                    f"the plan has all instances that {tag} may have:"
+                    f" {quota.instances}, by {quota.owner}"
+                )
 
 
 def instance_groups(overlay: Overlay) -> dict[str, InstanceGroup]:

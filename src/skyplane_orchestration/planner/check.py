@@ -125,9 +125,11 @@ def _beyond_quotas(
     """(4j) for whole instances, and vCPU quotas of the job and of the account."""
     if count != int(count):
         yield f"{region} has {count} instances"
-    quota = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
-    if above(count, quota):
-        yield f"(4j) instances of {region}: {count:g} where {quota:g} is the limit"
+    own = grid.instance_quota(region)
+    standard = kind.instance_limit if own is None and limits.instance_limit is None else None
+    for quota in (limits.instance_limit, own, standard):
+        if quota is not None and above(count, quota):
+            yield f"(4j) instances of {region}: {count:g} where {quota:g} is the limit"
     for vcpus in (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(region)):
         if vcpus is not None and count * kind.vcpus > vcpus:
             yield f"vCPUs of {region}: {count * kind.vcpus} where {vcpus} is the quota"

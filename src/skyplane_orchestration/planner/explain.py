@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -32,8 +32,11 @@ _SAME: Final = 1 + 1e-6
 #: Smaller relative differences are not worth a sentence.
 _WORTH_SAYING: Final = 1e-3
 
-#: Plans again for another objective, without some regions, or with other limits.
-Replan = Callable[[Objective, tuple[str, ...], Limits], TransferPlan | None]
+#: What a plan may use: the grid with the account's quotas, and the limits of the job.
+_Bounds = tuple[Grid, Limits]
+
+#: Plans again for another objective, without some regions, or with other bounds.
+Replan = Callable[[Objective, tuple[str, ...], _Bounds], TransferPlan | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,12 @@ class RelayValue:
 
 @dataclass(frozen=True, slots=True)
 class RaisedQuota:
-    """The plan for the same objective when one quota allows one more instance per region."""
+    """The plan for the same objective when one quota allows one more instance per region.
 
-    quota: str
+    `what` names that in words, `limits` are those of the job with it.
+    """
+
+    what: str
     limits: Limits
     plan: TransferPlan
 
@@ -123,16 +129,16 @@ def explain_plan(
         return Explanation(explained, None, None, (), None, money, money * MORE_MONEY, None)
 
     def replan(
-        objective: Objective, without: tuple[str, ...] = (), within: Limits = limits
+        objective: Objective, without: tuple[str, ...] = (), within: _Bounds = (grid, limits)
     ) -> TransferPlan | None:
         try:
             return plan(
-                grid,
+                within[0],
                 explained.src,
                 explained.dst,
                 objective,
                 volume_gb=explained.volume_gb,
-                limits=within,
+                limits=within[1],
                 policy=Policy(policy.allow, (*policy.exclude, *without)),
                 proof_s=proof_s,
             )
@@ -145,7 +151,7 @@ def explain_plan(
         explained,
         alone,
         alone.edges[0].usd_per_gb if alone else None,
-        tuple(_relay_value(explained, tag, replan, limits) for tag in explained.relays),
+        tuple(_relay_value(explained, tag, replan, (grid, limits)) for tag in explained.relays),
         _raised_quota(grid, explained, replan, limits),
         money,
         money * MORE_MONEY,
@@ -164,14 +170,14 @@ def _fastest_for(explained: TransferPlan, money: float) -> MaximizeThroughput:
     return MaximizeThroughput(max_cost_usd=money - _requests_usd(explained))
 
 
-def _relay_value(explained: TransferPlan, tag: str, replan: Replan, limits: Limits) -> RelayValue:
+def _relay_value(explained: TransferPlan, tag: str, replan: Replan, bounds: _Bounds) -> RelayValue:
     paths = [path for path in explained.paths if tag in path.regions]
     flow = sum(path.flow_gbps for path in paths)
     prices = {(edge.src, edge.dst): edge.usd_per_gb for edge in explained.edges}
     paid = sum(path.flow_gbps * prices[hop] for path in paths for hop in pairwise(path.regions))
     money = price_of(explained) * _SAME
-    fastest = replan(_fastest_for(explained, money), (tag,), limits) if money > 0 else None
-    cheapest = replan(MinimizeCost(explained.throughput_gbps / _SAME), (tag,), limits)
+    fastest = replan(_fastest_for(explained, money), (tag,), bounds) if money > 0 else None
+    cheapest = replan(MinimizeCost(explained.throughput_gbps / _SAME), (tag,), bounds)
     return RelayValue(
         tag,
         flow,
@@ -192,7 +198,7 @@ def _raised_quota(
     grid: Grid, explained: TransferPlan, replan: Replan, limits: Limits
 ) -> RaisedQuota | None:
     """The same objective with a quota of one more, if that quota binds and the plan improves."""
-    for quota, larger in _larger_quotas(grid, explained, limits):
+    for what, larger in _larger_quotas(grid, explained, limits):
         objective = objective_from_dict(explained.objective)
         better = replan(objective, (), larger)
         if better is None:
@@ -201,28 +207,47 @@ def _raised_quota(
         gained = better.throughput_gbps / explained.throughput_gbps - 1
         gain = gained if isinstance(objective, MaximizeThroughput) else saved
         if gain > _WORTH_SAYING:
-            return RaisedQuota(quota, larger, better)
+            return RaisedQuota(what, larger[1], better)
     return None
 
 
 def _larger_quotas(
     grid: Grid, explained: TransferPlan, limits: Limits
-) -> Iterator[tuple[str, Limits]]:
-    bound = {name for name, _, tag in (text.partition(" ") for text in explained.binding) if tag}
-    if INSTANCE_QUOTA in bound:
+) -> Iterator[tuple[str, _Bounds]]:
+    """Each larger quota in words, and the bounds with it."""
+    parts = [text.partition(" ") for text in explained.binding]
+    bound = {name for name, _, tag in parts if tag}
+    full = [tag for name, _, tag in parts if name == INSTANCE_QUOTA and grid.instance_quota(tag)]
+    if full:
+        yield f"One more instance in {' and '.join(full)}", (_with_one_more(grid, full), limits)
+    elif INSTANCE_QUOTA in bound:
         per_type = {kind.instance_limit for kind in grid.types if kind.cloud != "local"}
         given = limits.instance_limit
         if given is None and len(per_type) == 1:
             given = per_type.pop()
         if given is not None:
-            yield INSTANCE_QUOTA, replace(limits, instance_limit=given + 1)
+            more = replace(limits, instance_limit=given + 1)
+            yield f"One more instance per region ({given + 1})", (grid, more)
     if VCPU_QUOTA in bound:
         vcpus = {kind.name: kind.vcpus for kind in grid.types}
         used = {
             tag.partition(":")[0]: vcpus[group.type] for tag, group in explained.instances.items()
         }
         larger = {cloud: count + used.get(cloud, 0) for cloud, count in limits.vcpu_quota.items()}
-        yield VCPU_QUOTA, replace(limits, vcpu_quota=larger)
+        quotas = ", ".join(f"{cloud} {count}" for cloud, count in larger.items())
+        what = f"vCPUs for one more instance per region ({quotas})"
+        yield what, (grid, replace(limits, vcpu_quota=larger))
+
+
+def _with_one_more(grid: Grid, tags: Sequence[str]) -> Grid:
+    """The grid, with one more instance of the account's in these regions."""
+    quotas = [quota for group in grid.account.values() for quota in group]
+    return grid.with_account(
+        replace(quota, instances=quota.instances + 1)
+        if quota.instances is not None and quota.region in tags
+        else quota
+        for quota in quotas
+    )
 
 
 # ---------------------------------------------------------------- in words
@@ -280,16 +305,11 @@ def _relay_sentence(why: Explanation, relay: RelayValue) -> str:
 
 
 def _more_sentence(why: Explanation, more: RaisedQuota) -> str:
-    if more.quota == INSTANCE_QUOTA:
-        what = f"One more instance per region ({more.limits.instance_limit})"
-    else:
-        quotas = ", ".join(f"{cloud} {count}" for cloud, count in more.limits.vcpu_quota.items())
-        what = f"vCPUs for one more instance per region ({quotas})"
     if isinstance(objective_from_dict(why.plan.objective), MaximizeThroughput):
         gain = _rate_change(more.plan.throughput_gbps, why.plan.throughput_gbps)
-        return f"{what} would make it {gain}."
+        return f"{more.what} would make it {gain}."
     money = price_of(more.plan) + _requests_usd(why.plan)
-    return f"{what} would bring the price to {_money_change(money, why.money, _unit(why))}."
+    return f"{more.what} would bring the price to {_money_change(money, why.money, _unit(why))}."
 
 
 def _unit(why: Explanation) -> str:

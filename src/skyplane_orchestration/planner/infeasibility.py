@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     CONNECTION_LIMIT_IN,
@@ -26,10 +27,11 @@ from skyplane_orchestration.planner.constraint_names import (
     THROUGHPUT_FLOOR,
     VCPU_QUOTA,
 )
-from skyplane_orchestration.planner.instance_options import quota_of
+from skyplane_orchestration.planner.instance_options import Quota, quota_of
 from skyplane_orchestration.planner.overlay import Overlay, instances_needed
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.grids.arrays import Floats
     from skyplane_orchestration.planner.problem import PlanProblem
 
@@ -135,12 +137,12 @@ def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasibl
 
     largest = largest_throughput(problem)
     if largest is None:
-        return no_route(request.route)
+        return no_route(request.grid, request.src, request.destinations)
     solution, relaxed = largest
     most = rounded_down(solution.throughput_gbps)
     overlay = decode(solution)
     names = limits_reached(request, overlay, problem.tags, relaxed.region_price)
-    words = [_with_count(name, overlay.instances) for name in names]
+    words = [_with_count(name, request, overlay) for name in names]
     return PlanInfeasible(
         f"no plan moves {problem.goal_gbps:g} Gbit/s from {request.route}; the most is"
         f" {most:g} Gbit/s. Binding limits: {', '.join(words)}. Ask for"
@@ -150,8 +152,13 @@ def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasibl
     )
 
 
-def no_route(route: str) -> PlanInfeasible:
+def no_route(grid: Grid, src: str, destinations: Sequence[str]) -> PlanInfeasible:
     """The error when no path joins the ends."""
+    for tag in (src, *destinations):
+        for quota in grid.account.get(tag, ()):
+            if 0 in (quota.instances, quota.free_vcpus):
+                return no_instance(tag, Quota(INSTANCE_QUOTA, 0, quota.name))
+    route = f"{src} to {', '.join(destinations)}"
     return PlanInfeasible(
         f"there is no way from {route}: the grid has no usable edge, an end may have no instance,"
         " or the policy allows no relay",
@@ -160,12 +167,26 @@ def no_route(route: str) -> PlanInfeasible:
     )
 
 
-def _with_count(name: str, instances: Mapping[str, int]) -> str:
+def no_instance(tag: str, quota: Quota) -> PlanInfeasible:
+    """The error when a quota of the account allows no instance at an end."""
+    return PlanInfeasible(
+        f"no gateway can run in {tag}, by {quota.owner}; raise that, or give the location another"
+        " region",
+        binding=(f"{quota.name} {tag}",),
+        most_gbps=0.0,
+    )
+
+
+def _with_count(name: str, request: PlanRequest, overlay: Overlay) -> str:
     """A limit in words, and for a quota the number of instances that it allowed."""
     kind, _, tag = name.partition(" ")
     if kind not in (INSTANCE_QUOTA, VCPU_QUOTA):
         return describe_limit(name)
-    return f"{describe_limit(name)}: {instances.get(tag, 0)} instances"
+    count = f"{describe_limit(name)}: {counted(overlay.instances.get(tag, 0), 'instance')}"
+    if tag not in overlay.types:
+        return count
+    owner = quota_of(request.grid, tag, overlay.types[tag], request.limits).owner
+    return f"{count} ({owner})" if owner else count
 
 
 def deadline_infeasible(route: str, asked_s: float, least_s: float, names: Names) -> PlanInfeasible:

@@ -18,22 +18,41 @@ MEASURED_CONNECTIONS: Final = 64
 
 
 class Quota(NamedTuple):
-    """The quota that limits a type in a region, and the number of instances that it allows."""
+    """The quota that limits a type in a region, and the number of instances that it allows.
+
+    `owner` names the account's quota where a provisioner has read it; else it is empty.
+    """
 
     name: str
     instances: int
+    owner: str = ""
 
 
 def quota_of(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> Quota:
     """The most instances of this type in one region, by instance quota and by vCPU quota.
 
-    The vCPU quota is the smaller of the job's and the account's (from the grid).
+    Each is the smaller of the job's and the account's (from the grid). The type's own limit counts
+    where neither gives a number of instances.
     """
-    by_count = kind.instance_limit if limits.instance_limit is None else limits.instance_limit
+    given = [
+        count for count in (limits.instance_limit, grid.instance_quota(tag)) if count is not None
+    ]
+    by_count = min(given, default=kind.instance_limit)
     most = by_count
     for vcpus in (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag)):
         most = most if vcpus is None else min(most, vcpus // kind.vcpus)
-    return Quota(VCPU_QUOTA if most < by_count else INSTANCE_QUOTA, most)
+    name = VCPU_QUOTA if most < by_count else INSTANCE_QUOTA
+    return Quota(name, most, _owner(grid, tag, kind, most, is_vcpu=name == VCPU_QUOTA))
+
+
+def _owner(grid: Grid, tag: str, kind: InstanceType, most: int, *, is_vcpu: bool) -> str:
+    """The account's quota that allows no more than `most` instances; empty if none does."""
+    for quota in grid.account.get(tag, ()):
+        vcpus = quota.free_vcpus
+        by_vcpus = None if vcpus is None else vcpus // kind.vcpus
+        if (by_vcpus if is_vcpu else quota.instances) == most:
+            return quota.name
+    return ""
 
 
 def read_limit_gbps(grid: Grid, src: str, limits: Limits) -> float | None:

@@ -88,12 +88,12 @@ class SingleRegion:
         self.egress_usd_per_gb = 0.0 if src == dst else grid.egress_price(src, dst)
         self._request = request
         self._instance_gbps = min(kind.egress_gbps, kind.ingress_gbps)
-        self._quota_name, self._quota = quota_of(grid, self.tag, kind, request.limits)
+        self._quota = quota_of(grid, self.tag, kind, request.limits)
         self._store_gbps = min(request.store_gbps.values(), default=math.inf)
 
     @property
     def most_gbps(self) -> float:
-        return min(self._quota * self._instance_gbps, self._store_gbps)
+        return min(self._quota.instances * self._instance_gbps, self._store_gbps)
 
     def best(self, objective: Objective, max_job_usd: float | None) -> Overlay:
         """The fewest instances that meet the objective, or the most that a ceiling allows.
@@ -132,8 +132,8 @@ class SingleRegion:
         """The limits that prevent more throughput: a store at an end, or the quota."""
         if overlay.throughput_gbps >= self._store_gbps * (1 - _ROUNDING):
             return infeasibility.binding_stores(self._request, self._store_gbps)
-        if overlay.instances[self.tag] >= self._quota:
-            return (f"{self._quota_name} {self.tag}",)
+        if overlay.instances[self.tag] >= self._quota.instances:
+            return (f"{self._quota.name} {self.tag}",)
         return ()
 
     def _instances_for(self, gbps: float) -> int:
@@ -154,7 +154,7 @@ class SingleRegion:
         if self._store_gbps <= self.most_gbps:
             names = infeasibility.binding_stores(self._request, self._store_gbps)
         else:
-            names = (f"{self._quota_name} {self.tag}",)
+            names = (f"{self._quota.name} {self.tag}",)
         if isinstance(objective, Deadline):
             least_s = self._wait_s
             if most > 0:
@@ -162,9 +162,12 @@ class SingleRegion:
             return infeasibility.deadline_infeasible(
                 self._request.route, objective.seconds, least_s, names
             )
+        if self._quota.owner and not self._quota.instances:
+            return infeasibility.no_instance(self.tag, self._quota)
         return PlanInfeasible(
-            f"{self._quota} instances of {self.kind.name} in {self.tag} move {most:g} Gbit/s, not"
-            f" {floor_gbps:g}; raise the instance limit or choose a larger type",
+            f"{self._quota.instances} instances of {self.kind.name} in {self.tag} move {most:g}"
+            f" Gbit/s, not {floor_gbps:g}; raise the instance limit or choose a larger type"
+            f"{self._quota.owner and f' (the limit is that of {self._quota.owner})'}",
             binding=names,
             most_gbps=most,
         )
@@ -191,7 +194,7 @@ class SingleRegion:
             )
 
         # One instance is affordable, and no number after the first that is too expensive.
-        more = range(2, min(self._quota, self._instances_for(self.most_gbps)) + 1)
+        more = range(2, min(self._quota.instances, self._instances_for(self.most_gbps)) + 1)
         return self.overlay(1 + bisect_left(more, True, key=is_too_expensive))
 
 

@@ -7,13 +7,14 @@ checks each provisioner against this page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 
 if TYPE_CHECKING:
@@ -98,8 +99,27 @@ class TeardownReport:
     log_tails: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found.
+
+    Args:
+        name: what was checked, `aws credentials`.
+        is_ok: whether it can be used.
+        text: what is there, or what is missing and how to get it.
+    """
+
+    name: str
+    is_ok: bool
+    text: str
+
+
 class Provisioner(Protocol):
-    """Starts and ends the gateways of fleets."""
+    """Starts and ends the gateways of fleets.
+
+    No verb renews a lease: the lead of a transfer renews those of the fleet over the control
+    API, and `ensure` restarts those of the gateways that it adopts.
+    """
 
     @property
     def name(self) -> str:
@@ -151,4 +171,16 @@ class Provisioner(Protocol):
         """Remove the deployment's fleets that are expired, without gateways, or too old.
 
         Keeps a locked fleet. Continues after a failure: `SweepReport.left` names the rest.
+        """
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        """What may run in these regions, so that a plan stays within it.
+
+        A region may have several quotas. One without any is limited by the grid alone.
+        """
+
+    def check(self) -> tuple[Finding, ...]:
+        """Whether fleets can be brought up; starts no gateway and leaves nothing.
+
+        What is missing is a finding, not an error.
         """

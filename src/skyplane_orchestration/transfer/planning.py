@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.job import Limits, MinimizeCost, TransferJob
+from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
@@ -20,13 +20,26 @@ from skyplane_orchestration.units import gbps_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
+    from skyplane_orchestration.provision.base import Provisioner
 
 #: The lowest rate that is planned for; the solver's tolerances are too coarse for lower ones.
 _LEAST_GBPS: Final = 0.01
 
 
+def within_quotas(
+    grid: Grid, provisioner: Provisioner, ends: Sequence[str], policy: Policy
+) -> Grid:
+    """The grid with the quotas of the provisioner's account, for plans between these regions."""
+    may_run = (*ends, *(tag for tag in grid.tags if policy.may_relay(tag)))
+    return grid.with_account(provisioner.quotas(tuple(dict.fromkeys(may_run))))
+
+
 def plan_job(
-    grid: Grid, job: TransferJob, credentials: CredentialSources, proof_s: float | None
+    grid: Grid,
+    job: TransferJob,
+    credentials: CredentialSources,
+    provisioner: Provisioner,
+    proof_s: float | None,
 ) -> TransferPlan:
     """The best plan for a job; see `Client.plan`."""
     from skyplane_orchestration import planner
@@ -34,6 +47,8 @@ def plan_job(
     with timed("plan: regions and volume"):
         job, notes = measured(job, credentials)
     ends = job.source.region, job.destination.region
+    with timed("plan: quotas"):
+        grid = within_quotas(grid, provisioner, ends, job.policy)
     limits = _limits_of(job)
     with timed("plan: search"):
         plan = planner.plan(
@@ -73,6 +88,7 @@ def plan_job_to_all(
     job: TransferJob,
     further: Sequence[Location],
     credentials: CredentialSources,
+    provisioner: Provisioner,
     proof_s: float | None,
 ) -> MulticastPlan:
     """One plan for several destinations; see `Client.plan_to_all`."""
@@ -82,6 +98,7 @@ def plan_job_to_all(
     others = [preflight.locate(replace(job, destination=one), credentials) for one in further]
     destinations = [one.destination.region for one in (job, *others)]
     source = job.source.region
+    grid = within_quotas(grid, provisioner, (source, *destinations), job.policy)
     objective = job.objective or planner.default_multicast_objective(
         grid, source, destinations, job.limits
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,8 @@ def test_all_checks_pass_on_this_machine(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not to be shown")
     checks = {check["name"]: check for check in run_json("doctor")["checks"]}
-    for name in ("python", "gateway", "fleet secret", "run root", "grid", "solver", "loopback"):
+    names = ("python", "gateway", "fleet secret", "run root", "open files", "grid", "solver")
+    for name in (*names, "loopback"):
         assert checks[name]["state"] == "ok", checks[name]
     assert checks["S3 credentials"]["detail"] == "found long-lived credentials"
     assert "AKID" not in str(checks)
@@ -117,4 +119,23 @@ def test_a_secret_that_others_can_read_fails(
     assert checks["fleet secret"]["state"] == "fail"
     assert "chmod 600" in checks["fleet secret"]["detail"]
     assert main(["doctor", "--grid", "/nowhere"]) == 1
-    assert "0000" not in capsys.readouterr().out
+    assert "0" * 64 not in capsys.readouterr().out
+
+
+def test_hosts_that_do_not_answer_fail(
+    run_json: RunJson, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    hosts = tmp_path / "hosts.yaml"
+    hosts.write_text(f"aws:us-east-1: [{{address: 127.0.0.1, port: {port}, user: me}}]\n")
+    choice = ("--provisioner", "ssh", "--hosts", str(hosts))
+    checks = {check["name"]: check for check in run_json("doctor", *choice, code=1)["checks"]}
+    assert "run root" not in checks
+    found = checks[f"host me@127.0.0.1:{port}"]
+    assert found["state"] == "fail"
+    assert "cannot be reached over ssh" in found["detail"]
+    assert main(["doctor", *choice]) == 1
+    assert "cannot be reached" in capsys.readouterr().out
+    assert main(["doctor", "--provisioner", "ssh"]) == 2
+    assert "--hosts" in capsys.readouterr().err

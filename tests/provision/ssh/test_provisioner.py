@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.provision.ssh_server import ADDRESSES
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,
@@ -153,6 +156,70 @@ def test_a_plan_needs_a_host_for_each_instance(ssh: SshHarness, plan_of: PlanMak
         ensure(ssh, hosts=hosts)
 
 
+def test_a_region_may_have_as_many_instances_as_hosts(ssh: SshHarness) -> None:
+    one, two, none = ssh.provisioner().quotas((A, B, "aws:eu-west-3"))
+    assert (one.region, two.region, none.region) == (A, B, "aws:eu-west-3")
+    assert (one.instances, two.instances, none.instances) == (2, 1, 0)
+    assert none.name == f"the hosts, which has {A}, {C}, {B}"
+
+
+# -- what a check finds
+
+
+def findings(harness: SshHarness, **options: Any) -> list[tuple[str, bool, str]]:
+    """Of both hosts, by name."""
+    found = harness.provisioner(**options).check()
+    assert harness.traces() == []
+    return [(one.name, one.is_ok, one.text) for one in found]
+
+
+def test_a_good_host_is_described(ssh: SshHarness, sshd: Server) -> None:
+    used = with_host(ssh, ports=f"{sshd.port}-{sshd.port + 9}")
+    (name, is_ok, text), (_, other_is_ok, other) = findings(ssh, **used)
+    assert (name, is_ok, other_is_ok) == (
+        f"host {sshd.user}@{ADDRESSES[0]}:{sshd.port}",
+        True,
+        True,
+    )
+    assert re.match(rf"Python {sys.version_info.major}\.{sys.version_info.minor}\.\d+, ", text)
+    # The server itself has one of them.
+    assert re.search(rf"\d processors?, \d free ports of {sshd.port}-{sshd.port + 9}, its", text)
+    assert "any free port" in other
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"python": "/no/such/python"}, "/no/such/python cannot be run"),
+        ({"host_key": "ssh-ed25519 AAAA"}, "host_key .* cannot be read"),
+        ({"data_address": "192.0.2.1"}, "cannot listen on its data_address 192.0.2.1: Cannot as"),
+        ({"directory": "/proc/no"}, "run directory /proc/no cannot be used"),
+    ],
+)
+def test_what_a_host_lacks_is_found(ssh: SshHarness, changes: dict[str, str], said: str) -> None:
+    """The other host is examined nevertheless."""
+    (name, is_ok, text), (_, other_is_ok, _) = findings(ssh, **with_host(ssh, **changes))
+    assert ADDRESSES[0] in name
+    assert (is_ok, other_is_ok) == (False, True)
+    assert re.search(said, text)
+
+
+def test_all_that_a_host_lacks_is_found_at_once(ssh: SshHarness, sshd: Server) -> None:
+    bare = sshd.folder / "bare-python"
+    bare.write_text('#!/bin/sh\nunset PYTHONPATH\nexec python3 -I -S "$@"\n')
+    bare.chmod(0o755)
+    port = sshd.port
+    changed = with_host(ssh, python=str(bare), ports=f"{port}-{port + 1}")
+    late = Clock(wall=lambda: time.time() + 900)
+    with socket.create_server((ADDRESSES[0], port + 1)):
+        found = ssh.provisioner(command=(), clock=late, **changed).check()
+    said = [one.text for one in found if ADDRESSES[0] in one.name]
+    assert re.search(r"lacks aiohttp, awscrt.*requirements.lock", said[0])
+    assert f"no two of the ports {port}-{port + 1} are free" in said[1]
+    assert re.search(r"its clock is (899\.\d|900\.0) s behind this one", said[2])
+    assert [one.text for one in found if ADDRESSES[1] in one.name] == said[2:]
+
+
 # -- what is brought, and what is left
 
 
@@ -219,6 +286,9 @@ def test_without_paramiko_the_extra_is_named(
     monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(MissingExtra, match=r"skyplane-orchestration\[ssh\]"):
         ssh.provisioner().describe("ab")
+    (found,) = ssh.provisioner().check()
+    assert not found.is_ok
+    assert "skyplane-orchestration[ssh]" in found.text
 
 
 @pytest.mark.root

@@ -79,7 +79,8 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
         request |= {"volume_gb": job.volume_gb, "objects": job.objects}
     else:
         require_plain_regions(options)
-    found = planner.compare(client.grid, src, dst, objective, **request)
+    grid = client.grid_within_quotas((src, dst), request["policy"])
+    found = planner.compare(grid, src, dst, objective, **request)
     return replace(found, notes=(*found.notes, *notes))
 
 

@@ -1,24 +1,25 @@
-"""`doctor`: checks that this machine can plan, run gateways and find credentials."""
+"""`doctor`: checks that this machine can plan, start gateways and find credentials."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import os
-import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS
+from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.errors import MissingExtra, SkyplaneError
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
 
 State = Literal["ok", "warn", "fail"]
 
@@ -31,6 +32,8 @@ _EXTRAS: Final = {
     "plots": "matplotlib",
     "ssh": "paramiko",
 }
+#: Findings about what a machine that only plans does without.
+_ONLY_FOR_COPIES: Final = frozenset({"gateway"})
 _OLDEST_PYTHON: Final = (3, 11)
 _FIRST_UNTESTED_PYTHON: Final = (3, 14)
 
@@ -46,7 +49,7 @@ class Check:
 
 def add(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser(
-        "doctor", help="check the installation on this machine; changes nothing"
+        "doctor", help="check this machine, and where gateways are to run; changes nothing"
     )
     planner_options.add_grid(parser)
     arguments.add_common(parser, run)
@@ -54,7 +57,9 @@ def add(commands: arguments.Subparsers) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a check fails."""
-    checks = list(_checks(options))
+    with as_bad_input():
+        client = open_client(options, grid=options.grid)
+    checks = list(_checks(client))
     if console.is_json:
         console.write_json({"checks": [asdict(check) for check in checks]})
     else:
@@ -65,15 +70,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return FAILED if any(check.state == "fail" for check in checks) else SUCCESS
 
 
-def _checks(options: argparse.Namespace) -> Iterator[Check]:
+def _checks(client: Client) -> Iterator[Check]:
     yield _python()
-    yield _gateway()
     yield from _extras()
     yield _guarded("fleet secret", _secret)
-    yield _guarded("run root", lambda: _run_root(options))
-    yield _guarded("grid", lambda: _grid(options))
-    yield _guarded("solver", lambda: _solver(options))
-    yield _loopback()
+    yield from _provisioner(client)
+    yield _guarded("grid", lambda: _grid(client))
+    yield _guarded("solver", lambda: _solver(client))
     for store, (module, find) in _CREDENTIALS.items():
         name = f"{store} credentials"
         yield _guarded(name, partial(_credentials, name, module, find))
@@ -99,12 +102,6 @@ def _is_installed(module: str) -> bool:
         return False  # A parent package is missing.
 
 
-def _gateway() -> Check:
-    if _is_installed("aiohttp"):
-        return Check("gateway", "ok", "this machine can run gateways")
-    return Check("gateway", "warn", str(MissingExtra.of("a gateway on this machine", "gateway")))
-
-
 def _extras() -> Iterator[Check]:
     for extra, module in _EXTRAS.items():
         if _is_installed(module):
@@ -124,42 +121,24 @@ def _secret() -> Check:
     return Check("fleet secret", "ok", f"{path}, mode {mode:04o}")
 
 
-def _run_root(options: argparse.Namespace) -> Check:
-    from skyplane_orchestration.provision.processes.run_directory import RunRoot, default_run_root
-
-    path: Path = options.run_root or default_run_root()
-    if os.path.lexists(path):
-        RunRoot(path).prepare()
-        return Check("run root", "ok", str(path))
-    if os.access(path.parent, os.W_OK | os.X_OK):
-        return Check("run root", "ok", f"{path} will be created on first use")
-    return Check("run root", "fail", f"{path} cannot be created; give another --run-root")
+def _provisioner(client: Client) -> Iterator[Check]:
+    for finding in client.check_provisioner():
+        missing: State = "warn" if finding.name in _ONLY_FOR_COPIES else "fail"
+        yield Check(finding.name, "ok" if finding.is_ok else missing, finding.text)
 
 
-def _grid(options: argparse.Namespace) -> Check:
-    grid = open_client(options, grid=options.grid).grid
+def _grid(client: Client) -> Check:
+    grid = client.grid
     return Check("grid", "ok", f"{grid.name} of {grid.as_of}, {len(grid.tags)} regions")
 
 
-def _solver(options: argparse.Namespace) -> Check:
+def _solver(client: Client) -> Check:
     from skyplane_orchestration import planner
 
-    grid = open_client(options, grid=options.grid).grid
+    grid = client.grid
     src, dst = grid.tags[:2]
     plan = planner.plan(grid, src, dst, planner.default_objective(grid, src, dst))
     return Check("solver", "ok", f"{src} -> {dst} in {plan.solver.solve_s:.2f} s")
-
-
-def _loopback() -> Check:
-    from skyplane_orchestration.provision.local.options import loopback_address
-
-    address = loopback_address("local:this-machine")
-    try:
-        with socket.create_server((address, 0)):
-            pass
-    except OSError as error:
-        return Check("loopback", "fail", f"cannot listen on {address}: {error.strerror}")
-    return Check("loopback", "ok", f"can listen on {address}")
 
 
 def _credentials(name: str, module: str, find: Callable[[], str]) -> Check:

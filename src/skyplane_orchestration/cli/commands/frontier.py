@@ -19,6 +19,7 @@ from skyplane_orchestration.model.job import TransferJob
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.planner.pareto import Frontier
 
@@ -111,20 +112,21 @@ def _find_plans(options: argparse.Namespace, client: Client) -> _Plans:
     objective = planner_options.objective_from(options)
     src, dst = _regions(options, client)
     request = planner_options.request_from(options, client.grid.tags)
-    chosen = planner.plan(client.grid, src, dst, objective, **request) if objective else None
-    frontier = planner.frontier(client.grid, src, dst, points=options.points, **request)
-    return _Plans(frontier, chosen, _find_baselines(client, frontier[0], request))
+    grid = client.grid_within_quotas((src, dst), request["policy"])
+    chosen = planner.plan(grid, src, dst, objective, **request) if objective else None
+    frontier = planner.frontier(grid, src, dst, points=options.points, **request)
+    return _Plans(frontier, chosen, _find_baselines(grid, frontier[0], request))
 
 
 def _find_baselines(
-    client: Client, plan: TransferPlan, request: dict[str, Any]
+    grid: Grid, plan: TransferPlan, request: dict[str, Any]
 ) -> dict[str, TransferPlan | None]:
     from skyplane_orchestration.planner.baselines import baselines
 
     if not plan.edges:
         return dict.fromkeys(_BASELINES)
     known = {name: request[name] for name in ("objects", "limits", "policy")}
-    found = baselines(client.grid, plan.src, plan.dst, plan.volume_gb, **known)
+    found = baselines(grid, plan.src, plan.dst, plan.volume_gb, **known)
     return {
         name: None if isinstance(made, PlanInfeasible) else made
         for name, (_, made) in found.items()

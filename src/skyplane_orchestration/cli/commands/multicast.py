@@ -48,10 +48,11 @@ def _between_regions(options: argparse.Namespace, client: Client) -> MulticastPl
     require_plain_regions(options)
     request = planner_options.request_from(options, client.grid.tags)
     destinations = (options.dst, *options.further)
+    grid = client.grid_within_quotas((options.src, *destinations), request["policy"])
     objective = planner_options.objective_from(options) or planner.default_multicast_objective(
-        client.grid, options.src, destinations, request["limits"]
+        grid, options.src, destinations, request["limits"]
     )
-    return planner.multicast_plan(client.grid, options.src, destinations, objective, **request)
+    return planner.multicast_plan(grid, options.src, destinations, objective, **request)
 
 
 # ---------------------------------------------------------------- text

@@ -76,11 +76,12 @@ def _explanation(
 ) -> tuple[str, ...]:
     from skyplane_orchestration.planner import explain_plan
 
+    policy = planner_options.policy_from(options, client.grid.tags)
     return explain_plan(
-        client.grid,
+        client.grid_within_quotas((plan.src, plan.dst), policy),
         plan,
         limits=planner_options.limits_from(options),
-        policy=planner_options.policy_from(options, client.grid.tags),
+        policy=policy,
     ).sentences
 
 
@@ -98,7 +99,9 @@ def _between_regions(options: argparse.Namespace, client: Client) -> TransferPla
 
     require_plain_regions(options)
     request = planner_options.request_from(options, client.grid.tags)
+    ends = options.src, options.dst
+    grid = client.grid_within_quotas(ends, request["policy"])
     objective = planner_options.objective_from(options) or planner.default_objective(
-        client.grid, options.src, options.dst, request["limits"]
+        grid, *ends, request["limits"]
     )
-    return planner.plan(client.grid, options.src, options.dst, objective, **request)
+    return planner.plan(grid, *ends, objective, **request)

@@ -194,7 +194,7 @@ class MulticastSearch:
         """The error for a goal that no plan reaches: the binding limits and the largest rate."""
         largest = largest_throughput(problem)
         if largest is None:
-            return no_route(self.request.route)
+            return no_route(self.request.grid, self.request.src, self.request.destinations)
         most = rounded_down(largest.solution.throughput_gbps)
         overlay = decode_trees(problem, largest.solution)
         price = dict(zip(REGION_LIMITS, largest.relaxed.price, strict=True))

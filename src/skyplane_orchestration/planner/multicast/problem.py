@@ -56,7 +56,7 @@ def build_multicast_problem(
     )
     has_option = np.bincount(problem.option_region, minlength=problem.region_count) > 0
     if not has_option[list(problem.ends)].all():
-        raise no_route(f"{src} to {', '.join(destinations)}")
+        raise no_route(grid, src, destinations)
     return problem.with_regions(has_option)
 
 

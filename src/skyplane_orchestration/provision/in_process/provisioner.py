@@ -8,7 +8,7 @@ removes the directory of a process that was killed, and no other.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +17,9 @@ from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.processes import launch
@@ -194,6 +195,14 @@ class InProcessProvisioner:
     ) -> SweepReport:
         """Nothing: these gateways end with their process."""
         return SweepReport((), (), dry_run)
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        """None: a region has one gateway here."""
+        return ()
+
+    def check(self) -> tuple[Finding, ...]:
+        """Nothing beyond what the local provisioner checks."""
+        return ()
 
 
 def _handle(

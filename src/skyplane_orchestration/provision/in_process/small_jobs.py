@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway, Provisioner
+from skyplane_orchestration.provision.base import (
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    Provisioner,
+)
 from skyplane_orchestration.provision.in_process.provisioner import InProcessProvisioner
 from skyplane_orchestration.provision.local import LocalProvisioner
 
@@ -73,6 +79,12 @@ class SmallJobsProvisioner:
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
         return self._outside.sweep(deployment, dry_run=dry_run, older_than_s=older_than_s)
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        return self._outside.quotas(regions)
+
+    def check(self) -> tuple[Finding, ...]:
+        return self._outside.check()
 
 
 def is_small(plan: TransferPlan) -> bool:

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.provision.base import Finding
+
 #: `ending` and `ended` instances carry no bytes any more; an `ended` one is not billed.
 InstanceState = Literal["starting", "running", "ending", "ended"]
 
@@ -143,37 +146,6 @@ class CloudResource:
     cloud_id: str
     region: str
     tags: FleetTags
-
-
-@dataclass(frozen=True, slots=True)
-class RegionQuota:
-    """vCPUs that an account may run in a region, and runs now.
-
-    Args:
-        name: the quota's name, as its owner has to ask for it.
-        vcpus: the quota; None if the cloud does not tell.
-        used_vcpus: in use now.
-    """
-
-    region: str
-    name: str
-    vcpus: int | None
-    used_vcpus: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found.
-
-    Args:
-        name: what was checked, `aws credentials`.
-        is_ok: whether it can be used.
-        text: what is there, or what is missing and how to get it.
-    """
-
-    name: str
-    is_ok: bool
-    text: str
 
 
 class Cloud(Protocol):

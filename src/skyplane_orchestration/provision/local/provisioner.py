@@ -5,19 +5,19 @@ It serves transfers that need no cloud instances, network namespaces, tests and 
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
-from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import LOCAL, SSH, Fleet
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.local import hosts
+from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.processes.fleets import ProcessFleets
 from skyplane_orchestration.provision.processes.launch import Addresses
@@ -66,7 +66,7 @@ class LocalProvisioner:
         return LOCAL
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
-        self._require_gateway()
+        require_gateway(self.options)
         limit = spec.max_instances_per_region or self.options.max_instances_per_region
         instances = node_names(spec.plan, limit)
         processes = processes_per_instance(
@@ -121,6 +121,13 @@ class LocalProvisioner:
             older_than_s=older_than_s,
         )
 
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        """None: fleets have fewer gateways than planned where the machine gains nothing."""
+        return ()
+
+    def check(self) -> tuple[Finding, ...]:
+        return local_findings(self.options, self.root, self._runner.store_threads)
+
     def _fleets(self) -> ProcessFleets:
         return ProcessFleets(self.name, self._runner, hosts.host_identity())
 
@@ -130,10 +137,3 @@ class LocalProvisioner:
     def _seat(self, region: str, directory: FleetDirectory) -> Seat:
         addresses = Addresses(self.options.address(region))
         return Seat(directory, addresses, self.options.command_line(region))
-
-    def _require_gateway(self) -> None:
-        """Raise MissingExtra if this interpreter is to run gateways and cannot."""
-        options = self.options
-        is_own = not options.command and options.python == sys.executable
-        if is_own and importlib.util.find_spec("aiohttp") is None:
-            raise MissingExtra.of("a gateway on this machine", "gateway")

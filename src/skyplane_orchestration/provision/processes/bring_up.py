@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.config import DEFAULT_STORE_THREADS, Route
+from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import (
     GatewayDraining,
     GatewayError,
@@ -130,8 +130,7 @@ class _BringUp:
         return self.place.processes()
 
     def _require_open_files(self, routes: tuple[Route, ...]) -> None:
-        settings = self.runner.gateway_settings
-        store_threads = settings.get("store_threads", DEFAULT_STORE_THREADS)
+        store_threads = self.runner.store_threads
         connections = max(connections_of(routes).values())
         for directory in self.place.directories:
             launch.require_open_files(directory.machine, connections, store_threads)

@@ -34,18 +34,22 @@ class Addresses:
     data_port: int = 0
 
 
-def require_open_files(machine: Machine, connections: int, store_threads: int) -> None:
-    """Raise ConfigurationInvalid if the hard limit of open files is too low for one gateway."""
+def require_open_files(machine: Machine, connections: int, store_threads: int) -> int:
+    """The hard limit of open files; negative if there is none.
+
+    Raises ConfigurationInvalid if it is too low for one gateway.
+    """
     needed = files_needed(connections, store_threads)
     limit = machine.open_files_limit()
     if 0 <= limit < needed:
         holder = f"a process of {machine.name}" if machine.name else "this process"
         raise ConfigurationInvalid(
-            f"a gateway of this plan needs {needed} open files, and {holder} may have"
-            f" {limit} (`ulimit -Hn`); run it with a hard limit of at least {needed}: `ulimit -n"
-            f" {needed}` as root, `nofile` in /etc/security/limits.conf, LimitNOFILE= of a systemd"
-            " unit, or --ulimit of a container"
+            f"a gateway with {connections} connections needs {needed} open files, and {holder} may"
+            f" have {limit} (`ulimit -Hn`); run it with a hard limit of at least {needed}: `ulimit"
+            f" -n {needed}` as root, `nofile` in /etc/security/limits.conf, LimitNOFILE= of a"
+            " systemd unit, or --ulimit of a container"
         )
+    return limit
 
 
 def write_files(

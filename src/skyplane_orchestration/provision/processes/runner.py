@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.provision.control_sessions import (
     ControlSessions,
@@ -41,6 +42,11 @@ class Runner:
     term_grace_s: float
     kill_grace_s: float
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def store_threads(self) -> int:
+        """See `GatewayConfig`."""
+        return int(self.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS))
 
     @property
     def lock_timeout_s(self) -> float:

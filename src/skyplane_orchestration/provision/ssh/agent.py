@@ -12,8 +12,11 @@ import contextlib
 import importlib.util
 import json
 import os
+import platform
 import select
+import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +46,7 @@ class Agent:
                 *(machine.try_lock, machine.unlock, machine.scan, machine.send, machine.start),
                 *(machine.poll, machine.free_ports, machine.processors, machine.open_files_limit),
                 *(self.make_directory, self.remove_root, self.default_root, self.missing_modules),
-                self.put,
+                *(self.put, self.python_version, self.wall_s, self.why_not_listen),
             )
         }
 
@@ -68,6 +71,20 @@ class Agent:
 
     def missing_modules(self, names: list[str]) -> list[str]:
         return [name for name in names if importlib.util.find_spec(name) is None]
+
+    def python_version(self) -> str:
+        return platform.python_version()
+
+    def wall_s(self) -> float:
+        return time.time()
+
+    def why_not_listen(self, address: str) -> str:
+        """Why a gateway cannot listen on an address; empty if it can."""
+        try:
+            socket.create_server((address, 0)).close()
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
     def put(self, path: Path, content_base64: str) -> None:
         """Write a private file."""

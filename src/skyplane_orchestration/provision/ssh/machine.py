@@ -99,6 +99,17 @@ class RemoteMachine:
     def missing_modules(self, names: Sequence[str]) -> list[str]:
         return list(self._call("missing_modules", None, list(names)))
 
+    def python_version(self) -> str:
+        return str(self._call("python_version", None))
+
+    def wall_s(self) -> float:
+        """The time of its clock, in seconds since 1970."""
+        return float(self._call("wall_s", None))
+
+    def why_not_listen(self, address: str) -> str:
+        """Why a gateway cannot listen on an address; empty if it can."""
+        return str(self._call("why_not_listen", None, address))
+
     def bring(self, package: GatewayPackage, folder: Path) -> None:
         """Put the gateway's package into a folder, unless it is there."""
         place = folder / package.name

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.processes.settings import (
     check_gateway_settings,
     check_processes_per_instance,
@@ -78,6 +79,12 @@ class SshOptions:
                 f" add hosts, or plan with at most {len(hosts)} (instance_limit)"
             )
         return hosts[index]
+
+    def quota(self, region: str) -> RegionQuota:
+        """How many instances a region may have: as many as it has machines."""
+        count = len(self.hosts.get(region, ()))
+        name = self.source if count else f"{self.source}, which has {', '.join(sorted(self.hosts))}"
+        return RegionQuota(region, name, instances=count)
 
     def all_hosts(self) -> tuple[SshHost, ...]:
         """Every machine once."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
@@ -25,38 +23,25 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import SSH, Fleet
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.processes.fleets import ProcessFleets
 from skyplane_orchestration.provision.processes.launch import Addresses
 from skyplane_orchestration.provision.processes.place import FleetPlace, Seat
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
 from skyplane_orchestration.provision.processes.runner import Runner
 from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.processes.teardown import sweep_fleets
 from skyplane_orchestration.provision.routes import node_names
+from skyplane_orchestration.provision.ssh.checks import findings, missing_modules
 from skyplane_orchestration.provision.ssh.hosts import SshHost
-from skyplane_orchestration.provision.ssh.machine import RemoteMachine
+from skyplane_orchestration.provision.ssh.logins import OpenHost, log_in
 from skyplane_orchestration.provision.ssh.options import SshOptions
 from skyplane_orchestration.provision.ssh.package import gateway_package
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.provision.ssh.connection import AgentSession
     from skyplane_orchestration.security.authority import Authority
-
-#: Modules that a gateway imports at its start; those of stores come later.
-_REQUIRED_MODULES: Final = ("aiohttp", "awscrt", "cryptography", "httptools", "tenacity")
-_MOST_LOGINS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenHost:
-    """A host that this process is logged in to."""
-
-    host: SshHost
-    machine: RemoteMachine
-    root: RunRoot
 
 
 class SshProvisioner:
@@ -146,7 +131,7 @@ class SshProvisioner:
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
         with self._open_reachable() as (opened, failures):
-            having: dict[str, list[_OpenHost]] = {}
+            having: dict[str, list[OpenHost]] = {}
             for entry in opened:
                 for directory in entry.root.fleets():
                     having.setdefault(directory.key, []).append(entry)
@@ -166,65 +151,52 @@ class SshProvisioner:
             )
             return replace(report, orphans=(*report.orphans, *unknown))
 
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        """A region may have as many instances as it has hosts."""
+        return tuple(self.options.quota(region) for region in regions)
+
+    def check(self) -> tuple[Finding, ...]:
+        try:
+            with log_in(self.options.all_hosts(), self.options.connect_timeout_s) as logins:
+                return findings(logins, self._runner, needs_modules=not self.options.command)
+        except MissingExtra as error:
+            return (Finding("paramiko", False, str(error)),)
+
     # -- hosts
 
     @contextlib.contextmanager
-    def _open(self, hosts: Sequence[SshHost]) -> Iterator[tuple[_OpenHost, ...]]:
+    def _open(self, hosts: Sequence[SshHost]) -> Iterator[tuple[OpenHost, ...]]:
         """Log in to hosts, all at once, until the end of the block; sorted by name.
 
         Raises the errors of `AgentSession`, and MissingExtra.
         """
-        with self._log_in(hosts) as logins:
-            yield tuple(_opened(host, login.result()) for host, login in logins)
+        with log_in(hosts, self.options.connect_timeout_s) as logins:
+            yield tuple(login.opened() for login in logins)
 
     @contextlib.contextmanager
-    def _open_reachable(self) -> Iterator[tuple[tuple[_OpenHost, ...], list[GatewayError]]]:
+    def _open_reachable(self) -> Iterator[tuple[tuple[OpenHost, ...], list[GatewayError]]]:
         """All hosts that can be reached, and the errors of the others.
 
         One lost machine must not keep the gateways of the others alive.
         """
-        with self._log_in(self.options.all_hosts()) as logins:
-            opened: list[_OpenHost] = []
+        with log_in(self.options.all_hosts(), self.options.connect_timeout_s) as logins:
+            opened: list[OpenHost] = []
             failures: list[GatewayError] = []
-            for host, login in logins:
+            for login in logins:
                 try:
-                    opened.append(_opened(host, login.result()))
+                    opened.append(login.opened())
                 except GatewayError as error:
                     failures.append(error)
             yield tuple(opened), failures
 
-    @contextlib.contextmanager
-    def _log_in(
-        self, hosts: Sequence[SshHost]
-    ) -> Iterator[list[tuple[SshHost, Future[AgentSession]]]]:
-        """Begin to log in to hosts; the sessions end with the block."""
-        try:
-            from skyplane_orchestration.provision.ssh.connection import AgentSession
-        except ModuleNotFoundError as error:
-            raise MissingExtra.of("the provisioner 'ssh'", "ssh") from error
-
-        ordered = sorted(hosts, key=lambda host: (host.name, host.directory))
-        with ThreadPoolExecutor(_MOST_LOGINS) as pool, contextlib.ExitStack() as stack:
-            logins = [
-                pool.submit(AgentSession, host, self.options.connect_timeout_s) for host in ordered
-            ]
-            # A login that is under way when another fails, or at an interruption, is closed too.
-            for login in logins:
-                stack.callback(_close, login)
-            yield list(zip(ordered, logins, strict=True))
-
-    def _require_modules(self, opened: Sequence[_OpenHost]) -> None:
+    def _require_modules(self, opened: Sequence[OpenHost]) -> None:
         """Raise ConfigurationInvalid if a host's Python cannot run gateways."""
         for entry in opened if not self.options.command else ():
-            missing = entry.machine.missing_modules(_REQUIRED_MODULES)
+            missing = missing_modules(entry)
             if missing:
-                raise ConfigurationInvalid(
-                    f"{entry.host.python} on host {entry.host.name} lacks {', '.join(missing)};"
-                    " install the gateway's requirements there (gateway/requirements.lock), or"
-                    " name another python"
-                )
+                raise ConfigurationInvalid(missing)
 
-    def _fleets_on(self, opened: Sequence[_OpenHost]) -> ProcessFleets:
+    def _fleets_on(self, opened: Sequence[OpenHost]) -> ProcessFleets:
         def bring_package(place: FleetPlace) -> None:
             package = gateway_package()
             for entry in opened if not self.options.command else ():
@@ -233,7 +205,7 @@ class SshProvisioner:
         return ProcessFleets(self.name, self._runner, prepare=bring_package)
 
     def _seated(
-        self, fleet_key: str, opened: Sequence[_OpenHost], host_of: Mapping[str, SshHost]
+        self, fleet_key: str, opened: Sequence[OpenHost], host_of: Mapping[str, SshHost]
     ) -> FleetPlace:
         """The place of a fleet, with a seat for each instance."""
         root_of = {entry.host: entry.root for entry in opened}
@@ -250,7 +222,7 @@ class SshProvisioner:
             )
         return replace(_place(fleet_key, opened), seats=seats)
 
-    def _processes(self, opened: Sequence[_OpenHost], host_of: Mapping[str, SshHost]) -> int:
+    def _processes(self, opened: Sequence[OpenHost], host_of: Mapping[str, SshHost]) -> int:
         """Gateways of each instance: as many as the machine with the fewest processors bears."""
         instances = Counter(host_of.values())
         given = self.options.processes_per_instance
@@ -260,22 +232,11 @@ class SshProvisioner:
         )
 
 
-def _opened(host: SshHost, session: AgentSession) -> _OpenHost:
-    machine = RemoteMachine(host.name, session.call)
-    path = Path(host.directory) if host.directory else machine.default_root()
-    return _OpenHost(host, machine, RunRoot(path, machine))
-
-
-def _close(login: Future[AgentSession]) -> None:
-    if login.exception() is None:
-        login.result().close()
-
-
-def _place(fleet_key: str, opened: Sequence[_OpenHost]) -> FleetPlace:
+def _place(fleet_key: str, opened: Sequence[OpenHost]) -> FleetPlace:
     return FleetPlace(tuple(entry.root.fleet(fleet_key) for entry in opened))
 
 
-def _remove_roots(opened: Sequence[_OpenHost]) -> None:
+def _remove_roots(opened: Sequence[OpenHost]) -> None:
     """Remove the roots that have no fleet; they are empty, so a failure leaves no trouble."""
     for entry in opened:
         with contextlib.suppress(GatewayUnreachable, OSError):

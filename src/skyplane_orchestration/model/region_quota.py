@@ -1,0 +1,29 @@
+"""How much an account may run in a region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RegionQuota:
+    """What an account may run in a region, and runs now.
+
+    Args:
+        region: region tag.
+        name: the quota's name, as its owner has to ask for it; for machines that one has, the
+            place that names them.
+        vcpus: most vCPUs; None if they are not limited, or the cloud does not tell.
+        used_vcpus: in use now.
+        instances: most instances of a fleet; None if their number is not limited.
+    """
+
+    region: str
+    name: str
+    vcpus: int | None = None
+    used_vcpus: int = 0
+    instances: int | None = None
+
+    @property
+    def free_vcpus(self) -> int | None:
+        return None if self.vcpus is None else max(0, self.vcpus - self.used_vcpus)

@@ -1,0 +1,81 @@
+"""Whether this machine can run gateways."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from skyplane_gateway.config import MAX_CONNECTIONS
+from skyplane_orchestration.errors import MissingExtra, SkyplaneError
+from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.local.options import LocalOptions, loopback_address
+from skyplane_orchestration.provision.processes.launch import require_open_files
+from skyplane_orchestration.provision.processes.run_directory import RunRoot
+
+#: Name of the finding about the gateway's requirements, which only planning does without.
+GATEWAY: Final = "gateway"
+
+
+def require_gateway(options: LocalOptions) -> None:
+    """Raise MissingExtra if this interpreter is to run gateways and cannot."""
+    is_own = not options.command and options.python == sys.executable
+    if is_own and importlib.util.find_spec("aiohttp") is None:
+        raise MissingExtra.of("a gateway on this machine", "gateway")
+
+
+def local_findings(options: LocalOptions, root: RunRoot, store_threads: int) -> tuple[Finding, ...]:
+    return (
+        _gateway(options),
+        _run_root(root),
+        _open_files(root, store_threads),
+        *_addresses(options),
+    )
+
+
+def _gateway(options: LocalOptions) -> Finding:
+    try:
+        require_gateway(options)
+    except MissingExtra as error:
+        return Finding(GATEWAY, False, str(error))
+    return Finding(GATEWAY, True, "this machine can run gateways")
+
+
+def _run_root(root: RunRoot) -> Finding:
+    name, path = "run root", root.path
+    if os.path.lexists(path):
+        try:
+            root.prepare()
+        except SkyplaneError as error:
+            return Finding(name, False, str(error))
+        return Finding(name, True, str(path))
+    parent = next(parent for parent in path.parents if parent.exists())
+    if os.access(parent, os.W_OK | os.X_OK):
+        return Finding(name, True, f"{path} will be created on first use")
+    return Finding(name, False, f"{path} cannot be created; choose another run_root")
+
+
+def _open_files(root: RunRoot, store_threads: int) -> Finding:
+    name = "open files"
+    try:
+        limit = require_open_files(root.machine, 2 * MAX_CONNECTIONS, store_threads)
+    except SkyplaneError as error:
+        return Finding(name, False, str(error))
+    return Finding(name, True, "no limit" if limit < 0 else f"{limit} for each process")
+
+
+def _addresses(options: LocalOptions) -> Iterator[Finding]:
+    if options.launch_prefix:
+        return  # It may lead to a network whose addresses are not those of this process.
+    for region in options.address_map or ("local:this-machine",):
+        address = options.address(region)
+        name = "loopback" if address == loopback_address(region) else f"address of {region}"
+        try:
+            socket.create_server((address, 0)).close()
+        except OSError as error:
+            yield Finding(name, False, f"cannot listen on {address}: {error.strerror}")
+        else:
+            yield Finding(name, True, f"can listen on {address}")

@@ -1,0 +1,109 @@
+"""Whether the hosts can run gateways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import MAX_CONNECTIONS
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.processes.launch import require_open_files
+from skyplane_orchestration.provision.processes.runner import Runner
+from skyplane_orchestration.provision.ssh.logins import Login, OpenHost
+
+#: Modules that a gateway imports at its start; those of stores come later.
+_REQUIRED_MODULES: Final = ("aiohttp", "awscrt", "cryptography", "httptools", "tenacity")
+_PORTS_PER_GATEWAY: Final = 2
+#: S3 refuses requests whose time is 15 minutes off. A clock that is far off does not stay there.
+_MOST_SECONDS_OFF: Final = 300.0
+
+
+def findings(
+    logins: Sequence[Login], runner: Runner, *, needs_modules: bool
+) -> tuple[Finding, ...]:
+    """One finding for each good host, and one for each thing that a host lacks.
+
+    Args:
+        needs_modules: its Python runs the gateways.
+    """
+
+    def of_host(login: Login) -> tuple[Finding, ...]:
+        name = f"host {login.host.name}"
+        try:
+            opened = login.opened()
+            lacking = tuple(_lacking(opened, runner, needs_modules=needs_modules))
+            if lacking:
+                return tuple(Finding(name, False, text) for text in lacking)
+            return (Finding(name, True, _described(opened, runner.clock)),)
+        except (SkyplaneError, OSError) as error:
+            return (Finding(name, False, str(error)),)
+
+    with ThreadPoolExecutor(max(1, len(logins))) as pool:
+        return tuple(found for group in pool.map(of_host, logins) for found in group)
+
+
+def missing_modules(entry: OpenHost) -> str:
+    """Which requirements of the gateway its Python lacks; empty if none."""
+    missing = entry.machine.missing_modules(_REQUIRED_MODULES)
+    if not missing:
+        return ""
+    return (
+        f"{entry.host.python} on host {entry.host.name} lacks {', '.join(missing)}; install the"
+        " gateway's requirements there (gateway/requirements.lock), or name another python"
+    )
+
+
+def _lacking(entry: OpenHost, runner: Runner, *, needs_modules: bool) -> Iterator[str]:
+    host, machine = entry.host, entry.machine
+    if needs_modules and (text := missing_modules(entry)):
+        yield text
+    for name, address in (("address", host.address), ("data_address", host.data_address)):
+        reason = machine.why_not_listen(address) if address else ""
+        if reason:
+            yield f"gateways cannot listen on its {name} {address}: {reason}"
+    try:
+        entry.root.prepare()
+        machine.remove_root(entry.root.path)
+    except SkyplaneError as error:
+        yield str(error)
+    try:
+        require_open_files(machine, 2 * MAX_CONNECTIONS, runner.store_threads)
+    except SkyplaneError as error:
+        yield str(error)
+    if host.ports and len(_free_ports(entry)) < _PORTS_PER_GATEWAY:
+        yield f"no two of the ports {host.ports} are free; name more ports"
+    ahead_s = _seconds_ahead(entry, runner.clock)
+    if abs(ahead_s) > _MOST_SECONDS_OFF:
+        yield f"its clock is {_offset(ahead_s)} this one; set both by NTP"
+
+
+def _described(entry: OpenHost, clock: Clock) -> str:
+    machine = entry.machine
+    ports = "any free port"
+    if entry.host.ports:
+        ports = f"{len(_free_ports(entry))} free ports of {entry.host.ports}"
+    return (
+        f"Python {machine.python_version()}, {counted(machine.processors(), 'processor')},"
+        f" {ports}, its clock is {_offset(_seconds_ahead(entry, clock))} this one"
+    )
+
+
+def _free_ports(entry: OpenHost) -> list[int]:
+    host = entry.host
+    addresses = [host.address, host.data_address or host.address]
+    return entry.machine.free_ports(addresses, host.port_range)
+
+
+def _seconds_ahead(entry: OpenHost, clock: Clock) -> float:
+    """How far its clock is ahead; an error of half a round trip is possible."""
+    before_s = clock.wall()
+    there_s = entry.machine.wall_s()
+    return there_s - (before_s + clock.wall()) / 2
+
+
+def _offset(ahead_s: float) -> str:
+    return f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'}"
