@@ -255,7 +255,7 @@ def test_sweep_leaves_other_deployments_alone(harness: Harness) -> None:
     assert len(harness.running()) == 5
 
 
-def test_a_check_finds_nothing_amiss_and_leaves_nothing(harness: LocalHarness) -> None:
+def test_a_check_finds_nothing_amiss_and_leaves_nothing(harness: Harness) -> None:
     findings = harness.provisioner().check()
     assert findings
     assert [found for found in findings if not found.is_ok] == []
@@ -263,14 +263,14 @@ def test_a_check_finds_nothing_amiss_and_leaves_nothing(harness: LocalHarness) -
     assert harness.traces() == []
 
 
-def test_a_check_does_not_disturb_a_fleet(harness: LocalHarness) -> None:
+def test_a_check_does_not_disturb_a_fleet(harness: Harness) -> None:
     spec = harness.spec()
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
     assert all(found.is_ok for found in harness.provisioner().check())
     assert harness.provisioner().ensure(spec, harness.authority(spec)).gateways == fleet.gateways
 
 
-def test_what_keeps_fleets_from_coming_up_is_a_finding(harness: LocalHarness) -> None:
+def test_what_keeps_fleets_from_coming_up_is_a_finding(harness: Harness) -> None:
     spec = harness.spec()
     provisioner = harness.unusable()
     assert not all(found.is_ok for found in provisioner.check())
@@ -279,7 +279,7 @@ def test_what_keeps_fleets_from_coming_up_is_a_finding(harness: LocalHarness) ->
     assert not harness.running()
 
 
-def test_quotas_allow_a_fleet_that_comes_up(harness: LocalHarness) -> None:
+def test_quotas_allow_a_fleet_that_comes_up(harness: Harness) -> None:
     planned = harness.spec().plan.instances
     for quota in harness.provisioner().quotas(tuple(planned)):
         assert quota.name

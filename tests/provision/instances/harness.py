@@ -80,6 +80,11 @@ class InstancesHarness:
         self.account.failing.add(f"{B}/0")
         return made
 
+    def unusable(self) -> InstanceProvisioner:
+        """One that can bring up no fleet."""
+        self.account.is_closed = True
+        return self.provisioner()
+
     def late(self, seconds: float) -> InstanceProvisioner:
         """One that looks at the world so many seconds from now."""
         return self.provisioner(clock=Clock(wall=lambda: time.time() + seconds))

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_gateway.identifiers import gateway_uri
-from skyplane_orchestration.errors import GatewayUnreachable
+from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import (
     CloudInstance,
     CloudResource,
-    Finding,
     FleetTags,
     Ingress,
     LaunchRequest,
-    RegionQuota,
 )
 
 if TYPE_CHECKING:
@@ -50,12 +50,14 @@ class MemoryAccount:
         hidden_looks: how many times a new instance is not in a description.
         slow_ends: how many descriptions show an instance as `ending`.
         refusals: instance -> the error of its launch.
+        is_closed: it refuses launches and checks.
     """
 
     failing: set[str] = field(default_factory=set)
     hidden_looks: int = 0
     slow_ends: int = 0
     refusals: dict[str, Exception] = field(default_factory=dict)
+    is_closed: bool = False
     instances: dict[str, CloudInstance] = field(default_factory=dict)
     firewalls: dict[tuple[str, str], tuple[FleetTags, set[Ingress]]] = field(default_factory=dict)
     gateways: dict[tuple[str, int], Gateway] = field(default_factory=dict)
@@ -69,6 +71,8 @@ class MemoryAccount:
     def launch(self, request: LaunchRequest) -> CloudInstance:
         with self.lock:
             self.calls.append("launch")
+            if self.is_closed:
+                raise CloudAccessDenied("the account is closed")
             if request.instance in self.refusals:
                 raise self.refusals[request.instance]
             assert (request.region, request.tags.fleet_key) in self.firewalls, "no firewall"
@@ -223,10 +227,12 @@ class MemoryCloud:
         return f"{instance.instance}: {instance.why_ended or 'up'}"
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
-        return ()
+        return tuple(RegionQuota(region, "vCPUs in memory", 64) for region in regions)
 
     def check(self) -> tuple[Finding, ...]:
-        return ()
+        if self.account.is_closed:
+            raise CloudAccessDenied("the account is closed")
+        return (Finding(f"{self.name} account", True, "it is in memory"),)
 
 
 class MemoryBoot:

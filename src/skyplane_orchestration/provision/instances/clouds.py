@@ -9,6 +9,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import (
     Cloud,
     CloudInstance,
@@ -99,6 +101,21 @@ class Clouds:
     def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
         return self._each(resources, _region_of, lambda cloud, its: cloud.delete_rest(its))
 
+    def quotas(self, regions: Iterable[str]) -> tuple[RegionQuota, ...]:
+        """Quotas of the regions that can be used; the others may have no instance."""
+        wanted, usable = tuple(regions), frozenset(self.regions())
+        name = f"the regions that are enabled for {', '.join(sorted(self._by_name)) or 'no cloud'}"
+        closed = tuple(
+            RegionQuota(region, name, instances=0) for region in wanted if region not in usable
+        )
+        open_ = [region for region in wanted if region in usable]
+        return (*closed, *self._each(open_, str, lambda cloud, tags: cloud.quotas(tags)))
+
+    def check(self) -> tuple[Finding, ...]:
+        """What the checks of all clouds find; a cloud that cannot be asked is a finding."""
+        found = in_parallel([partial(_check, cloud) for cloud in self.all()])
+        return tuple(finding for findings in found for finding in findings)
+
     def _each(
         self,
         items: Iterable[T],
@@ -113,6 +130,13 @@ class Clouds:
             [partial(call, self._by_name[name], its) for name, its in by_cloud.items()]
         )
         return tuple(result for results in found for result in results)
+
+
+def _check(cloud: Cloud) -> tuple[Finding, ...]:
+    try:
+        return cloud.check()
+    except SkyplaneError as error:
+        return (Finding(f"cloud {cloud.name}", False, str(error)),)
 
 
 def _region_of(item: CloudInstance | CloudResource) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +15,9 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory, open_sessions
 from skyplane_orchestration.provision.instances.boot import Boot
 from skyplane_orchestration.provision.instances.bring_up import bring_up
@@ -127,6 +128,12 @@ class InstanceProvisioner:
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
         return sweep_clouds(self._tools, deployment, dry_run=dry_run, older_than_s=older_than_s)
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        return self._tools.clouds.quotas(regions)
+
+    def check(self) -> tuple[Finding, ...]:
+        return self._tools.clouds.check()
 
     def _describe_everywhere(self, fleet_key: str) -> tuple[CloudInstance, ...]:
         return self._tools.clouds.describe(fleet_key, self._tools.clouds.regions())
