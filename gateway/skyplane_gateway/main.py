@@ -1,4 +1,7 @@
-"""The gateway process: `skyplane-gateway --config FILE --fleet KEY [--detach]`."""
+"""The gateway process: `skyplane-gateway --config FILE --fleet KEY [--detach]`.
+
+On an instance of a cloud the first process is `skyplane-gateway enrol`; see `enrolment`.
+"""
 
 from __future__ import annotations
 
@@ -77,6 +80,11 @@ def leave_busy_threads(code: int) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run a gateway until its end; 2 for a configuration that cannot be used."""
+    if arguments[:1] == ["enrol"]:
+        from skyplane_gateway.enrolment import supervisor  # Gateways start without X.509.
+
+        _set_limits()
+        return supervisor.run(arguments[1:], sys.stdin.buffer, sys.stdout)
     parser = argparse.ArgumentParser(prog="skyplane-gateway", description=__doc__)
     parser.add_argument("--config", required=True, type=Path, help="GatewayConfig as JSON")
     parser.add_argument("--fleet", required=True, help="fleet key, to be found by")

@@ -11,7 +11,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from skyplane_gateway.control.connection_pool import is_certificate_refused
 from skyplane_gateway.enrolment.documents import (
     MOST_MESSAGE_BYTES,
     Challenge,
@@ -44,7 +43,7 @@ class EnrolmentClient:
 
     Raises (every method):
         GatewayUnreachable: no connection, no answer in time, or the connection broke.
-        NotAuthorised: the instance refuses the orchestrator's certificate.
+        NotAuthorised: the instance refuses to be enrolled.
         SkyplaneError: the instance's own error, with its class.
     """
 
@@ -71,7 +70,7 @@ class EnrolmentClient:
             self._stream = context.wrap_socket(plain)
         except OSError as error:
             plain.close()
-            raise self._refused_or_unreachable(error) from error
+            raise self._unreachable(error) from error
         certificate = self._stream.getpeercert(binary_form=True)
         assert certificate is not None  # A server of TLS 1.3 always has one.
         #: The instance's certificate, DER.
@@ -117,7 +116,7 @@ class EnrolmentClient:
             self._stream.sendall(line)
             return self._read_line()
         except OSError as error:
-            raise self._refused_or_unreachable(error) from error
+            raise self._unreachable(error) from error
 
     def _read_line(self) -> bytes:
         while b"\n" not in self._received:
@@ -137,17 +136,16 @@ class EnrolmentClient:
             raise TimeoutError(f"no answer within {self._timeout_s:g} s")
         return remaining_s
 
-    def _refused_or_unreachable(self, error: OSError) -> SkyplaneError:
-        if is_certificate_refused(error):
-            return NotAuthorised(
-                f"the instance at {self._address} refuses the certificate of this worker: it was"
-                " launched with another fleet secret, or the clocks differ by more than an hour"
-            )
-        return self._unreachable(error)
-
     def _unreachable(self, error: OSError) -> GatewayUnreachable:
+        # asyncio closes the connection without an alert when it refuses a certificate.
+        hint = (
+            ""
+            if isinstance(error, TimeoutError | ConnectionRefusedError)
+            else "; if this stays so, the instance was launched with another fleet secret, or its"
+            " clock differs by more than an hour"
+        )
         return GatewayUnreachable(
-            f"the instance at {self._address} cannot be enrolled now: {error}"
+            f"the instance at {self._address} cannot be enrolled now: {error}{hint}"
         )
 
 

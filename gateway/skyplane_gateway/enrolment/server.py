@@ -30,7 +30,7 @@ from skyplane_gateway.pending_connections import CONTROL_PORT_LIMIT, within_open
 
 log = logging.getLogger(__name__)
 
-#: Longest exchange, from the end of the handshake. Only the time of the pin is not ours.
+#: Longest exchange, from the end of the handshake; the orchestrator pins the key meanwhile.
 _EXCHANGE_TIMEOUT_S: Final = 60.0
 
 #: Exchanges at the same time: a few workers may bring up the same fleet.
@@ -83,10 +83,12 @@ class EnrolmentServer:
         context: ssl.SSLContext,
         address: str,
         accept: Callable[[Delivery], None],
+        exchange_timeout_s: float = _EXCHANGE_TIMEOUT_S,
     ) -> None:
         self._document = document
         self._identity = identity
         self._accept = accept
+        self._exchange_timeout_s = exchange_timeout_s
         self._exchanges: set[asyncio.Task[None]] = set()
         self._is_delivered = asyncio.Event()
         self._listener = Listener(
@@ -126,7 +128,7 @@ class EnrolmentServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_EXCHANGE_TIMEOUT_S):
+            async with asyncio.timeout(self._exchange_timeout_s):
                 try:
                     await self._exchange(reader, writer)
                 except SkyplaneError as error:

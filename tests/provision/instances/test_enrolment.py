@@ -1,123 +1,33 @@
-"""Enrolment over real sockets, and those who attack it."""
+"""What an orchestrator and an instance do at an enrolment, over real sockets."""
 
 from __future__ import annotations
 
-import asyncio
-import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from cryptography import x509
+from tests.provision.instances.enrolling import (
+    HOST,
+    INSTANCE,
+    KEY,
+    PEER,
+    SECRET,
+    Worker,
+    config_of,
+    waiting_instance,
+)
 
-from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.enrolment.documents import Delivery, EnrolmentDocument
-from skyplane_gateway.enrolment.identity import InstanceIdentity
-from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
-from skyplane_orchestration.provision.instances.enrolment import enrol
-from skyplane_orchestration.security.authority import Authority, FleetSecret
-
-SECRET = FleetSecret.from_text("correct horse battery staple, thirty-two and more")
-KEY = "ab" * 16
-INSTANCE = "aws:us-east-1/0"
-PEER = "gcp:us-east1/0"
-LAUNCH = "1a" * 16
-DAY_S = 86400.0
-NOW = dt.datetime.now(dt.UTC)
-
-
-def document_of(authority: Authority, **changes: str) -> EnrolmentDocument:
-    values = {"instance": INSTANCE, "launch_id": LAUNCH, **changes}
-    return EnrolmentDocument(
-        fleet_key=authority.fleet_key,
-        instance=values["instance"],
-        port=0,
-        start_within_s=900.0,
-        authority_pem=authority.ca_certificate_pem(NOW.timestamp() + DAY_S),
-        token_hex=authority.enrolment_token(values["instance"], values["launch_id"]).hex(),
-    )
-
-
-def config_of(authority: Authority, node: str = INSTANCE) -> GatewayConfig:
-    return GatewayConfig(
-        node=node,
-        fleet_key=authority.fleet_key,
-        control_host="",
-        data_host="",
-        directory="",
-        hello_keys_hex={PEER: authority.hello_key(node, PEER).hex()},
-    )
-
-
-@dataclass
-class Instance:
-    """An instance that waits for its enrolment, on a loop of its own."""
-
-    document: EnrolmentDocument
-    identity: InstanceIdentity
-    port: int
-    deliveries: list[Delivery] = field(default_factory=list)
-
-
-@contextmanager
-def waiting_instance(
-    document: EnrolmentDocument,
-    directory: Path,
-    *,
-    identity: InstanceIdentity | None = None,
-    accept: Callable[[Delivery], None] | None = None,
-) -> Iterator[Instance]:
-    identity = identity or InstanceIdentity.create(NOW)
-    context = enrolment_context(identity, document.authority_pem, directory)
-    instance = Instance(document, identity, 0)
-
-    async def start() -> EnrolmentServer:
-        return EnrolmentServer(
-            document, identity, context, "127.0.0.1", accept or instance.deliveries.append
-        )
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        server = asyncio.run_coroutine_threadsafe(start(), loop).result()
-        instance.port = server.port
-        yield instance
-        asyncio.run_coroutine_threadsafe(server.close(), loop).result()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-@dataclass
-class Orchestrator:
-    """A worker of the fleet, and the instance's tag that it writes."""
-
-    authority: Authority = field(default_factory=lambda: Authority(SECRET, KEY))
-    pinned: list[str] = field(default_factory=list)
-
-    def enrol(self, port: int, **changes: object) -> str:
-        values: dict[str, object] = {
-            "authority": self.authority,
-            "instance": INSTANCE,
-            "launch_id": LAUNCH,
-            "pinned_key_id": "".join(self.pinned[-1:]),
-            "pin": self.pinned.append,
-            "gateways": {INSTANCE: config_of(self.authority)},
-            "validity_s": DAY_S,
-            "timeout_s": 10.0,
-        }
-        return enrol("127.0.0.1", port, **{**values, **changes})  # type: ignore[arg-type]
+from skyplane_gateway.enrolment.documents import Delivery
+from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable
+from skyplane_orchestration.security.authority import Authority
 
 
 def test_an_instance_gets_a_certificate_for_its_own_key_and_its_configuration(
     tmp_path: Path,
 ) -> None:
-    worker = Orchestrator()
-    with waiting_instance(document_of(worker.authority), tmp_path) as instance:
+    worker = Worker()
+    with waiting_instance(worker.authority, tmp_path) as instance:
         key_id = worker.enrol(instance.port)
     assert worker.pinned == [key_id]
     assert len(key_id) == 40
@@ -134,3 +44,92 @@ def test_an_instance_gets_a_certificate_for_its_own_key_and_its_configuration(
         uri=worker.authority.expected_uri(INSTANCE),
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_each_gateway_process_gets_its_own_certificate(tmp_path: Path) -> None:
+    worker = Worker()
+    nodes = [f"{INSTANCE}.{process}" for process in range(3)]
+    with waiting_instance(worker.authority, tmp_path) as instance:
+        worker.enrol(
+            instance.port, gateways={node: config_of(worker.authority, node) for node in nodes}
+        )
+    (delivery,) = instance.deliveries
+    for node in nodes:
+        instance.identity.require_own(
+            delivery.gateways[node].certificate_pem,
+            authority_pem=instance.document.authority_pem,
+            uri=worker.authority.expected_uri(node),
+        )
+
+
+def test_nothing_is_sent_before_the_key_is_pinned(tmp_path: Path) -> None:
+    worker = Worker()
+
+    def crash(key_id: str) -> None:
+        worker.pinned.append(key_id)
+        raise KeyboardInterrupt
+
+    with waiting_instance(worker.authority, tmp_path) as instance:
+        with pytest.raises(KeyboardInterrupt):
+            worker.enrol(instance.port, pin=crash)
+        assert not instance.deliveries
+        # Another worker finds the pin, and goes on.
+        key_id = worker.enrol(instance.port)
+    assert worker.pinned == [key_id]
+    assert len(instance.deliveries) == 1
+
+
+def test_two_workers_enrol_an_instance_at_the_same_time(tmp_path: Path) -> None:
+    both_have_pinned = threading.Barrier(2, timeout=10)
+    worker, key_ids = Worker(), []
+
+    def pin(key_id: str) -> None:
+        both_have_pinned.wait()
+
+    with waiting_instance(worker.authority, tmp_path) as instance:
+
+        def run() -> None:
+            key_ids.append(worker.enrol(instance.port, pin=pin))
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(key_ids) == 2
+    assert len(set(key_ids)) == 1
+    assert len(instance.deliveries) == 1
+
+
+def test_an_instance_that_refuses_its_configuration_says_why_and_waits_on(tmp_path: Path) -> None:
+    worker, refused = Worker(), [True]
+
+    def accept(delivery: Delivery) -> None:
+        if refused.pop():
+            refused.append(False)
+            raise ConfigurationInvalid("the disk is full")
+
+    with waiting_instance(worker.authority, tmp_path, accept=accept) as instance:
+        with pytest.raises(ConfigurationInvalid, match="the disk is full"):
+            worker.enrol(instance.port)
+        assert worker.enrol(instance.port) == worker.pinned[0]
+
+
+def test_nobody_answers() -> None:
+    with pytest.raises(GatewayUnreachable, match=f"{HOST}:1 cannot be enrolled now"):
+        Worker().enrol(1)
+
+
+def test_tokens_and_keys_of_instances_launches_and_fleets_differ() -> None:
+    authority = Authority(SECRET, KEY)
+    tokens = {
+        authority.enrolment_token(INSTANCE, "00"),
+        authority.enrolment_token(INSTANCE, "01"),
+        authority.enrolment_token(PEER, "00"),
+        Authority(SECRET, "cd" * 16).enrolment_token(INSTANCE, "00"),
+        authority.hello_key(INSTANCE, "00"),
+        authority.sealing_key(INSTANCE, "00"),
+    }
+    assert len(tokens) == 6
+    assert {len(token) for token in tokens} == {32}
+    assert authority.enrolment_token(INSTANCE, "00") in tokens
