@@ -197,7 +197,7 @@ class _Gateways:
 
 
 async def _first_of(*waits: Awaitable[object], timeout_s: float | None = None) -> None:
-    """Wait until one of these has ended, or the time has passed; the others are cancelled."""
+    """Wait until one of them has ended, or the time has passed; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -64,14 +64,14 @@ def test_output_of_a_gateway_goes_to_its_file_and_with_its_name_to_the_console(
     out = io.StringIO()
     console = Console(out)
     log = GatewayLog("a/0", tmp_path / "gateway.log", console)
-    for output in (b"begin", b" end\nsec", b"ond\n", b"\xff and no end of line"):
+    for output in (b"begin", b" end\nnext", b" line\n", b"\xff and no end of line"):
         log.write(output)
     log.close()
     console.close()
     assert (tmp_path / "gateway.log").read_bytes() == (
-        b"begin end\nsecond\n\xff and no end of line"
+        b"begin end\nnext line\n\xff and no end of line"
     )
-    assert out.getvalue() == "a/0: begin end\na/0: second\na/0: \ufffd and no end of line\n"
+    assert out.getvalue() == "a/0: begin end\na/0: next line\na/0: \ufffd and no end of line\n"
 
 
 def test_a_log_file_keeps_its_end_only(tmp_path: Path) -> None:
