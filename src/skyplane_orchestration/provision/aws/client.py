@@ -1,0 +1,267 @@
+"""Clients of AWS's APIs: sessions, timeouts, retries, and the translation of refusals.
+
+The only module of this package that imports botocore.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_orchestration.errors import (
+    CloudAccessDenied,
+    CloudUnavailable,
+    ConfigurationInvalid,
+    StoreError,
+)
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.provision.aws.errors import Answer, Refusal, translate
+from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
+from skyplane_orchestration.security.credentials import CredentialSources
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_service_quotas import ServiceQuotasClient
+    from mypy_boto3_ssm import SSMClient
+    from mypy_boto3_sts import STSClient
+
+T = TypeVar("T")
+Result = TypeVar("Result")
+
+_CONNECT_TIMEOUT_S: Final = 10
+_READ_TIMEOUT_S: Final = 60
+#: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
+_ATTEMPTS: Final = 9
+_FIRST_WAIT_S: Final = 0.5
+_LONGEST_WAIT_S: Final = 20.0
+#: Together they are longer than AWS usually takes to show what it has made.
+VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+#: Regions that are asked at the same time.
+_MOST_REGIONS_AT_ONCE: Final = 16
+#: Credentials are read again so long before they expire.
+_RENEW_BEFORE_S: Final = 300
+#: Where AWS answers questions that belong to no region, if no setting names one.
+_ANY_REGION: Final = "us-east-1"
+
+#: Actions of IAM have the name of the operation and of its service, which is EC2 for all others.
+_SERVICES: Final = {
+    "GetCallerIdentity": "sts",
+    "GetParameter": "ssm",
+    "GetServiceQuota": "servicequotas",
+}
+
+
+class AwsApi:
+    """Calls of AWS's APIs; threads may share it.
+
+    Args:
+        options: credentials and endpoint.
+        sources: resolves `credential_ref`.
+        clock: sleeps between attempts, and tells when credentials expire.
+    """
+
+    def __init__(
+        self, options: AwsOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._options = options
+        self._sources = sources
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._session: botocore.session.Session | None = None
+        self._expires_unix_s = float("inf")
+        self._clients: dict[tuple[str, str], Any] = {}
+
+    @property
+    def home_region(self) -> str:
+        """The tag of the region for questions that belong to no region."""
+        if self._options.regions:
+            return self._options.regions[0]
+        with self._lock:
+            configured = self._current_session().get_config_variable("region")
+        return region_tag(configured or _ANY_REGION)
+
+    def ec2(self, region: str) -> EC2Client:
+        """The client of a region tag. Raises CloudAccessDenied: there are no credentials."""
+        return cast("EC2Client", self._client("ec2", region))
+
+    def ssm(self, region: str) -> SSMClient:
+        return cast("SSMClient", self._client("ssm", region))
+
+    def sts(self, region: str) -> STSClient:
+        return cast("STSClient", self._client("sts", region))
+
+    def service_quotas(self, region: str) -> ServiceQuotasClient:
+        return cast("ServiceQuotasClient", self._client("service-quotas", region))
+
+    def call(
+        self, what: str, region: str, request: Callable[[], T], *, expected: Collection[str] = ()
+    ) -> T:
+        """The answer to an idempotent request, which is repeated after throttling and faults.
+
+        Args:
+            what: begins the message of an error.
+            expected: codes of refusals that the caller handles.
+
+        Raises:
+            Refusal: one with an expected code.
+            CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
+                ConfigurationInvalid: see `translate`.
+        """
+        retrying = Retrying(
+            sleep=self.clock.sleep,
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S),
+            retry=lambda state: _may_help(state, region, expected),
+            reraise=True,
+        )
+        try:
+            return retrying(request)
+        except ClientError as error:
+            answer = _answer(error, region)
+            if answer.code in expected:
+                raise Refusal(answer) from error
+            raise translate(answer, what) from error
+        except BotoCoreError as error:
+            _raise_own(error, what)
+
+    def call_when_visible(
+        self,
+        what: str,
+        region: str,
+        request: Callable[[], T],
+        *,
+        missing: Collection[str],
+        expected: Collection[str] = (),
+    ) -> T:
+        """`call`, repeated for half a minute while AWS refuses with one of the codes `missing`.
+
+        AWS may not know for some seconds what it has just made.
+
+        Raises Refusal: AWS still refuses, or refuses with one of the codes `expected`.
+        """
+        known = {*missing, *expected}
+        for wait_s in VISIBLE_WAITS_S:
+            try:
+                return self.call(what, region, request, expected=known)
+            except Refusal as refusal:
+                if refusal.code in expected:
+                    raise
+                self.clock.sleep(wait_s)
+        return self.call(what, region, request, expected=known)
+
+    def until_visible(self, look: Callable[[], T | None]) -> T | None:
+        """What `look` finds within half a minute; None for nothing."""
+        for wait_s in VISIBLE_WAITS_S:
+            found = look()
+            if found is not None:
+                return found
+            self.clock.sleep(wait_s)
+        return look()
+
+    def pages(
+        self, what: str, region: str, fetch: Callable[[dict[str, Any]], Result]
+    ) -> Iterator[Result]:
+        """All pages of a Describe call; `fetch` gets the arguments that name the page."""
+        arguments: dict[str, Any] = {}
+        while True:
+            page = self.call(what, region, partial(fetch, arguments))
+            yield page
+            token = cast("dict[str, Any]", page).get("NextToken")
+            if not token:
+                return
+            arguments = {"NextToken": token}
+
+    def _client(self, service: str, region: str) -> Any:
+        name = region_name(region)
+        # botocore's loader is shared, and so not for several threads.
+        with self._lock:
+            session = self._current_session()
+            client = self._clients.get((service, name))
+            if client is None:
+                client = self._clients[service, name] = session.create_client(
+                    service,
+                    region_name=name,
+                    endpoint_url=self._options.endpoint_url or None,
+                    config=Config(
+                        connect_timeout=_CONNECT_TIMEOUT_S,
+                        read_timeout=_READ_TIMEOUT_S,
+                        max_pool_connections=_MOST_REGIONS_AT_ONCE,
+                        # `call` retries, with the clock of the caller.
+                        retries={"total_max_attempts": 1, "mode": "standard"},
+                    ),
+                )
+        return client
+
+    def _current_session(self) -> botocore.session.Session:
+        """A session whose credentials are valid for some minutes; the lock is held."""
+        if self._session is None or self.clock.wall() > self._expires_unix_s - _RENEW_BEFORE_S:
+            self._session = self._new_session()
+            self._clients = {}
+        return self._session
+
+    def _new_session(self) -> botocore.session.Session:
+        reference = self._options.credential_ref
+        # Credentials of S3 are those of AWS. They depend on no bucket.
+        location = Location("s3://any/", credential_ref=reference)
+        try:
+            found = self._sources.resolve(location)
+        except StoreError as error:
+            raise CloudAccessDenied(f"the credentials for aws cannot be used: {error}") from error
+        if found is None:
+            raise CloudAccessDenied(
+                "there are no credentials for aws; set AWS_ACCESS_KEY_ID and"
+                " AWS_SECRET_ACCESS_KEY, or name a profile or a connection in credential_ref"
+            )
+        self._expires_unix_s = float(found.get("expires_at", "inf"))
+        session = botocore.session.Session()
+        session.set_credentials(
+            found["access_key_id"], found["secret_access_key"], found.get("session_token") or None
+        )
+        return session
+
+
+def in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
+    """The results of `work` for each region, at the same time; raises its first error."""
+    wanted = list(dict.fromkeys(regions))
+    if len(wanted) < 2:
+        return [work(region) for region in wanted]
+    with ThreadPoolExecutor(min(len(wanted), _MOST_REGIONS_AT_ONCE), "aws") as threads:
+        return list(threads.map(work, wanted))
+
+
+def _answer(error: ClientError, region: str) -> Answer:
+    told = error.response.get("Error", {})
+    operation = error.operation_name
+    return Answer(
+        action=f"{_SERVICES.get(operation, 'ec2')}:{operation}",
+        code=str(told.get("Code", "")),
+        status=int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
+        message=str(told.get("Message", "")),
+        region=region,
+    )
+
+
+def _may_help(state: RetryCallState, region: str, expected: Collection[str]) -> bool:
+    """Whether to repeat a request: after throttling, a fault, or no answer."""
+    error = state.outcome.exception() if state.outcome is not None else None
+    if isinstance(error, ClientError):
+        answer = _answer(error, region)
+        return answer.is_transient and answer.code not in expected
+    return isinstance(error, BotoCoreError) and not isinstance(error, ParamValidationError)
+
+
+def _raise_own(error: BotoCoreError, what: str) -> NoReturn:
+    if isinstance(error, ParamValidationError):
+        raise ConfigurationInvalid(f"{what}: AWS does not accept this request: {error}") from error
+    raise CloudUnavailable(
+        f"{what}: AWS does not answer ({type(error).__name__}); check the network and the endpoint"
+    ) from error

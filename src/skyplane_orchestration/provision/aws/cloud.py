@@ -1,0 +1,141 @@
+"""AWS as a `Cloud`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_orchestration.errors import MissingExtra
+from skyplane_orchestration.provision.aws import tags as aws_tags
+from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
+from skyplane_orchestration.provision.aws.launch import Launcher
+from skyplane_orchestration.provision.aws.network import Firewalls
+from skyplane_orchestration.provision.aws.options import AwsOptions
+from skyplane_orchestration.provision.aws.remainders import delete, remainders
+from skyplane_orchestration.provision.aws.subnets import Networks
+from skyplane_orchestration.provision.aws.terminate import terminate
+from skyplane_orchestration.provision.aws.types import Types
+from skyplane_orchestration.provision.instances.cloud import (
+    CloudInstance,
+    CloudResource,
+    FleetTags,
+    Ingress,
+    LaunchRequest,
+)
+from skyplane_orchestration.security.credentials import CredentialSources
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import FilterTypeDef
+
+
+class AwsCloud:
+    """See `Cloud`. Threads may share it.
+
+    Args:
+        options: credentials, images, networks.
+        sources: resolves `credential_ref`; None for those without an orchestrator's hook.
+        clock: of waits.
+
+    Raises MissingExtra: the SDK is not installed.
+    """
+
+    name = "aws"
+
+    def __init__(
+        self,
+        options: AwsOptions | None = None,
+        sources: CredentialSources | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        try:
+            from skyplane_orchestration.provision.aws.client import AwsApi, in_regions
+        except ModuleNotFoundError as error:
+            raise MissingExtra.of("the provisioner 'aws'", "aws") from error
+        self._options = options or AwsOptions()
+        self._api = AwsApi(self._options, sources or CredentialSources(), clock)
+        self._in_regions = in_regions
+        self._networks = Networks(self._api, self._options)
+        self._firewalls = Firewalls(self._api, self._networks, self._options.user_tags)
+        self._types = Types(self._api, self._options)
+        self._launcher = Launcher(
+            self._api,
+            self._options,
+            self._networks,
+            self._firewalls,
+            self._types,
+            self.terminate,
+        )
+
+    def regions(self) -> tuple[str, ...]:
+        return self._options.regions or enabled_regions(self._api)
+
+    def vcpus(self, region: str, instance_type: str) -> int:
+        return self._types.of(region, instance_type).vcpus
+
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+        return self._instances(aws_tags.of_fleet(fleet_key), regions)
+
+    def list_resources(
+        self, deployment: str, regions: Sequence[str]
+    ) -> tuple[tuple[CloudInstance, ...], tuple[CloudResource, ...]]:
+        filters = aws_tags.of_deployment(deployment)
+        return self._instances(filters, regions), self._remainders(filters, regions)
+
+    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+        self._in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        return self._launcher.launch(request)
+
+    def pin_key(self, instance: CloudInstance, key_id: str) -> None:
+        ec2 = self._api.ec2(instance.region)
+        self._api.call_when_visible(
+            f"writing a tag of {instance.instance}",
+            instance.region,
+            lambda: ec2.create_tags(
+                Resources=[instance.cloud_id], Tags=[{"Key": aws_tags.KEY, "Value": key_id}]
+            ),
+            missing=("InvalidInstanceID.NotFound", "InvalidID"),
+        )
+
+    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._firewalls.allow(tags, region, ingress)
+
+    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+        by_region = defaultdict(list)
+        for instance in instances:
+            by_region[instance.region].append(instance)
+        self._in_regions(by_region, lambda region: terminate(self._api, region, by_region[region]))
+
+    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+        by_region = defaultdict(list)
+        for resource in resources:
+            by_region[resource.region].append(resource)
+
+        def in_use(region: str) -> list[CloudResource]:
+            return [one for one in by_region[region] if not delete(self._api, one)]
+
+        return tuple(one for left in self._in_regions(by_region, in_use) for one in left)
+
+    def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
+        return self._remainders(aws_tags.of_fleet(fleet_key), regions)
+
+    def _instances(
+        self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
+    ) -> tuple[CloudInstance, ...]:
+        is_public = self._options.public_address
+        found = self._in_regions(
+            regions,
+            lambda region: ours(self._api, region, filters, has_public_address=is_public),
+        )
+        return tuple(instance for rows in found for instance in rows)
+
+    def _remainders(
+        self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
+    ) -> tuple[CloudResource, ...]:
+        found = self._in_regions(
+            regions, lambda region: list(remainders(self._api, region, filters))
+        )
+        return tuple(resource for rows in found for resource in rows)

@@ -1,0 +1,175 @@
+"""What refusals of AWS mean: by code and status, never by text.
+
+AWS's own text is only shown. A refusal with one of the codes that a caller expects is a
+`Refusal`, which never leaves this package.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from skyplane_orchestration.errors import (
+    CapacityUnavailable,
+    CloudAccessDenied,
+    CloudUnavailable,
+    ConfigurationInvalid,
+    QuotaExceeded,
+    SkyplaneError,
+)
+
+THROTTLED: Final = frozenset(
+    {
+        "EC2ThrottledException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+    }
+)
+_TRANSIENT: Final = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServiceError",
+        "RequestTimeout",
+        "ServerInternal",
+        "ServiceException",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "Unavailable",
+    }
+)
+#: No such instance in this zone now.
+NO_CAPACITY: Final = frozenset(
+    {
+        "InsufficientCapacity",
+        "InsufficientFreeAddressesInSubnet",
+        "InsufficientHostCapacity",
+        "InsufficientInstanceCapacity",
+        "InsufficientReservedInstanceCapacity",
+        "SpotMaxPriceTooLow",
+        "UnfulfillableCapacity",
+        "Unsupported",
+    }
+)
+_BAD_CREDENTIALS: Final = frozenset(
+    {
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "MissingAuthenticationToken",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+_NOT_ALLOWED: Final = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "Blocked",
+        "OperationNotPermitted",
+        "OptInRequired",
+        "PendingVerification",
+        "UnauthorizedOperation",
+    }
+)
+#: Code -> quota code and name.
+_QUOTAS: Final = {
+    "InstanceLimitExceeded": ("L-1216C47A", "Running On-Demand Standard instances"),
+    "VcpuLimitExceeded": ("L-1216C47A", "Running On-Demand Standard instances"),
+    "MaxSpotInstanceCountExceeded": ("L-34B43A08", "All Standard Spot Instance Requests"),
+    "SecurityGroupLimitExceeded": ("L-E79EC296", "VPC security groups per Region"),
+    "RulesPerSecurityGroupLimitExceeded": (
+        "L-0EA8095F",
+        "Inbound or outbound rules per security group",
+    ),
+    "NetworkInterfaceLimitExceeded": ("L-DF5E4CA3", "Network interfaces per Region"),
+    "VolumeLimitExceeded": ("L-7A658B76", "Storage for General Purpose SSD (gp3) volumes"),
+}
+_SERVICE_OF_QUOTA: Final = {
+    "L-E79EC296": "vpc",
+    "L-0EA8095F": "vpc",
+    "L-DF5E4CA3": "vpc",
+    "L-7A658B76": "ebs",
+}
+#: The blob that follows in refusals is for administrators, who can decode it.
+_BLOB: Final = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A refusal as AWS sent it.
+
+    Args:
+        action: as IAM names it, `ec2:RunInstances`.
+        code, status, message: of AWS.
+        region: tag of the region that was asked.
+    """
+
+    action: str
+    code: str
+    status: int
+    message: str
+    region: str
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same call may succeed in a moment."""
+        known = self.code in NO_CAPACITY or self.code in _QUOTAS
+        return self.code in THROTTLED | _TRANSIENT or (self.status >= 500 and not known)
+
+
+class Refusal(Exception):
+    """A refusal that the caller expects."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"{answer.action}: {answer.code}")
+        self.answer = answer
+        self.code = answer.code
+
+
+def translate(answer: Answer, what: str) -> SkyplaneError:
+    """The error for a refusal; `what` begins its message."""
+    code, action = answer.code, answer.action
+    said = f"{what}: AWS refuses {action} ({code})"
+    message = _BLOB.sub("", answer.message).strip()
+    if code in _QUOTAS:
+        return QuotaExceeded(f"{said}; {quota_advice(code, answer.region)}")
+    if code in NO_CAPACITY:
+        return CapacityUnavailable(
+            f"{said}; try again later, or plan with another instance type or region"
+        )
+    if code in _BAD_CREDENTIALS:
+        return CloudAccessDenied(
+            f"{said}; the credentials are wrong or expired, or the region is not enabled for the"
+            f" account: renew or correct them ({message})"
+        )
+    if code in _NOT_ALLOWED:
+        return CloudAccessDenied(f"{said}; allow this action to the credentials ({message})")
+    if answer.is_transient:
+        return CloudUnavailable(f"{said} and all retries; try again later")
+    if code.startswith("Invalid") or code in ("MissingParameter", "ValidationError"):
+        return ConfigurationInvalid(f"{said}: {message}")
+    return CloudUnavailable(f"{said}: {message}")
+
+
+def quota_advice(code: str, region: str) -> str:
+    """Names the quota of a refusal, and how to ask for more."""
+    quota, name = _QUOTAS[code]
+    service = _SERVICE_OF_QUOTA.get(quota, "ec2")
+    return (
+        f"the quota {quota} ({name}) of {region} is used up: end other instances, plan with fewer,"
+        f" or ask for more with `aws service-quotas request-service-quota-increase --service-code"
+        f" {service} --quota-code {quota} --region {region.partition(':')[2]} --desired-value N`"
+    )

@@ -1,0 +1,258 @@
+"""Launches one instance once, whatever else happens at the same time.
+
+The client token is made of fleet, instance, launch number and subnet, so AWS refuses a second
+instance of the same token. Its tokens count per zone. So two workers can launch two instances if
+the first zone has no capacity for one of them: then the older instance counts, and the younger
+is ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.aws import tags
+from skyplane_orchestration.provision.aws.describe import (
+    as_instance,
+    described,
+    instance_tag,
+    ours,
+)
+from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, Refusal, translate
+from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
+from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import FilterTypeDef
+
+    from skyplane_orchestration.provision.aws.client import AwsApi
+    from skyplane_orchestration.provision.aws.options import AwsOptions
+    from skyplane_orchestration.provision.aws.subnets import Networks, Subnet
+    from skyplane_orchestration.provision.aws.types import Types
+
+log = logging.getLogger(__name__)
+
+#: AWS's limit, before base64.
+_MOST_USER_DATA_BYTES: Final = 16384
+#: A token of another request, which may have succeeded or failed.
+_OTHER_REQUEST: Final = "IdempotentParameterMismatch"
+_DEAD_TOKEN: Final = "IdempotentInstanceTerminated"
+#: Most tokens that are found used up; each costs a wait.
+_MOST_TOKENS: Final = 16
+
+
+class Launcher:
+    """Launches instances. Threads may share it.
+
+    Args:
+        end: ends an instance that is one too many.
+    """
+
+    def __init__(
+        self,
+        api: AwsApi,
+        options: AwsOptions,
+        networks: Networks,
+        firewalls: Firewalls,
+        types: Types,
+        end: Callable[[Sequence[CloudInstance]], None],
+    ) -> None:
+        self._api = api
+        self._options = options
+        self._networks = networks
+        self._firewalls = firewalls
+        self._types = types
+        self._end = end
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        """See `Cloud.launch`."""
+        if len(request.user_data.encode()) > _MOST_USER_DATA_BYTES:
+            raise ConfigurationInvalid(
+                f"the boot script of {request.instance} is longer than the"
+                f" {_MOST_USER_DATA_BYTES} bytes that AWS takes"
+            )
+        for number in range(request.launch_number, request.launch_number + _MOST_TOKENS):
+            instance = self._with_number(request, number)
+            if instance is not None:
+                return instance
+            log.info("launch %s of %s is used up; trying the next", number, request.instance)
+        raise CloudUnavailable(
+            f"launching {request.instance}: AWS knows {_MOST_TOKENS} launches of it and shows no"
+            " instance that is alive; try again later"
+        )
+
+    def _with_number(self, request: LaunchRequest, number: int) -> CloudInstance | None:
+        """The instance of this launch number; None if that one has ended, or never was."""
+        refused: Refusal | None = None
+        for subnet in self._networks.of(request.region).subnets:
+            if refused is not None and (others := self._alive(request)):
+                return others[0]
+            token = client_token(request, number, subnet)
+            try:
+                instance = self._run(request, token, subnet)
+            except Refusal as refusal:
+                if refusal.code in NO_CAPACITY:
+                    log.info("no %s in %s: %s", request.instance_type, subnet.zone, refusal.code)
+                    refused = refusal
+                    continue
+                if refusal.code == _OTHER_REQUEST:
+                    return self._of_token(request, token)
+                if refusal.code == _DEAD_TOKEN:
+                    return None
+                self._firewalls.forget(request.tags.fleet_key, request.region)
+                raise CloudUnavailable(
+                    f"launching {request.instance}: its security group is gone; another worker"
+                    " may be tearing the fleet down: try again"
+                ) from refusal
+            if instance is None or not instance.is_alive:
+                return None
+            is_certain = refused is None and number == request.launch_number
+            return instance if is_certain else self._the_oldest(request, instance)
+        if refused is None:
+            raise ConfigurationInvalid(f"{request.region} has no subnet")
+        raise translate(
+            refused.answer,
+            f"launching {request.instance} ({request.instance_type}) in any zone",
+        ) from refused
+
+    def _run(self, request: LaunchRequest, token: str, subnet: Subnet) -> CloudInstance | None:
+        """The instance of the token. Raises Refusal for what `_with_number` handles."""
+        ec2 = self._api.ec2(request.region)
+        arguments = cast("Any", self._arguments(request, token, subnet))
+        answer = self._api.call_when_visible(
+            f"launching {request.instance} ({request.instance_type}) in {subnet.zone}",
+            request.region,
+            lambda: ec2.run_instances(**arguments),
+            missing=NO_GROUP,
+            expected={*NO_CAPACITY, _OTHER_REQUEST, _DEAD_TOKEN},
+        )
+        instance = as_instance(
+            answer["Instances"][0],
+            request.region,
+            has_public_address=self._options.public_address,
+        )
+        # AWS may answer a repeated request without tags.
+        return instance or self._of_token(request, token)
+
+    def _arguments(self, request: LaunchRequest, token: str, subnet: Subnet) -> dict[str, Any]:
+        """Of RunInstances."""
+        options = self._options
+        arguments: dict[str, Any] = {
+            "ClientToken": token,
+            "MinCount": 1,
+            "MaxCount": 1,
+            **common_arguments(options, self._types, request.region, request.instance_type),
+            "UserData": request.user_data,
+            "NetworkInterfaces": [
+                {
+                    "DeviceIndex": 0,
+                    "SubnetId": subnet.subnet_id,
+                    "Groups": [self._firewalls.group_id(request.tags, request.region)],
+                    "AssociatePublicIpAddress": options.public_address,
+                    "DeleteOnTermination": True,
+                }
+            ],
+        }
+        kinds = ["instance", "volume", "network-interface"]
+        if request.is_end and options.instance_profile:
+            is_arn = options.instance_profile.startswith("arn:")
+            arguments["IamInstanceProfile"] = {
+                "Arn" if is_arn else "Name": options.instance_profile
+            }
+        if not request.is_end and options.spot_relays:
+            kinds.append("spot-instances-request")
+            arguments["InstanceMarketOptions"] = {
+                "MarketType": "spot",
+                "SpotOptions": {
+                    "SpotInstanceType": "one-time",
+                    "InstanceInterruptionBehavior": "terminate",
+                },
+            }
+        named = tags.for_fleet(
+            request.tags,
+            options.user_tags,
+            {tags.INSTANCE: instance_tag(request.instance), tags.LAUNCH: request.launch_id},
+        )
+        arguments["TagSpecifications"] = [{"ResourceType": kind, "Tags": named} for kind in kinds]
+        return arguments
+
+    def _of_token(self, request: LaunchRequest, token: str) -> CloudInstance | None:
+        """The living instance of a token; None if it has ended, or AWS shows none.
+
+        AWS keeps the tokens of failed requests too.
+        """
+        found = self._api.until_visible(lambda: self._described(request, token))
+        return found if found is not None and found.is_alive else None
+
+    def _described(self, request: LaunchRequest, token: str) -> CloudInstance | None:
+        for entry in described(self._api, request.region, _same_name(request)):
+            if entry.get("ClientToken") == token:
+                return as_instance(
+                    entry, request.region, has_public_address=self._options.public_address
+                )
+        return None
+
+    def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
+        """The living instances of this name, the oldest first."""
+        found = ours(
+            self._api,
+            request.region,
+            _same_name(request),
+            has_public_address=self._options.public_address,
+        )
+        return sorted(
+            (one for one in found if one.is_alive),
+            key=lambda one: (one.launched_unix_s, one.cloud_id),
+        )
+
+    def _the_oldest(self, request: LaunchRequest, instance: CloudInstance) -> CloudInstance:
+        """Of all with the name of this new one, which is ended if it is not the oldest."""
+        others = self._alive(request)
+        if not others or others[0].cloud_id == instance.cloud_id:
+            return instance
+        self._end([instance])
+        return others[0]
+
+
+def client_token(request: LaunchRequest, number: int, subnet: Subnet) -> str:
+    """At most 64 ASCII characters."""
+    parts = (request.tags.fleet_key, request.instance, str(number), subnet.subnet_id)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def common_arguments(
+    options: AwsOptions, types: Types, region: str, instance_type: str
+) -> dict[str, Any]:
+    """What all instances of a type have in common, as arguments of RunInstances."""
+    image = types.image(region, instance_type)
+    disk: dict[str, Any] = {
+        "VolumeSize": options.disk_gib,
+        "VolumeType": "gp3",
+        "Encrypted": True,
+        "DeleteOnTermination": True,
+    }
+    if options.kms_key_id:
+        disk["KmsKeyId"] = options.kms_key_id
+    return {
+        "ImageId": image.image_id,
+        "InstanceType": instance_type,
+        "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            # A container with a network of its own is one hop further and gets no credentials.
+            "HttpPutResponseHopLimit": 1,
+        },
+        "InstanceInitiatedShutdownBehavior": "terminate",
+    }
+
+
+def _same_name(request: LaunchRequest) -> list[FilterTypeDef]:
+    name = tags.escaped(instance_tag(request.instance))
+    return [
+        *tags.of_fleet(request.tags.fleet_key),
+        {"Name": f"tag:{tags.INSTANCE}", "Values": [name]},
+    ]

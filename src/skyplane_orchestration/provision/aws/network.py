@@ -1,0 +1,290 @@
+"""The firewall of a fleet: one security group in each region, with a name made of its key."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.aws import tags
+from skyplane_orchestration.provision.aws.errors import Refusal
+from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
+
+    from skyplane_orchestration.provision.aws.client import AwsApi
+    from skyplane_orchestration.provision.aws.subnets import Networks
+
+_DESCRIPTION: Final = "Gateways of one skyplane-orchestration fleet"
+_PAGE: Final = 1000
+_DUPLICATE_GROUP: Final = "InvalidGroup.Duplicate"
+_DUPLICATE_RULE: Final = "InvalidPermission.Duplicate"
+_NO_RULE: Final = "InvalidPermission.NotFound"
+#: Codes of RunInstances, and of the calls for groups.
+NO_GROUP: Final = frozenset({"InvalidGroup.NotFound", "InvalidSecurityGroupID.NotFound"})
+_TCP: Final = "tcp"
+#: Most readings until AWS shows rules as they were set, and the waits between them.
+_RULE_WAITS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+#: A rule as AWS describes it, with one source.
+_Permission = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """A group's rules: those that `Ingress` can say, and the others as AWS lists them."""
+
+    ingress: frozenset[Ingress]
+    others: tuple[_Permission, ...]
+
+
+class Firewalls:
+    """The security groups of fleets. Threads may share it."""
+
+    def __init__(self, api: AwsApi, networks: Networks, user_tags: Mapping[str, str]) -> None:
+        self._api = api
+        self._networks = networks
+        self._user_tags = user_tags
+        self._ids: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+
+    def ensure(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Make the group, or adopt the one that is there, and set its rules."""
+        wanted = _normal(ingress)
+        group = self._find(fleet.fleet_key, region)
+        if group is None:
+            group_id = self._create(fleet, region)
+            if group_id is not None:
+                self._authorize(group_id, region, wanted)
+                return
+            group = self._adopted(fleet, region)
+        self._set(group, fleet, region, wanted)
+
+    def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Set the rules of the group to exactly these. Raises CloudUnavailable: it is gone."""
+        self._set(self._required(fleet, region), fleet, region, _normal(ingress))
+
+    def group_id(self, fleet: FleetTags, region: str) -> str:
+        """The id of a group that `ensure` has made. Raises CloudUnavailable: it is gone."""
+        with self._lock:
+            known = self._ids.get((fleet.fleet_key, region))
+        return known or self._required(fleet, region)["GroupId"]
+
+    def forget(self, fleet_key: str, region: str) -> None:
+        """Ask AWS for the group when it is needed again."""
+        with self._lock:
+            self._ids.pop((fleet_key, region), None)
+
+    def _remember(self, fleet_key: str, region: str, group_id: str) -> None:
+        with self._lock:
+            self._ids[fleet_key, region] = group_id
+
+    def _required(self, fleet: FleetTags, region: str) -> SecurityGroupTypeDef:
+        group = self._api.until_visible(lambda: self._find(fleet.fleet_key, region))
+        if group is None:
+            raise CloudUnavailable(
+                f"the security group of fleet {fleet.fleet_key} in {region} is gone; another"
+                " worker may be tearing the fleet down: try again"
+            )
+        return group
+
+    def _find(self, fleet_key: str, region: str) -> SecurityGroupTypeDef | None:
+        """By the fleet's tag; None if AWS shows no such group in our VPC."""
+        vpc_id = self._networks.of(region).vpc_id
+        for group in groups(self._api, region, tags.of_fleet(fleet_key)):
+            if group.get("VpcId") == vpc_id:
+                self._remember(fleet_key, region, group["GroupId"])
+                return group
+        return None
+
+    def _create(self, fleet: FleetTags, region: str) -> str | None:
+        """The id of a new group; None if there is one of its name."""
+        ec2 = self._api.ec2(region)
+        vpc_id = self._networks.of(region).vpc_id
+        named = tags.for_fleet(fleet, self._user_tags)
+        try:
+            answer = self._api.call(
+                f"making the security group of fleet {fleet.fleet_key} in {region}",
+                region,
+                lambda: ec2.create_security_group(
+                    GroupName=_group_name(fleet.fleet_key),
+                    Description=_DESCRIPTION,
+                    VpcId=vpc_id,
+                    TagSpecifications=[{"ResourceType": "security-group", "Tags": named}],
+                ),
+                expected={_DUPLICATE_GROUP},
+            )
+        except Refusal:
+            return None
+        self._remember(fleet.fleet_key, region, answer["GroupId"])
+        return answer["GroupId"]
+
+    def _adopted(self, fleet: FleetTags, region: str) -> SecurityGroupTypeDef:
+        """The group that another worker has made, once AWS shows it."""
+        name, vpc_id = _group_name(fleet.fleet_key), self._networks.of(region).vpc_id
+        filters: list[FilterTypeDef] = [
+            {"Name": "group-name", "Values": [name]},
+            {"Name": "vpc-id", "Values": [vpc_id]},
+        ]
+        group = self._api.until_visible(lambda: next(groups(self._api, region, filters), None))
+        if group is None:
+            raise CloudUnavailable(
+                f"AWS says that the security group {name} exists in {region}, and does not show"
+                " it; try again"
+            )
+        found = tags.fleet_of(tags.as_mapping(group.get("Tags", [])))
+        if found is None or found.fleet_key != fleet.fleet_key:
+            raise ConfigurationInvalid(
+                f"the security group {name} of {vpc_id} in {region} does not have the tags of"
+                f" fleet {fleet.fleet_key}; delete it, or give it the tags again"
+            )
+        self._remember(fleet.fleet_key, region, group["GroupId"])
+        return group
+
+    def _set(
+        self,
+        group: SecurityGroupTypeDef,
+        fleet: FleetTags,
+        region: str,
+        wanted: frozenset[Ingress],
+    ) -> None:
+        """Change the rules until AWS shows exactly those: it may show old ones for a while."""
+        for wait_s in _RULE_WAITS_S:
+            rules = _rules(group)
+            if rules == _Rules(wanted, ()):
+                return
+            # The new ones first, so that no rule is missing in between.
+            self._authorize(group["GroupId"], region, wanted - rules.ingress)
+            self._revoke(group["GroupId"], region, rules.ingress - wanted, rules.others)
+            self._api.clock.sleep(wait_s)
+            group = self._required(fleet, region)
+        if _rules(group) != _Rules(wanted, ()):
+            raise CloudUnavailable(
+                f"AWS does not show the rules that were set for fleet {fleet.fleet_key} in"
+                f" {region}; try again"
+            )
+
+    def _authorize(self, group_id: str, region: str, wanted: frozenset[Ingress]) -> None:
+        ec2 = self._api.ec2(region)
+        self._change(
+            f"opening the security group {group_id} in {region}",
+            region,
+            lambda rules: ec2.authorize_security_group_ingress(
+                GroupId=group_id, IpPermissions=cast("Any", rules)
+            ),
+            [_permission(rule) for rule in sorted(wanted)],
+            _DUPLICATE_RULE,
+        )
+
+    def _revoke(
+        self,
+        group_id: str,
+        region: str,
+        unwanted: frozenset[Ingress],
+        others: Sequence[_Permission],
+    ) -> None:
+        ec2 = self._api.ec2(region)
+        self._change(
+            f"closing the security group {group_id} in {region}",
+            region,
+            lambda rules: ec2.revoke_security_group_ingress(
+                GroupId=group_id, IpPermissions=cast("Any", rules)
+            ),
+            [*(_permission(rule) for rule in sorted(unwanted)), *others],
+            _NO_RULE,
+        )
+
+    def _change(
+        self,
+        what: str,
+        region: str,
+        change: Callable[[Sequence[_Permission]], object],
+        rules: Sequence[_Permission],
+        is_done: str,
+    ) -> None:
+        """Add or remove rules; `is_done` is the code for a rule that is as wanted already.
+
+        AWS refuses all rules of a call for one of them, so then each gets a call.
+        """
+        if not rules:
+            return
+        try:
+            self._api.call_when_visible(
+                what, region, lambda: change(rules), missing=NO_GROUP, expected={is_done}
+            )
+        except Refusal as refusal:
+            if refusal.code != is_done:
+                raise CloudUnavailable(f"{what}: the group is gone; try again") from refusal
+            if len(rules) > 1:
+                for rule in rules:
+                    self._change(what, region, change, [rule], is_done)
+
+
+def groups(
+    api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
+) -> Iterator[SecurityGroupTypeDef]:
+    """The region's security groups, as AWS describes them."""
+    ec2 = api.ec2(region)
+    pages = api.pages(
+        f"looking for security groups in {region}",
+        region,
+        lambda page: ec2.describe_security_groups(Filters=filters, MaxResults=_PAGE, **page),
+    )
+    for page in pages:
+        yield from page["SecurityGroups"]
+
+
+def _group_name(fleet_key: str) -> str:
+    return f"skyplane-{fleet_key}"
+
+
+def _normal(ingress: Sequence[Ingress]) -> frozenset[Ingress]:
+    """Rules with sources as AWS writes them: without bits behind the prefix."""
+    normal = set()
+    for rule in ingress:
+        try:
+            source = ip_network(rule.source_cidr, strict=False)
+        except ValueError as error:
+            raise ConfigurationInvalid(
+                f"{rule.source_cidr!r} is no range of addresses; write one as 203.0.113.0/24"
+            ) from error
+        normal.add(Ingress(rule.first_port, rule.last_port, str(source)))
+    return frozenset(normal)
+
+
+def _permission(rule: Ingress) -> _Permission:
+    is_v6 = ":" in rule.source_cidr
+    return {
+        "IpProtocol": _TCP,
+        "FromPort": rule.first_port,
+        "ToPort": rule.last_port,
+        "Ipv6Ranges" if is_v6 else "IpRanges": [
+            {"CidrIpv6" if is_v6 else "CidrIp": rule.source_cidr}
+        ],
+    }
+
+
+def _rules(group: SecurityGroupTypeDef) -> _Rules:
+    ingress: set[Ingress] = set()
+    others: list[_Permission] = []
+    for entry in group.get("IpPermissions", []):
+        permission = cast("_Permission", entry)
+        head: _Permission = {
+            name: permission[name]
+            for name in ("IpProtocol", "FromPort", "ToPort")
+            if name in permission
+        }
+        for kind, address in (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6")):
+            for source in permission.get(kind, []):
+                if head["IpProtocol"] == _TCP:
+                    ports = head["FromPort"], head["ToPort"]
+                    ingress.add(Ingress(*ports, source[address]))
+                else:
+                    others.append({**head, kind: [{address: source[address]}]})
+        for kind in ("UserIdGroupPairs", "PrefixListIds"):
+            others += [{**head, kind: [source]} for source in permission.get(kind, [])]
+    return _Rules(frozenset(ingress), tuple(others))

@@ -1,0 +1,123 @@
+"""Options of AWS: credentials, images, networks, and what instances get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from skyplane_gateway.schema import decode
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import parse_region_tag
+from skyplane_orchestration.provision.aws.tags import check_user_tags
+
+#: SSM public parameters of Amazon Linux 2023, by the architecture of an instance type.
+AMAZON_LINUX: Final = {
+    "arm64": "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64",
+    "x86_64": "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
+}
+#: Size of the snapshot of Amazon Linux 2023; a disk cannot be smaller.
+LEAST_DISK_GIB: Final = 8
+_MOST_DISK_GIB: Final = 16384
+
+_AMI: Final = re.compile(r"ami-[0-9a-f]{8,17}\Z")
+_SUBNET: Final = re.compile(r"subnet-[0-9a-f]{8,17}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class AwsOptions:
+    """How instances are launched on AWS.
+
+    Args:
+        credential_ref: where credentials come from (`profile:NAME`, `env:PREFIX`,
+            `airflow:CONN_ID`), as in `Location`; empty for this process's own.
+        endpoint_url: address of another EC2 API, for tests; empty for AWS.
+        regions: tags of the regions that are searched for fleets; None for all that the account
+            has enabled.
+        images: region tag -> own AMI, in place of `image_parameters`.
+        image_parameters: architecture (`arm64`, `x86_64`) -> SSM parameter with the id of an AMI.
+        subnets: region tag -> subnets of one VPC, which are tried in turn. Other regions use the
+            default VPC.
+        public_address: instances get a public address. Without one, gateways and orchestrator use
+            the private ones, and must reach each other by them.
+        instance_profile: name or ARN of the profile of sources and sinks; relays have none.
+        spot_relays: relays are spot instances.
+        user_tags: more tags of every resource.
+        kms_key_id: KMS key of the disks; empty for the account's own for EBS.
+        disk_gib: size of the root disk, gp3 and encrypted.
+
+    Raises ConfigurationInvalid for an invalid value.
+    """
+
+    credential_ref: str = ""
+    endpoint_url: str = ""
+    regions: tuple[str, ...] | None = None
+    images: Mapping[str, str] = field(default_factory=dict)
+    image_parameters: Mapping[str, str] = field(default_factory=lambda: dict(AMAZON_LINUX))
+    subnets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    public_address: bool = True
+    instance_profile: str = ""
+    spot_relays: bool = False
+    user_tags: Mapping[str, str] = field(default_factory=dict)
+    kms_key_id: str = ""
+    disk_gib: int = LEAST_DISK_GIB
+
+    def __post_init__(self) -> None:
+        _check_regions("regions", self.regions or ())
+        if self.regions == ():
+            raise ConfigurationInvalid("regions of aws is empty; omit it to search all regions")
+        _check_regions("images", self.images)
+        _check_regions("subnets", self.subnets)
+        for region, image in self.images.items():
+            _check_id(f"images of aws for {region}", image, _AMI, "ami-0123456789abcdef0")
+        for region, subnets in self.subnets.items():
+            if not subnets:
+                raise ConfigurationInvalid(f"subnets of aws for {region} has no subnet")
+            for subnet in subnets:
+                _check_id(
+                    f"subnets of aws for {region}", subnet, _SUBNET, "subnet-0123456789abcdef0"
+                )
+        unknown = sorted(set(self.image_parameters) - set(AMAZON_LINUX))
+        if unknown:
+            raise ConfigurationInvalid(
+                f"image_parameters of aws has no use for {', '.join(unknown)}; it can have"
+                f" {' and '.join(AMAZON_LINUX)}"
+            )
+        if not LEAST_DISK_GIB <= self.disk_gib <= _MOST_DISK_GIB:
+            raise ConfigurationInvalid(
+                f"disk_gib of aws must be from {LEAST_DISK_GIB} to {_MOST_DISK_GIB}, not"
+                f" {self.disk_gib}"
+            )
+        check_user_tags(self.user_tags)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> AwsOptions:
+        """Options from a JSON object. Raises ConfigurationInvalid."""
+        return decode(cls, settings, "the setting aws")
+
+
+def region_name(region: str) -> str:
+    """AWS's own name of a region tag. Raises ConfigurationInvalid for another cloud's."""
+    parsed = parse_region_tag(region)
+    if parsed.cloud != "aws":
+        raise ConfigurationInvalid(f"{region} is not a region of AWS")
+    return parsed.name
+
+
+def region_tag(name: str) -> str:
+    return f"aws:{name}"
+
+
+def _check_regions(setting: str, regions: Iterable[str]) -> None:
+    for region in regions:
+        if not region.startswith("aws:"):
+            raise ConfigurationInvalid(
+                f"{setting} of aws has {region!r}; regions are written as aws:eu-west-3"
+            )
+        parse_region_tag(region)
+
+
+def _check_id(what: str, value: str, form: re.Pattern[str], example: str) -> None:
+    if not form.match(value):
+        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")

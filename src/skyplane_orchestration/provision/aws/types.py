@@ -1,0 +1,132 @@
+"""Instance types and images of regions; AWS is asked once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.aws.errors import Refusal
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.aws.client import AwsApi
+    from skyplane_orchestration.provision.aws.options import AwsOptions
+
+#: Most types of one call.
+_PAGE: Final = 100
+#: The root device of Amazon Linux 2023, and of most images that are made from it.
+_ROOT_DEVICE: Final = "/dev/xvda"
+_NO_PARAMETER: Final = "ParameterNotFound"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFacts:
+    """Of an instance type: vCPUs as quotas count them, and `arm64` or `x86_64`."""
+
+    vcpus: int
+    architecture: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An AMI, and the name of its root device."""
+
+    image_id: str
+    root_device: str = _ROOT_DEVICE
+
+
+class Types:
+    """Facts of instance types, and the images for them."""
+
+    def __init__(self, api: AwsApi, options: AwsOptions) -> None:
+        self._api = api
+        self._options = options
+        self._types: dict[tuple[str, str], TypeFacts] = {}
+        self._images: dict[tuple[str, str], Image] = {}
+
+    def of(self, region: str, instance_type: str) -> TypeFacts:
+        """Raises ConfigurationInvalid: the region does not offer the type."""
+        self.learn(region, [instance_type])
+        known = self._types.get((region, instance_type))
+        if known is None:
+            raise ConfigurationInvalid(
+                f"{region} does not offer the instance type {instance_type!r}; choose another"
+                " type, or exclude the region from plans"
+            )
+        return known
+
+    def learn(self, region: str, instance_types: Iterable[str]) -> None:
+        """Ask for the types that are not known yet, in one call for 100."""
+        unknown = sorted({one for one in instance_types if (region, one) not in self._types})
+        ec2 = self._api.ec2(region)
+        for first in range(0, len(unknown), _PAGE):
+            names = cast("Any", unknown[first : first + _PAGE])
+            try:
+                answer = self._api.call(
+                    f"looking for instance types in {region}",
+                    region,
+                    partial(ec2.describe_instance_types, InstanceTypes=names),
+                    expected={"InvalidInstanceType"},
+                )
+            except Refusal:
+                continue
+            for entry in answer["InstanceTypes"]:
+                architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
+                self._types[region, entry["InstanceType"]] = TypeFacts(
+                    vcpus=entry["VCpuInfo"]["DefaultVCpus"],
+                    # Old types also offer i386.
+                    architecture="arm64" if "arm64" in architectures else "x86_64",
+                )
+
+    def image(self, region: str, instance_type: str) -> Image:
+        """The image to launch. Raises ConfigurationInvalid: there is none for the type."""
+        architecture = self.of(region, instance_type).architecture
+        known = self._images.get((region, architecture))
+        if known is None:
+            own = self._options.images.get(region)
+            known = (
+                self._own_image(region, own, architecture)
+                if own is not None
+                else Image(self._by_parameter(region, architecture))
+            )
+            self._images[region, architecture] = known
+        return known
+
+    def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
+        ec2 = self._api.ec2(region)
+        answer = self._api.call(
+            f"looking for the image {image_id} in {region}",
+            region,
+            lambda: ec2.describe_images(ImageIds=[image_id]),
+        )
+        for entry in answer["Images"]:
+            if entry.get("Architecture") != architecture:
+                raise ConfigurationInvalid(
+                    f"the image {image_id} of {region} is for {entry.get('Architecture')}, and"
+                    f" the instance type for {architecture}; choose another image or type"
+                )
+            return Image(image_id, entry.get("RootDeviceName") or _ROOT_DEVICE)
+        raise ConfigurationInvalid(f"there is no image {image_id} in {region}")
+
+    def _by_parameter(self, region: str, architecture: str) -> str:
+        name = self._options.image_parameters.get(architecture)
+        if name is None:
+            raise ConfigurationInvalid(
+                f"image_parameters of aws has no image for {architecture}, which the instance"
+                f" type in {region} needs"
+            )
+        ssm = self._api.ssm(region)
+        try:
+            answer = self._api.call(
+                f"looking for the image of {name} in {region}",
+                region,
+                lambda: ssm.get_parameter(Name=name),
+                expected={_NO_PARAMETER},
+            )
+        except Refusal as refusal:
+            raise ConfigurationInvalid(
+                f"{region} has no SSM parameter {name}; check image_parameters of aws"
+            ) from refusal
+        return answer["Parameter"]["Value"]
