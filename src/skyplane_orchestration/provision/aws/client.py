@@ -8,12 +8,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+from botocore.loaders import Loader, create_loader
+from botocore.parsers import ResponseParserError
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
     from mypy_boto3_sts import STSClient
 
+#: botocore's descriptions are read by one thread at a time.
+_LOADING: Final = threading.Lock()
+
 T = TypeVar("T")
 Result = TypeVar("Result")
 
@@ -51,6 +56,9 @@ _MOST_REGIONS_AT_ONCE: Final = 16
 _RENEW_BEFORE_S: Final = 300
 #: Where AWS answers questions that belong to no region, if no setting names one.
 _ANY_REGION: Final = "us-east-1"
+
+#: The second is for answers of something else, such as a proxy.
+_NO_ANSWER: Final = (BotoCoreError, ResponseParserError)
 
 #: Actions of IAM have the name of the operation and of its service, which is EC2 for all others.
 _SERVICES: Final = {
@@ -85,7 +93,7 @@ class AwsApi:
         """The tag of the region for questions that belong to no region."""
         if self._options.regions:
             return self._options.regions[0]
-        with self._lock:
+        with self._lock, _LOADING:
             configured = self._current_session().get_config_variable("region")
         return region_tag(configured or _ANY_REGION)
 
@@ -130,7 +138,7 @@ class AwsApi:
             if answer.code in expected:
                 raise Refusal(answer) from error
             raise translate(answer, what) from error
-        except BotoCoreError as error:
+        except _NO_ANSWER as error:
             _raise_own(error, what)
 
     def call_when_visible(
@@ -182,8 +190,7 @@ class AwsApi:
 
     def _client(self, service: str, region: str) -> Any:
         name = region_name(region)
-        # botocore's loader is shared, and so not for several threads.
-        with self._lock:
+        with self._lock, _LOADING:
             session = self._current_session()
             client = self._clients.get((service, name))
             if client is None:
@@ -223,10 +230,18 @@ class AwsApi:
             )
         self._expires_unix_s = float(found.get("expires_at", "inf"))
         session = botocore.session.Session()
+        data_path = session.get_config_variable("data_path")
+        session.register_component("data_loader", _descriptions(data_path))
         session.set_credentials(
             found["access_key_id"], found["secret_access_key"], found.get("session_token") or None
         )
         return session
+
+
+@cache
+def _descriptions(data_path: str | None) -> Loader:
+    """botocore's service descriptions; to read that of EC2 takes longer than most calls."""
+    return create_loader(data_path)
 
 
 def in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
@@ -256,10 +271,10 @@ def _may_help(state: RetryCallState, region: str, expected: Collection[str]) -> 
     if isinstance(error, ClientError):
         answer = _answer(error, region)
         return answer.is_transient and answer.code not in expected
-    return isinstance(error, BotoCoreError) and not isinstance(error, ParamValidationError)
+    return isinstance(error, _NO_ANSWER) and not isinstance(error, ParamValidationError)
 
 
-def _raise_own(error: BotoCoreError, what: str) -> NoReturn:
+def _raise_own(error: BotoCoreError | ResponseParserError, what: str) -> NoReturn:
     if isinstance(error, ParamValidationError):
         raise ConfigurationInvalid(f"{what}: AWS does not accept this request: {error}") from error
     raise CloudUnavailable(

@@ -1,0 +1,151 @@
+"""AWS for the conformance suite of clouds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tests.clouds.ec2 import StrictEc2, strict_ec2
+from tests.clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
+from tests.manual_clock import ManualClock
+from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
+
+from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
+from skyplane_orchestration.provision.instances.cloud import (
+    Cloud,
+    CloudInstance,
+    CloudResource,
+    Ingress,
+)
+
+_ACTIONS: Final = {
+    LAUNCH: "RunInstances",
+    DESCRIBE: "DescribeInstances",
+    TERMINATE: "TerminateInstances",
+    OPEN: "AuthorizeSecurityGroupIngress",
+    DELETE: "DeleteSecurityGroup",
+}
+_KINDS: Final = {"security-group": "firewall", "volume": "disk", "network-interface": "interface"}
+
+
+class AwsHarness:
+    """See `CloudHarness`; `options` change those of workers made later."""
+
+    region = "aws:eu-west-3"
+    other_region = "aws:us-east-1"
+    closed_region = "aws:af-south-1"
+    instance_type = "c7gn.large"
+    vcpus = 2
+    quota_name = ON_DEMAND_QUOTA
+
+    def __init__(self, ec2: StrictEc2) -> None:
+        self.ec2 = ec2
+        self.clock = ManualClock(time.time())
+        self._foreign: tuple[Any, Any] | None = None
+
+    def aws(self, **options: Any) -> AwsCloud:
+        """A worker with options."""
+        return AwsCloud(AwsOptions(endpoint_url=self.ec2.url, **options), clock=self.clock.clock)
+
+    def worker(self) -> Cloud:
+        return self.aws()
+
+    def hide_new(self, calls: int) -> None:
+        self.ec2.conditions.hidden_for = calls
+
+    def end_slowly(self, calls: int) -> None:
+        self.ec2.conditions.shutting_down_for = calls
+
+    def lose_reply(self, verb: str) -> None:
+        self.ec2.lose_reply(_ACTIONS[verb])
+
+    def throttle(self, verb: str, times: int) -> None:
+        self.ec2.throttle(_ACTIONS[verb], times)
+
+    def deny(self, verb: str) -> str:
+        action = f"ec2:{_ACTIONS[verb]}"
+        self.ec2.conditions.denied.add(action)
+        return action
+
+    def set_quota(self, vcpus: int) -> None:
+        self.ec2.conditions.vcpu_quota = vcpus
+
+    def fill(self, region: str, *, all_zones: bool) -> None:
+        name = region.partition(":")[2]
+        self.ec2.conditions.full |= {name + letter for letter in ("abcdef" if all_zones else "a")}
+
+    def empty(self) -> None:
+        self.ec2.conditions.full.clear()
+
+    def unknown_id(self, instance: CloudInstance) -> str:
+        return "i-" + "0" * 17
+
+    def end_by_hand(self, instance: CloudInstance) -> None:
+        self.ec2.end_by_hand(instance.cloud_id)
+
+    def leave_a_disk(self, instance: CloudInstance) -> None:
+        machine = self._moto(instance.region).get_instance(instance.cloud_id)
+        for _, device in machine.block_device_mapping.items():
+            device.delete_on_termination = False
+            volume = machine.ec2_backend.volumes[device.volume_id]
+            volume.attachment.delete_on_termination = False
+
+    def launch_foreign(self, name: str) -> None:
+        moto = self._moto(self.region)
+        group = moto.create_security_group("theirs", "somebody else's")
+        kept = moto.run_instances(
+            "ami-1",
+            1,
+            "",
+            [group.name],
+            instance_type="t3.micro",
+            is_instance_type_default=False,
+            region_name=self.region.partition(":")[2],
+            tags={"instance": {"Name": name}},
+        )
+        self._foreign = (kept.instances[0], group)
+
+    def foreign_is_there(self) -> bool:
+        assert self._foreign is not None
+        instance, group = self._foreign
+        return (
+            instance.state == "running"
+            and not group.ingress_rules
+            and self._moto(self.region).get_security_group_from_id(group.id) is not None
+        )
+
+    def firewall(self, region: str) -> set[Ingress]:
+        return {
+            Ingress(int(first), int(last), source)
+            for _, first, last, source in self.ec2.open_to(region.partition(":")[2])
+        }
+
+    def name_of(self, resource: CloudResource) -> str:
+        return _KINDS[resource.kind]
+
+    def launches(self) -> int:
+        return sum(
+            "skyplane:fleet" in {tag["key"] for tag in one.get_tags()}
+            for one in self.ec2.ever_launched()
+        )
+
+    def leftovers(self) -> dict[str, list[str]]:
+        return self.ec2.leftovers()
+
+    def set_spot_quota(self, vcpus: int) -> None:
+        self.ec2.conditions.spot_quota = vcpus
+
+    def set_quota_of(self, region: str, vcpus: int) -> None:
+        name = region.partition(":")[2]
+        self.ec2.conditions.quotas[name, ON_DEMAND_QUOTA] = vcpus
+
+    def _moto(self, region: str) -> Any:
+        return backend_of(region.partition(":")[2])
+
+
+@contextmanager
+def aws_harness() -> Iterator[AwsHarness]:
+    with strict_ec2() as ec2:
+        yield AwsHarness(ec2)
