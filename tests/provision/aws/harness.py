@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pytest
 from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
 from tests.manual_clock import ManualClock
@@ -147,5 +148,7 @@ class AwsHarness:
 
 @contextmanager
 def aws_harness() -> Iterator[AwsHarness]:
-    with strict_ec2() as ec2:
+    with strict_ec2() as ec2, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "strict")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
         yield AwsHarness(ec2)

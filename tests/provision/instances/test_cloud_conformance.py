@@ -1,12 +1,18 @@
-"""What every cloud promises: see `skyplane_orchestration.provision.instances.cloud`."""
+"""What every cloud promises: see `skyplane_orchestration.provision.instances.cloud`.
+
+To join: write a `CloudHarness` and add its context manager to `_HARNESSES`.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from tests.provision.aws.harness import aws_harness
 from tests.provision.instances.cloud_harness import (
     DELETE,
     DESCRIBE,
@@ -31,6 +37,10 @@ from skyplane_orchestration.provision.instances.cloud import (
     LaunchRequest,
 )
 
+_HARNESSES: Final[dict[str, Callable[[], AbstractContextManager[CloudHarness]]]] = {
+    "aws": aws_harness,
+}
+
 FLEET = FleetTags(
     fleet_key="0123456789abcdef" * 2,
     deployment="prod eu=*",
@@ -43,6 +53,12 @@ WORKERS = Ingress(7600, 7601, "198.51.100.0/24")
 PEER = Ingress(7602, 7602, "203.0.113.7/32")
 OTHER_PEER = Ingress(7602, 7602, "203.0.113.8/32")
 KEY_ID = "ab" * 20
+
+
+@pytest.fixture(params=sorted(_HARNESSES))
+def harness(request: pytest.FixtureRequest) -> Iterator[CloudHarness]:
+    with _HARNESSES[request.param]() as made:
+        yield made
 
 
 def a_request(harness: CloudHarness, index: int = 0, **changes: Any) -> LaunchRequest:
@@ -263,7 +279,7 @@ def test_fleets_and_deployments_do_not_see_each_other(harness: CloudHarness) -> 
             instance.cloud_id
         ]
         instances, resources = cloud.list_resources(fleet.deployment, regions)
-        assert {one.tags for one in (*instances, *resources)} == {fleet}
+        assert {one.tags for one in instances} == {one.tags for one in resources} == {fleet}
         assert {one.tags for one in cloud.rest_of(fleet.fleet_key, regions)} == {fleet}
 
 
@@ -291,6 +307,13 @@ def test_prepare_may_be_repeated(harness: CloudHarness) -> None:
     regions = [harness.region, harness.other_region]
     assert len(harness.worker().rest_of(FLEET.fleet_key, regions)) == 2
     assert harness.firewall(harness.region) == {WORKERS}
+
+
+def test_prepare_takes_no_rule_from_a_fleet_that_works(harness: CloudHarness) -> None:
+    cloud = prepared(harness)
+    cloud.allow(FLEET, harness.region, [WORKERS, PEER])
+    cloud.prepare(FLEET, [harness.region], [WORKERS, OTHER_PEER])
+    assert harness.firewall(harness.region) == {WORKERS, PEER, OTHER_PEER}
 
 
 def test_two_workers_prepare_at_once(harness: CloudHarness) -> None:

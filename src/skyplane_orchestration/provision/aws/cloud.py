@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.aws import tags as aws_tags
+from skyplane_orchestration.provision.aws.checks import Checks
+from skyplane_orchestration.provision.aws.console import console_tail
 from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
 from skyplane_orchestration.provision.aws.options import AwsOptions
+from skyplane_orchestration.provision.aws.quotas import region_quotas
 from skyplane_orchestration.provision.aws.remainders import delete, remainders
 from skyplane_orchestration.provision.aws.subnets import Networks
 from skyplane_orchestration.provision.aws.terminate import terminate
 from skyplane_orchestration.provision.aws.types import Types
+from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import (
     CloudInstance,
     CloudResource,
@@ -121,6 +126,20 @@ class AwsCloud:
 
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         return self._remainders(aws_tags.of_fleet(fleet_key), regions)
+
+    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+        return console_tail(self._api, instance, max_bytes)
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        with_spot = self._options.spot_relays
+        found = self._in_regions(
+            regions,
+            lambda region: region_quotas(self._api, self._types, region, with_spot=with_spot),
+        )
+        return tuple(quota for rows in found for quota in rows)
+
+    def check(self) -> tuple[Finding, ...]:
+        return Checks(self._api, self._options, self._networks, self._types).findings()
 
     def _instances(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]

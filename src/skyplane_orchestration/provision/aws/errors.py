@@ -84,11 +84,14 @@ _NOT_ALLOWED: Final = frozenset(
         "UnauthorizedOperation",
     }
 )
+#: vCPUs of running instances of the families A, C, D, H, I, M, R, T and Z.
+ON_DEMAND_QUOTA: Final = "L-1216C47A"
+SPOT_QUOTA: Final = "L-34B43A08"
 #: Code -> quota code and name.
 _QUOTAS: Final = {
-    "InstanceLimitExceeded": ("L-1216C47A", "Running On-Demand Standard instances"),
-    "VcpuLimitExceeded": ("L-1216C47A", "Running On-Demand Standard instances"),
-    "MaxSpotInstanceCountExceeded": ("L-34B43A08", "All Standard Spot Instance Requests"),
+    "InstanceLimitExceeded": (ON_DEMAND_QUOTA, "Running On-Demand Standard instances"),
+    "VcpuLimitExceeded": (ON_DEMAND_QUOTA, "Running On-Demand Standard instances"),
+    "MaxSpotInstanceCountExceeded": (SPOT_QUOTA, "All Standard Spot Instance Requests"),
     "SecurityGroupLimitExceeded": ("L-E79EC296", "VPC security groups per Region"),
     "RulesPerSecurityGroupLimitExceeded": (
         "L-0EA8095F",

@@ -157,12 +157,9 @@ class Launcher:
             ],
         }
         kinds = ["instance", "volume", "network-interface"]
-        if request.is_end and options.instance_profile:
-            is_arn = options.instance_profile.startswith("arn:")
-            arguments["IamInstanceProfile"] = {
-                "Arn" if is_arn else "Name": options.instance_profile
-            }
-        if not request.is_end and options.spot_relays:
+        if request.is_end:
+            arguments |= end_arguments(options)
+        elif options.spot_relays:
             kinds.append("spot-instances-request")
             arguments["InstanceMarketOptions"] = {
                 "MarketType": "spot",
@@ -248,6 +245,14 @@ def common_arguments(
         },
         "InstanceInitiatedShutdownBehavior": "terminate",
     }
+
+
+def end_arguments(options: AwsOptions) -> dict[str, Any]:
+    """What sources and sinks have besides: the identity that reads and writes stores."""
+    profile = options.instance_profile
+    if not profile:
+        return {}
+    return {"IamInstanceProfile": {"Arn" if profile.startswith("arn:") else "Name": profile}}
 
 
 def _same_name(request: LaunchRequest) -> list[FilterTypeDef]:

@@ -53,7 +53,7 @@ class Firewalls:
         self._lock = threading.Lock()
 
     def ensure(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Make the group, or adopt the one that is there, and set its rules."""
+        """Make the group, or add the rules that the one lacks that is there."""
         wanted = _normal(ingress)
         group = self._find(fleet.fleet_key, region)
         if group is None:
@@ -62,7 +62,7 @@ class Firewalls:
                 self._authorize(group_id, region, wanted)
                 return
             group = self._adopted(fleet, region)
-        self._set(group, fleet, region, wanted)
+        self._authorize(group["GroupId"], region, wanted - _rules(group).ingress)
 
     def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of the group to exactly these. Raises CloudUnavailable: it is gone."""

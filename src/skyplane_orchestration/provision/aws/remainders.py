@@ -45,10 +45,10 @@ def remainders(
     """
     for group in groups(api, region, filters):
         yield from _ours(GROUP, group["GroupId"], region, group.get("Tags", []))
-    for volume in _volumes(api, region, filters):
+    for volume in volumes(api, region, filters):
         if not _volume_ends(volume):
             yield from _ours(VOLUME, volume["VolumeId"], region, volume.get("Tags", []))
-    for interface in _interfaces(api, region, filters):
+    for interface in interfaces(api, region, filters):
         if not _interface_ends(interface):
             name = interface["NetworkInterfaceId"]
             yield from _ours(INTERFACE, name, region, interface.get("TagSet", []))
@@ -81,7 +81,8 @@ def _ours(kind: str, name: str, region: str, named: Sequence[object]) -> Iterato
         yield CloudResource(kind=kind, cloud_id=name, region=region, tags=fleet)
 
 
-def _volumes(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[VolumeTypeDef]:
+def volumes(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[VolumeTypeDef]:
+    """The region's disks, as AWS describes them."""
     ec2 = api.ec2(region)
     pages = api.pages(
         f"looking for disks in {region}",
@@ -92,9 +93,10 @@ def _volumes(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> Iter
         yield from page["Volumes"]
 
 
-def _interfaces(
+def interfaces(
     api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
 ) -> Iterator[NetworkInterfaceTypeDef]:
+    """The region's network interfaces, as AWS describes them."""
     ec2 = api.ec2(region)
     pages = api.pages(
         f"looking for network interfaces in {region}",
