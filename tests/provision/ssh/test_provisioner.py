@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
 import stat
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +28,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.provision.ssh.machine import RemoteMachine
 from skyplane_orchestration.provision.ssh.package import gateway_package
 
 if TYPE_CHECKING:
@@ -243,6 +246,43 @@ def test_each_instance_runs_on_its_own_host(ssh: SshHarness) -> None:
         f"{C}/1": ADDRESSES[0],
         f"{B}/0": ADDRESSES[0],
     }
+
+
+@pytest.mark.parametrize("verb", ["start", "scan", "processors", "fill"])
+def test_all_hosts_are_worked_on_at_once(
+    ssh: SshHarness, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The first request of a kind to each host waits until the other host has one as well."""
+    met = threading.Barrier(2)
+    seen: set[str] = set()
+    real = RemoteMachine._call
+
+    def call(machine: RemoteMachine, called: str, *given: Any, **options: Any) -> Any:
+        if called == verb and machine.name not in seen:
+            seen.add(machine.name)
+            met.wait(timeout=30.0)
+        return real(machine, called, *given, **options)
+
+    monkeypatch.setattr(RemoteMachine, "_call", call)
+    fleet = ensure(ssh)
+    assert len(seen) == 2
+    assert len(fleet.gateways) == len(ssh.running()) == 5
+
+
+def test_a_host_that_cannot_start_gateways_ends_those_of_the_other(
+    ssh: SshHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = RemoteMachine._call
+
+    def call(machine: RemoteMachine, called: str, *given: Any, **options: Any) -> Any:
+        if called == "start" and ADDRESSES[1] in machine.name:
+            raise OSError(errno.EAGAIN, "no more processes")
+        return real(machine, called, *given, **options)
+
+    monkeypatch.setattr(RemoteMachine, "_call", call)
+    with pytest.raises(ProvisionFailed, match="no more processes"):
+        ensure(ssh)
+    assert ssh.traces() == []
 
 
 def test_gateways_listen_on_the_ports_of_their_host(ssh: SshHarness, sshd: Server) -> None:

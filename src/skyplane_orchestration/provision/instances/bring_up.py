@@ -34,11 +34,11 @@ from skyplane_orchestration.provision.instances.cloud import (
     control_port,
     data_port,
 )
-from skyplane_orchestration.provision.instances.clouds import in_parallel
 from skyplane_orchestration.provision.instances.firewall import control_ingress, peer_ingress
 from skyplane_orchestration.provision.instances.fleet_instances import FleetInstances
 from skyplane_orchestration.provision.instances.teardown import end_instances
 from skyplane_orchestration.provision.instances.tools import Tools
+from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
 from skyplane_orchestration.timing import timed

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.region_quota import RegionQuota
@@ -18,27 +16,10 @@ from skyplane_orchestration.provision.instances.cloud import (
     FleetTags,
     Ingress,
 )
+from skyplane_orchestration.provision.parallel import in_parallel
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-log = logging.getLogger(__name__)
-
-#: Calls at the same time. A fleet has at most 8 instances per region, by default.
-_PARALLEL_CALLS: Final = 16
-
-
-def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of all calls, in order. Raises the first error after all have ended."""
-    if len(calls) <= 1:
-        return [call() for call in calls]
-    with ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="cloud") as threads:
-        futures = [threads.submit(call) for call in calls]
-    errors = [error for future in futures if (error := future.exception()) is not None]
-    for other in errors[1:]:
-        if isinstance(other, SkyplaneError):
-            log.error("%s", other)
-    return [future.result() for future in futures]
 
 
 class Clouds:

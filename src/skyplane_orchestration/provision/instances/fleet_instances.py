@@ -23,9 +23,9 @@ from skyplane_orchestration.provision.instances.cloud import (
     FleetTags,
     LaunchRequest,
 )
-from skyplane_orchestration.provision.instances.clouds import in_parallel
 from skyplane_orchestration.provision.instances.teardown import end_fleet, end_instances
 from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
+from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

@@ -22,7 +22,7 @@ from skyplane_orchestration.provision.control_sessions import SessionFactory, op
 from skyplane_orchestration.provision.instances.boot import Boot
 from skyplane_orchestration.provision.instances.bring_up import bring_up
 from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstance
-from skyplane_orchestration.provision.instances.clouds import Clouds, in_parallel
+from skyplane_orchestration.provision.instances.clouds import Clouds
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.teardown import (
     end_fleet,
@@ -31,6 +31,7 @@ from skyplane_orchestration.provision.instances.teardown import (
     sweep_clouds,
 )
 from skyplane_orchestration.provision.instances.tools import Tools
+from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.routes import node_names, route_document
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     FleetTags,
 )
-from skyplane_orchestration.provision.instances.clouds import in_parallel
 from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
+from skyplane_orchestration.provision.parallel import in_parallel
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import Route
@@ -20,6 +21,7 @@ from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
+from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.processes import launch
 from skyplane_orchestration.provision.processes.machine import Machine
 from skyplane_orchestration.provision.processes.place import FleetPlace, Seat
@@ -95,10 +97,12 @@ class _BringUp:
             log.info("fleet %s: %s found running, %d to start", self.spec.key, found, len(missing))
             deadline = _StartupDeadline(self.place, self.runner)
             with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
-                for node in missing:
-                    self._start(node)
+                self.place.on_machines(missing, self._start)
                 self._wait_until_ready(missing, deadline)
-                handles = {node: self._handle(node, deadline) for node in self._region_of}
+                found_handles = self.place.on_machines(
+                    self._region_of, lambda node: self._handle(node, deadline)
+                )
+                handles = {node: found_handles[node] for node in self._region_of}
             with timed("provision: connecting them"):
                 _connect(
                     handles,
@@ -132,8 +136,12 @@ class _BringUp:
     def _require_open_files(self, routes: tuple[Route, ...]) -> None:
         store_threads = self.runner.store_threads
         connections = max(connections_of(routes).values())
-        for directory in self.place.directories:
-            launch.require_open_files(directory.machine, connections, store_threads)
+        in_parallel(
+            [
+                partial(launch.require_open_files, directory.machine, connections, store_threads)
+                for directory in self.place.directories
+            ]
+        )
 
     # -- gateways that run
 
@@ -222,7 +230,7 @@ class _BringUp:
                 f" {machine.name}, of which {len(free)} are free; name more ports, or wait until"
                 " another fleet ends"
             )
-        self._given_ports |= {(machine, port) for port in free[:2]}
+        self._given_ports.update((machine, port) for port in free[:2])
         return replace(addresses, control_port=free[0], data_port=free[1])
 
     def _wait_until_ready(self, missing: list[str], deadline: _StartupDeadline) -> None:
@@ -232,16 +240,18 @@ class _BringUp:
             polls += 1
             # The order matters: the scan finds a gateway once its launcher has exited, and a
             # gateway that the scan does not find may have written its ready file before.
-            launched = {node for node in waiting if self._has_launched(node, deadline)}
+            has_launched = self.place.on_machines(
+                waiting, lambda node: self._has_launched(node, deadline)
+            )
+            launched = [node for node in waiting if has_launched[node]]
             is_scan_due = polls % _POLLS_PER_SCAN == 0
             alive = {process.node for process in self._running()} if is_scan_due else launched
-            waiting = [
-                node
-                for node in waiting
-                if node not in launched or self.place.gateway(node).read_ports() is None
-            ]
+            ports = self.place.on_machines(
+                launched, lambda node: self.place.gateway(node).read_ports()
+            )
+            waiting = [node for node in waiting if ports.get(node) is None]
             for node in waiting:
-                if node in launched and node not in alive:
+                if has_launched[node] and node not in alive:
                     raise deadline.failure(node, "ended")
             if waiting:
                 deadline.pause(waiting[0], "did not become ready")

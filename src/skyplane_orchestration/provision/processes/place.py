@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.model.fleet import instance_of
+from skyplane_orchestration.provision.parallel import by_group, in_parallel
 from skyplane_orchestration.provision.processes.launch import Addresses
 from skyplane_orchestration.provision.processes.run_directory import (
     FleetDirectory,
@@ -16,6 +18,8 @@ from skyplane_orchestration.provision.processes.run_directory import (
     GatewayFiles,
     GatewayProcess,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +62,22 @@ class FleetPlace:
         return self.seat(node).directory.gateway(node)
 
     def exists(self) -> bool:
-        return any(directory.machine.exists(directory.path) for directory in self.directories)
+        return any(self._each(lambda directory: directory.machine.exists(directory.path)))
 
     def gateways(self) -> tuple[GatewayFiles, ...]:
-        return tuple(files for directory in self.directories for files in directory.gateways())
+        return tuple(files for group in self._each(FleetDirectory.gateways) for files in group)
 
     def processes(self) -> tuple[GatewayProcess, ...]:
-        return tuple(process for directory in self.directories for process in directory.processes())
+        found = self._each(FleetDirectory.processes)
+        return tuple(process for group in found for process in group)
+
+    def on_machines(self, nodes: Iterable[str], call: Callable[[str], T]) -> dict[str, T]:
+        """Node -> result. Nodes of a machine are called in turn, and all machines at once."""
+        return by_group(nodes, lambda node: self.seat(node).directory, call)
+
+    def _each(self, call: Callable[[FleetDirectory], T]) -> list[T]:
+        """The results for all directories, at once."""
+        return in_parallel([partial(call, directory) for directory in self.directories])
 
     @contextlib.contextmanager
     def locked(self, *, create: bool, timeout_s: float, clock: Clock) -> Iterator[None]:
@@ -86,12 +99,12 @@ class FleetPlace:
 
     def read_meta(self) -> FleetMeta | None:
         """The fleet's record, from any of its machines."""
-        found = (directory.read_meta() for directory in self.directories)
+        found = self._each(FleetDirectory.read_meta)
         return next((meta for meta in found if meta is not None), None)
 
     def read_fleet(self) -> dict[str, Any] | None:
         """The fleet's document, from any of its machines."""
-        found = (directory.read_fleet() for directory in self.directories)
+        found = self._each(FleetDirectory.read_fleet)
         return next((document for document in found if document is not None), None)
 
     def read_topology(self) -> dict[str, Any] | None:
@@ -101,17 +114,13 @@ class FleetPlace:
         self.directories[0].write_topology(topology)
 
     def write_meta(self, meta: FleetMeta) -> None:
-        for directory in self.directories:
-            directory.write_meta(meta)
+        self._each(lambda directory: directory.write_meta(meta))
 
     def write_fleet(self, document: Mapping[str, Any]) -> None:
-        for directory in self.directories:
-            directory.write_fleet(document)
+        self._each(lambda directory: directory.write_fleet(document))
 
     def clear(self) -> None:
-        for directory in self.directories:
-            directory.clear()
+        self._each(FleetDirectory.clear)
 
     def remove(self) -> None:
-        for directory in self.directories:
-            directory.remove()
+        self._each(FleetDirectory.remove)

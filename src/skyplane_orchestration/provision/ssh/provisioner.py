@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -27,6 +28,7 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory
+from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.processes.fleets import ProcessFleets
 from skyplane_orchestration.provision.processes.launch import Addresses
 from skyplane_orchestration.provision.processes.place import FleetPlace, Seat
@@ -76,21 +78,20 @@ class SshProvisioner:
             for region, names in instances.items()
             for index, instance in enumerate(names)
         }
-        with contextlib.ExitStack() as stack:
-            try:
-                opened = stack.enter_context(self._open(tuple(dict.fromkeys(host_of.values()))))
+        try:
+            with self._open(tuple(dict.fromkeys(host_of.values()))) as opened:
                 self._require_modules(opened)
-                for entry in opened:
-                    entry.root.prepare()
-            except GatewayUnreachable as error:
-                raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
-            place = self._seated(spec.key, opened, host_of)
-            processes = self._processes(opened, host_of)
-            try:
-                return self._fleets_on(opened).ensure(spec, authority, place, instances, processes)
-            except SkyplaneError:
-                _remove_roots(opened)
-                raise
+                try:
+                    in_parallel([entry.root.prepare for entry in opened])
+                    place = self._seated(spec.key, opened, host_of)
+                    processes = self._processes(opened, host_of)
+                    fleets = self._fleets_on(opened)
+                    return fleets.ensure(spec, authority, place, instances, processes)
+                except SkyplaneError:
+                    _remove_roots(opened)
+                    raise
+        except GatewayUnreachable as error:
+            raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         with self._open(self.options.all_hosts()) as opened:
@@ -105,8 +106,7 @@ class SshProvisioner:
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         try:
             with self._open_reachable() as (opened, failures):
-                for entry in opened:
-                    entry.root.prepare()
+                in_parallel([entry.root.prepare for entry in opened])
                 stopped = self._fleets.destroy(_place(fleet_key, opened)) if opened else ()
                 _remove_roots(opened)
             if failures:
@@ -171,7 +171,7 @@ class SshProvisioner:
         Raises the errors of `AgentSession`, and MissingExtra.
         """
         with log_in(hosts, self.options.connect_timeout_s) as logins:
-            yield tuple(login.opened() for login in logins)
+            yield tuple(in_parallel([login.opened for login in logins]))
 
     @contextlib.contextmanager
     def _open_reachable(self) -> Iterator[tuple[tuple[OpenHost, ...], list[GatewayError]]]:
@@ -191,16 +191,22 @@ class SshProvisioner:
 
     def _require_modules(self, opened: Sequence[OpenHost]) -> None:
         """Raise ConfigurationInvalid if a host's Python cannot run gateways."""
-        for entry in opened if not self.options.command else ():
-            missing = missing_modules(entry)
+        if self.options.command:
+            return
+        for missing in in_parallel([partial(missing_modules, entry) for entry in opened]):
             if missing:
                 raise ConfigurationInvalid(missing)
 
     def _fleets_on(self, opened: Sequence[OpenHost]) -> ProcessFleets:
         def bring_package(place: FleetPlace) -> None:
             package = gateway_package()
-            for entry in opened if not self.options.command else ():
-                entry.machine.bring(package, entry.root.fleet(place.key).path)
+            brought = opened if not self.options.command else ()
+            in_parallel(
+                [
+                    partial(entry.machine.bring, package, entry.root.fleet(place.key).path)
+                    for entry in brought
+                ]
+            )
 
         return ProcessFleets(self.name, self._runner, prepare=bring_package)
 
@@ -226,9 +232,10 @@ class SshProvisioner:
         """Gateways of each instance: as many as the machine with the fewest processors bears."""
         instances = Counter(host_of.values())
         given = self.options.processes_per_instance
+        processors = in_parallel([entry.machine.processors for entry in opened])
         return min(
-            processes_per_instance(given, instances[entry.host], entry.machine.processors())
-            for entry in opened
+            processes_per_instance(given, instances[entry.host], count)
+            for entry, count in zip(opened, processors, strict=True)
         )
 
 
@@ -238,6 +245,9 @@ def _place(fleet_key: str, opened: Sequence[OpenHost]) -> FleetPlace:
 
 def _remove_roots(opened: Sequence[OpenHost]) -> None:
     """Remove the roots that have no fleet; they are empty, so a failure leaves no trouble."""
-    for entry in opened:
+
+    def remove(entry: OpenHost) -> None:
         with contextlib.suppress(GatewayUnreachable, OSError):
             entry.machine.remove_root(entry.root.path)
+
+    in_parallel([partial(remove, entry) for entry in opened])
