@@ -1,0 +1,113 @@
+"""The settings of the provisioner `cloud`: a file, or an object of the same form.
+
+image: registry.example/skyplane-gateway@sha256:...
+control_cidrs: [203.0.113.7/32]
+aws:
+  instance_profile: skyplane-gateway
+gcp:
+  project: replication
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.schema import decode
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.instances.boot import InstanceBoot
+from skyplane_orchestration.provision.instances.cloud import Cloud
+from skyplane_orchestration.provision.instances.options import InstanceOptions
+from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.instances.user_data import BootSettings
+from skyplane_orchestration.security.credentials import CredentialSources
+
+#: Makes a cloud from its settings. Raises ConfigurationInvalid, MissingExtra.
+CloudMaker = Callable[[Mapping[str, Any], CredentialSources, Clock], Cloud]
+
+
+def _aws(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Cloud:
+    from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
+
+    return AwsCloud(AwsOptions.from_settings(settings), sources, clock)
+
+
+_MAKERS: Final[Mapping[str, CloudMaker]] = {"aws": _aws}
+
+_BOOT: Final = frozenset(field.name for field in fields(BootSettings))
+_OPTIONS: Final = frozenset(field.name for field in fields(InstanceOptions))
+
+
+@dataclass(frozen=True, slots=True)
+class CloudsSettings:
+    """What instances run, how fleets come up, and the settings of each cloud.
+
+    Args:
+        clouds: `aws`, ... -> its settings, which are checked when the cloud is opened.
+    """
+
+    boot: BootSettings
+    options: InstanceOptions
+    clouds: Mapping[str, Mapping[str, Any]]
+
+    def open(self, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK) -> InstanceProvisioner:
+        """The provisioner of all these clouds; nothing is asked of them yet.
+
+        Raises:
+            ConfigurationInvalid: a cloud's settings cannot be used.
+            MissingExtra: a cloud's SDK is not installed.
+        """
+        clouds = [_MAKERS[name](settings, sources, clock) for name, settings in self.clouds.items()]
+        return InstanceProvisioner(
+            clouds, InstanceBoot(self.boot, clock), self.options, clock=clock
+        )
+
+
+def read_clouds(path: Path) -> CloudsSettings:
+    """Settings from a YAML or JSON file.
+
+    Raises ConfigurationInvalid: the file cannot be read or used; the message names it.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationInvalid(f"the clouds file {path} cannot be read: {error}") from error
+    try:
+        return parse_clouds(document)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(f"the clouds file {path} cannot be used: {error}") from error
+
+
+def parse_clouds(document: object) -> CloudsSettings:
+    """Settings from an object of the file's form. Raises ConfigurationInvalid."""
+    if not isinstance(document, dict):
+        raise ConfigurationInvalid(
+            "it must have image, control_cidrs and a section for each cloud, such as 'aws: {}'"
+        )
+    known = {*_BOOT, *_OPTIONS, *_MAKERS}
+    unknown = sorted(str(name) for name in set(document) - known)
+    if unknown:
+        raise ConfigurationInvalid(
+            f"it has unknown fields: {', '.join(unknown)}; known fields: {', '.join(sorted(known))}"
+        )
+    clouds = {name: section or {} for name, section in document.items() if name in _MAKERS}
+    if not clouds:
+        raise ConfigurationInvalid(
+            f"it has no cloud; add a section for one, which may be empty: {', '.join(_MAKERS)}"
+        )
+    for name, section in clouds.items():
+        if not isinstance(section, dict):
+            raise ConfigurationInvalid(f"{name} must have settings, not {section!r}")
+    options = {name: value for name, value in document.items() if name in _OPTIONS}
+    options.setdefault("control_cidrs", [])
+    boot = {name: value for name, value in document.items() if name in _BOOT}
+    return CloudsSettings(
+        decode(BootSettings, boot, "its image"),
+        decode(InstanceOptions, options, "its options"),
+        clouds,
+    )

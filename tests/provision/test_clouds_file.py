@@ -1,0 +1,63 @@
+"""The settings of the provisioner `cloud`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.clouds_file import parse_clouds, read_clouds
+from skyplane_orchestration.security.credentials import CredentialSources
+
+IMAGE = f"registry.example/skyplane-gateway@sha256:{'0' * 64}"
+GOOD: dict[str, Any] = {"image": IMAGE, "control_cidrs": ["203.0.113.7/32"], "aws": None}
+
+
+def test_a_file_with_an_empty_section_opens_its_cloud(tmp_path: Path) -> None:
+    file = tmp_path / "clouds.yaml"
+    file.write_text(f"image: {IMAGE}\ncontrol_cidrs: [203.0.113.7/32]\npoll_s: 5\naws:\n")
+    settings = read_clouds(file)
+    assert (settings.boot.image, settings.options.poll_s) == (IMAGE, 5.0)
+    assert settings.options.control_cidrs == ("203.0.113.7/32",)
+    assert settings.open(CredentialSources()).name == "cloud"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"image": "skyplane-gateway:latest"}, "not pinned by a digest"),
+        ({"image": ""}, "either image"),
+        ({"control_cidrs": []}, "control_cidrs is missing"),
+        ({"control_cidrs": ["here"]}, "'here' is not a range"),
+        ({"poll_s": 0}, "poll_s must be a number above zero"),
+        ({"colour": "red"}, "unknown fields: colour"),
+        ({"aws": ["us-east-1"]}, "aws must have settings"),
+        ({"gateway_settings": {"node": "me"}}, "gateway_settings cannot hold node"),
+    ],
+)
+def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=words):
+        parse_clouds(GOOD | changes)
+
+
+def test_a_file_without_a_cloud_is_refused() -> None:
+    document = {name: value for name, value in GOOD.items() if name != "aws"}
+    with pytest.raises(ConfigurationInvalid, match="it has no cloud"):
+        parse_clouds(document)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "clouds.yaml"
+    with pytest.raises(ConfigurationInvalid, match=r"clouds.yaml cannot be read: .*No such file"):
+        read_clouds(file)
+    file.write_text("- a\n")
+    with pytest.raises(ConfigurationInvalid, match=r"clouds.yaml cannot be used: it must have"):
+        read_clouds(file)
+
+
+def test_settings_of_a_cloud_are_checked_when_it_is_opened() -> None:
+    settings = parse_clouds(GOOD | {"aws": {"regions": ["gcp:us-central1"]}})
+    with pytest.raises(ConfigurationInvalid, match="regions of aws has 'gcp:us-central1'"):
+        settings.open(CredentialSources())
