@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
 
 import pytest
+from tests.manual_clock import ManualClock
 from tests.provision.instances.harness import InstancesHarness, Killed, killed_before
 from tests.provision.samples import A, B, C
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
+    CloudUnavailable,
     ConfigurationInvalid,
     ProvisionFailed,
     QuotaExceeded,
     TeardownIncomplete,
 )
 from skyplane_orchestration.provision.instances.cloud import Ingress
+
+
+class fails_at:
+    """Raises an error at one call, numbered from 0."""
+
+    def __init__(self, number: int, error: type[BaseException]) -> None:
+        self._number = number
+        self._error = error
+        self.count = 0
+        self.verb = ""
+
+    def __call__(self, verb: str) -> None:
+        self.count += 1
+        if self.count == self._number + 1:
+            self.verb = verb
+            raise self._error(verb)
 
 
 @pytest.fixture
@@ -67,6 +87,28 @@ def test_many_workers_at_once_give_one_fleet(harness: InstancesHarness) -> None:
     assert [fleet.gateways for fleet in fleets] == [fleets[0].gateways] * 4
     assert len({fleet.start_id for fleet in fleets}) == 1
     assert len(harness.running()) == 5
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, CloudUnavailable])
+def test_whatever_call_fails_once_nothing_is_left(error: type[BaseException]) -> None:
+    """Ctrl-C, SIGTERM as an exception, or a call that fails, at each call in turn."""
+    calls = 0
+    is_over = False
+    while not is_over:
+        harness = InstancesHarness()
+        spec = harness.spec()
+        fail = fails_at(calls, error)
+        with contextlib.suppress(error):
+            # An instance whose launch has failed may appear for a while.
+            waiting = ManualClock()
+            clock = Clock(monotonic=waiting.clock.monotonic, sleep=waiting.advance)
+            worker = harness.provisioner(die=fail, clock=clock, poll_s=2.0)
+            worker.ensure(spec, harness.authority(spec))
+            is_over = fail.count <= calls
+            harness.provisioner().destroy(spec.key)
+        assert harness.traces() == [], f"after call {calls}, {fail.verb}"
+        calls += 1
+    assert calls > 20
 
 
 @pytest.mark.parametrize("error", [QuotaExceeded, CapacityUnavailable])

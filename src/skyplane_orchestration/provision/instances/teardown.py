@@ -86,7 +86,7 @@ def end_instances(
         elapsed_s = clock.monotonic() - began_s
         if not left and (not unseen or elapsed_s >= VISIBLE_WITHIN_S):
             return tuple(sorted(stopped))
-        if elapsed_s >= options.end_timeout_s:
+        if left and elapsed_s >= options.end_timeout_s:
             names = ", ".join(f"{one.region} {one.cloud_id} ({one.state})" for one in left)
             raise TeardownIncomplete(
                 f"instances of fleet {fleet_key} have not ended after {options.end_timeout_s:g} s:"
