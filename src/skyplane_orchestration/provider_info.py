@@ -25,7 +25,7 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "provisioner": {
         "label": "Provisioner",
         "description": "Where gateways run: local starts them as processes on the worker, ssh on "
-        "the machines in the hosts file.",
+        "the machines in the hosts file, cloud on instances that it launches.",
         "schema": {"type": ["string", "null"], "default": "local"},
     },
     "grid": {
@@ -44,6 +44,12 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "description": "JSON object with the content of a hosts file, in its place; without the "
         "field python.",
         "schema": {"type": ["object", "null"]},
+    },
+    "clouds_file": {
+        "label": "Clouds file",
+        "description": "File on the worker with what instances run and the settings of each cloud, "
+        "for the provisioner cloud.",
+        "schema": {"type": ["string", "null"]},
     },
     "run_root": {
         "label": "Run directory",

@@ -20,6 +20,12 @@ HOSTS = Path("hosts.yaml")
         ({"provisioner": "ssh"}, "needs a hosts_file"),
         ({"provisioner": "ssh", "hosts_file": HOSTS, "hosts": {}}, "only one"),
         ({"hosts_file": HOSTS}, "'ssh' only"),
+        ({"provisioner": "cloud"}, "needs a clouds_file"),
+        ({"clouds_file": HOSTS}, "'cloud' only"),
+        (
+            {"provisioner": "cloud", "clouds_file": HOSTS, "processes_per_instance": 2},
+            "fields of the clouds_file",
+        ),
         ({"provisioner": "ssh", "hosts_file": HOSTS, "run_root": Path("/run")}, "'local' only"),
     ],
 )

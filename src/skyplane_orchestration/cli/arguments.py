@@ -24,6 +24,7 @@ from skyplane_orchestration.cli.argument_types import (
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import LOCAL
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
@@ -296,7 +297,7 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("fleet")
     group.add_argument(
         "--deployment",
-        default=os.environ.get("SKYPLANE_DEPLOYMENT", "") or "local",
+        default=os.environ.get("SKYPLANE_DEPLOYMENT", "") or DEFAULT_DEPLOYMENT,
         metavar="NAME",
         help="installation that owns the fleets (default: $SKYPLANE_DEPLOYMENT, else local)",
     )
@@ -310,14 +311,20 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         "--provisioner",
         choices=PROVISIONERS,
         default=LOCAL,
-        help="where gateways run: as processes of this machine, or of machines over ssh"
-        " (default: local)",
+        help="where gateways run: as processes of this machine, of machines over ssh, or on"
+        " instances in clouds (default: local)",
     )
     group.add_argument(
         "--hosts",
         type=Path,
         metavar="FILE",
         help="machines of each region, for --provisioner ssh",
+    )
+    group.add_argument(
+        "--clouds",
+        type=Path,
+        metavar="FILE",
+        help="what instances run, and the settings of each cloud, for --provisioner cloud",
     )
     return group
 

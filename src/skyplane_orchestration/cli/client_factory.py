@@ -39,6 +39,7 @@ def _provisioner_from(options: argparse.Namespace) -> Provisioner:
         provisioner=options.provisioner,
         run_root=options.run_root,
         hosts_file=options.hosts,
+        clouds_file=options.clouds,
         processes_per_instance=getattr(options, "processes_per_instance", None),
     ).open(place)
 

@@ -46,6 +46,7 @@ _SHOWN_FAILURES: Final = 10
 
 #: Fields whose option has another name.
 _RENAMED: Final = {
+    "clouds_file": "--clouds",
     "hosts_file": "--hosts",
     "max_relays": "--relays",
     "publish_last": "--last",

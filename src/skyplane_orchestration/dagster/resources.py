@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.identity import RunIdentity
@@ -19,7 +21,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Settings that all processes of one Dagster deployment share, since ops may run in several."""
 
     deployment: str = Field(
-        default="local",
+        default=DEFAULT_DEPLOYMENT,
         description="Name of the installation, such as prod-eu; a sweep removes only its fleets.",
     )
     fleet_secret: str | None = Field(
@@ -31,10 +33,14 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     provisioner: str = Field(
         default="local",
         description="Where gateways run: local, as processes of this machine; ssh, of the machines"
-        " in hosts_file.",
+        " in hosts_file; cloud, on instances that it launches as clouds_file says.",
     )
     hosts_file: str | None = Field(
         default=None, description="File with the machines of each region, for ssh."
+    )
+    clouds_file: str | None = Field(
+        default=None,
+        description="File with what instances run and the settings of each cloud, for cloud.",
     )
     run_root: str | None = Field(
         default=None, description="Directory of the gateways' files on this machine."
@@ -89,9 +95,10 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             provisioner=self.provisioner,
             run_root=Path(self.run_root) if self.run_root else None,
             hosts_file=Path(self.hosts_file) if self.hosts_file else None,
+            clouds_file=Path(self.clouds_file) if self.clouds_file else None,
             processes_per_instance=self.processes_per_instance,
             gateway_settings=self.gateway_settings,
-        ).open()
+        ).open(sources=self.credential_sources())
 
     def credential_sources(self) -> CredentialSources:
         """The resolver of `credential_ref`s; override this to add schemes."""

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import LOCAL
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.security.authority import FleetSecret
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
     from skyplane_orchestration.provision.in_process import GatewayPlace
+    from skyplane_orchestration.security.credentials import CredentialSources
 
-_LOCAL: Final = "local"
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
 _PROCESSES: Final = "processes_per_instance"
 _KNOWN: Final = frozenset(
@@ -28,6 +30,7 @@ _KNOWN: Final = frozenset(
         "run_root",
         "hosts_file",
         "hosts",
+        "clouds_file",
         _PROCESSES,
         "gateway_settings",
         "fleet_secret",
@@ -53,23 +56,25 @@ class Settings:
     Args:
         deployment: name of the installation; part of every fleet key.
         provisioner: `local`: gateways are processes on the worker's machine. `ssh`: of the
-            machines in `hosts_file`.
+            machines in `hosts_file`. `cloud`: on instances, as `clouds_file` says.
         grid: name or directory of the grid.
         run_root: directory of the local fleets; None: the provisioner's default.
         hosts_file: the machines of each region, for `ssh`.
         hosts: the content of such a file, in its place.
+        clouds_file: what instances run, and the settings of each cloud, for `cloud`.
         processes_per_instance: gateways of each instance; None: the provisioner's default.
         gateway_settings: fields of every gateway's configuration, such as timeouts.
         secret: fleet secret; None: a file of the worker's user, for one machine only.
         times: leases of the fleets.
     """
 
-    deployment: str = _LOCAL
-    provisioner: str = _LOCAL
+    deployment: str = DEFAULT_DEPLOYMENT
+    provisioner: str = LOCAL
     grid: str = "shipped"
     run_root: Path | None = None
     hosts_file: Path | None = None
     hosts: Mapping[str, Any] | None = None
+    clouds_file: Path | None = None
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
@@ -94,22 +99,26 @@ class Settings:
             )
         secret = connection.password or extra.get("fleet_secret")
         run_root, hosts_file = extra.get("run_root"), extra.get("hosts_file")
+        clouds_file = extra.get("clouds_file")
         return cls(
-            deployment=str(extra.get("deployment", _LOCAL)),
-            provisioner=str(extra.get("provisioner", _LOCAL)),
+            deployment=str(extra.get("deployment", DEFAULT_DEPLOYMENT)),
+            provisioner=str(extra.get("provisioner", LOCAL)),
             grid=str(extra.get("grid", "shipped")),
             run_root=Path(str(run_root)) if run_root else None,
             hosts_file=Path(str(hosts_file)) if hosts_file else None,
             hosts=_hosts(extra["hosts"]) if "hosts" in extra else None,
+            clouds_file=Path(str(clouds_file)) if clouds_file else None,
             processes_per_instance=_processes(extra.get(_PROCESSES)),
             gateway_settings=_object("gateway_settings", extra.get("gateway_settings", {})),
             secret=FleetSecret.from_text(secret) if secret else None,
             times=_times(extra),
         )
 
-    def open_provisioner(self, place: GatewayPlace = "always") -> Provisioner:
-        """The provisioner; `place` says whether gateways may run inside this process."""
-        return self.provisioner_choice.open(place)
+    def open_provisioner(
+        self, place: GatewayPlace = "always", sources: CredentialSources | None = None
+    ) -> Provisioner:
+        """See `ProvisionerChoice.open`."""
+        return self.provisioner_choice.open(place, sources)
 
     @property
     def provisioner_choice(self) -> ProvisionerChoice:
@@ -119,6 +128,7 @@ class Settings:
             run_root=self.run_root,
             hosts_file=self.hosts_file,
             hosts=self.hosts,
+            clouds_file=self.clouds_file,
             processes_per_instance=self.processes_per_instance,
             gateway_settings=self.gateway_settings,
         )

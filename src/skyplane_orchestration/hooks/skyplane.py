@@ -37,9 +37,8 @@ class SkyplaneHook(BaseHook):
 
     Args:
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
-            extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `grid`, `run_root`,
-            `processes_per_instance`, `gateway_settings`,
-            `start_within_s`, `lease_s` and `hard_end_s`. Without the default connection, the
+            extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `clouds_file`,
+            `grid`, `run_root`, `processes_per_instance`, `gateway_settings`, `start_within_s`, `lease_s` and `hard_end_s`. Without the default connection, the
             secret is a file of the worker's user and the deployment is `local`.
     """
 
@@ -82,15 +81,18 @@ class SkyplaneHook(BaseHook):
         self, context: Context, fleet_name: str, gateways: GatewayPlace = "always"
     ) -> Client:
         """A client for the run of `context`. Raises ConfigurationInvalid."""
-        settings = self.settings
+        settings, sources = self.settings, self._sources()
         return Client(
             identity=self.identity(context, fleet_name),
-            provisioner=settings.open_provisioner(gateways),
+            provisioner=settings.open_provisioner(gateways, sources),
             secret=settings.secret,
             grid=settings.grid,
-            credentials=CredentialSources({CREDENTIAL_SCHEME: self.resolve_credentials}),
+            credentials=sources,
             times=settings.times,
         )
+
+    def _sources(self) -> CredentialSources:
+        return CredentialSources({CREDENTIAL_SCHEME: self.resolve_credentials})
 
     def resolve_credentials(self, connection_id: str, location: Location) -> Credentials | None:
         """Raises ConfigurationInvalid: the connection is missing or cannot be used."""
@@ -109,7 +111,7 @@ class SkyplaneHook(BaseHook):
         """Check the connection's fields, its grid, and whether its provisioner can work."""
         try:
             grid = load_grid(self.settings.grid)
-            findings = self.settings.open_provisioner().check()
+            findings = self.settings.open_provisioner(sources=self._sources()).check()
         except SkyplaneError as error:
             return False, str(error)
         lacking = [f"{found.name}: {found.text}" for found in findings if not found.is_ok]

@@ -15,6 +15,9 @@ from typing import Final
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
+#: The deployment of an installation that nobody has named.
+DEFAULT_DEPLOYMENT: Final = "local"
+
 #: Hex characters of a key: 128 bits.
 _KEY_CHARACTERS: Final = 32
 

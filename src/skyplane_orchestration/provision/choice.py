@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import LOCAL, SSH
+from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
     from skyplane_orchestration.provision.in_process import GatewayPlace
+    from skyplane_orchestration.security.credentials import CredentialSources
 
-PROVISIONERS: Final = (LOCAL, SSH)
+PROVISIONERS: Final = (LOCAL, SSH, CLOUD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,11 @@ class ProvisionerChoice:
 
     Args:
         provisioner: `local`: processes of this machine. `ssh`: processes of the machines in
-            `hosts_file`.
+            `hosts_file`. `cloud`: on instances in the plan's regions, as `clouds_file` says.
         run_root: directory of local fleets; None for the default.
         hosts_file: YAML or JSON file, see docs/how-to/ssh-hosts.md.
         hosts: the content of such a file, in its place.
+        clouds_file: YAML or JSON file, see docs/how-to/cloud-instances.md.
         processes_per_instance: gateways of each instance; None for the provisioner's default.
         gateway_settings: more fields of every gateway's configuration.
 
@@ -37,6 +39,7 @@ class ProvisionerChoice:
     run_root: Path | None = None
     hosts_file: Path | None = None
     hosts: Mapping[str, Any] | None = None
+    clouds_file: Path | None = None
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -44,30 +47,49 @@ class ProvisionerChoice:
         if self.provisioner not in PROVISIONERS:
             raise ConfigurationInvalid(
                 f"there is no provisioner {self.provisioner!r}; this release has"
-                f" {' and '.join(map(repr, PROVISIONERS))}"
+                f" {', '.join(map(repr, PROVISIONERS))}"
             )
-        given = (self.hosts_file is not None) + (self.hosts is not None)
-        if self.provisioner == SSH and given != 1:
-            raise ConfigurationInvalid("the provisioner 'ssh' needs a hosts_file, and only one")
+        for provisioner, what, given in (
+            (SSH, "hosts_file", (self.hosts_file, self.hosts)),
+            (CLOUD, "clouds_file", (self.clouds_file,)),
+        ):
+            count = sum(one is not None for one in given)
+            if self.provisioner == provisioner and count != 1:
+                raise ConfigurationInvalid(
+                    f"the provisioner {provisioner!r} needs a {what}, and only one"
+                )
+            if self.provisioner != provisioner and count:
+                raise ConfigurationInvalid(f"{what} is for the provisioner {provisioner!r} only")
         if self.provisioner == SSH and self.run_root is not None:
             raise ConfigurationInvalid(
                 "run_root is for the provisioner 'local' only; `directory` of a host in the"
                 " hosts_file is its place for fleets"
             )
-        if self.provisioner != SSH and given:
-            raise ConfigurationInvalid("hosts_file is for the provisioner 'ssh' only")
+        if self.provisioner == CLOUD and (self.gateway_settings or self.processes_per_instance):
+            raise ConfigurationInvalid(
+                "gateway_settings and processes_per_instance of the provisioner 'cloud' are fields"
+                " of the clouds_file"
+            )
 
-    def open(self, place: GatewayPlace = "always") -> Provisioner:
-        """The provisioner; `place` says whether gateways may run inside this process.
+    def open(
+        self, place: GatewayPlace = "always", sources: CredentialSources | None = None
+    ) -> Provisioner:
+        """The provisioner.
 
-        Over ssh they never do: a store may be reachable from its host only.
+        Args:
+            place: whether gateways may run inside this process. Over ssh they never do: a store
+                may be reachable from its host only.
+            sources: resolves the `credential_ref`s of clouds.
 
-        Raises ConfigurationInvalid: the hosts file cannot be used.
+        Raises:
+            ConfigurationInvalid: the hosts file or the clouds file cannot be used.
+            MissingExtra: the SDK of a cloud is not installed.
         """
         if self.provisioner == SSH:
             return self._open_ssh(place)
         from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
+        on_cloud = self.provisioner == CLOUD
         local = LocalProvisioner(
             LocalOptions(
                 run_root=self.run_root,
@@ -75,11 +97,24 @@ class ProvisionerChoice:
                 gateway_settings=self.gateway_settings,
             )
         )
+        outside = self._open_clouds(sources) if on_cloud else local
         if place == "always":
-            return local
-        from skyplane_orchestration.provision.in_process import SmallJobsProvisioner
+            return outside
+        from skyplane_orchestration.provision.in_process.small_jobs import (
+            SmallJobsProvisioner,
+            is_small_beside_clouds,
+            is_small_on_this_machine,
+        )
 
-        return SmallJobsProvisioner(local, place)
+        is_small = is_small_beside_clouds if on_cloud else is_small_on_this_machine
+        return SmallJobsProvisioner(outside, local.root, place, is_small=is_small)
+
+    def _open_clouds(self, sources: CredentialSources | None) -> Provisioner:
+        from skyplane_orchestration.provision.clouds_file import read_clouds
+        from skyplane_orchestration.security.credentials import CredentialSources
+
+        assert self.clouds_file is not None
+        return read_clouds(self.clouds_file).open(sources or CredentialSources())
 
     def _open_ssh(self, place: GatewayPlace) -> Provisioner:
         from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner

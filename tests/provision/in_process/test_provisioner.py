@@ -22,7 +22,10 @@ from skyplane_orchestration.provision.in_process import (
     InProcessProvisioner,
     SmallJobsProvisioner,
 )
-from skyplane_orchestration.provision.in_process.small_jobs import is_small
+from skyplane_orchestration.provision.in_process.small_jobs import (
+    is_small_beside_clouds,
+    is_small_on_this_machine,
+)
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.processes.run_directory import RunRoot
 from skyplane_orchestration.security.authority import Authority, FleetSecret
@@ -174,7 +177,12 @@ def test_more_is_small_where_one_gateway_is_both_ends(spec: FleetSpec) -> None:
         ({"local:here": InstanceGroup("process", 2)}, 4.0, False),
     ):
         plan = replace(spec.plan, instances=instances, volume_gb=volume_gb)
-        assert is_small(plan) is wanted
+        assert is_small_on_this_machine(plan) is wanted
+
+
+def test_what_is_over_before_instances_boot_is_small_beside_clouds(spec: FleetSpec) -> None:
+    for volume_gb, wanted in ((1.0, True), (1.1, False), (None, False)):
+        assert is_small_beside_clouds(replace(spec.plan, volume_gb=volume_gb)) is wanted
 
 
 @pytest.mark.parametrize(
@@ -191,6 +199,11 @@ def test_small_jobs_need_no_processes(
     root: RunRoot, spec: FleetSpec, place: str, volume_gb: float | None, wanted: str
 ) -> None:
     outside = LocalProvisioner(LocalOptions(run_root=root.path))
-    chooser = SmallJobsProvisioner(outside, place)  # type: ignore[arg-type]
+    chooser = SmallJobsProvisioner(
+        outside,
+        root,
+        place,  # type: ignore[arg-type]
+        is_small=is_small_on_this_machine,
+    )
     chosen = chooser._chosen(replace(spec, plan=replace(spec.plan, volume_gb=volume_gb)))
     assert chosen.name == wanted

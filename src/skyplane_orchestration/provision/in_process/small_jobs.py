@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -17,7 +17,7 @@ from skyplane_orchestration.provision.base import (
     Provisioner,
 )
 from skyplane_orchestration.provision.in_process.provisioner import InProcessProvisioner
-from skyplane_orchestration.provision.local import LocalProvisioner
+from skyplane_orchestration.provision.processes.run_directory import RunRoot
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -30,17 +30,33 @@ _SMALL_GB: Final = 0.064
 #: If one gateway is source and sink, only its threads carry bytes, and none needs the interpreter.
 #: A larger job runs long enough that it should outlive its command.
 _SMALL_IN_ONE_REGION_GB: Final = 4.0
+#: Instances boot in 60 to 120 s.
+_SMALL_BESIDE_CLOUDS_GB: Final = 1.0
 
 
 class SmallJobsProvisioner:
-    """See `Provisioner`. A fleet that runs already stays where it is."""
+    """See `Provisioner`. A fleet that runs already stays where it is.
+
+    Args:
+        outside: brings up the fleets of other jobs.
+        root: the directory of all local fleets.
+        place: which jobs run inside this process.
+        is_small: whether a plan is small enough for `auto`.
+    """
 
     def __init__(
-        self, outside: LocalProvisioner, place: GatewayPlace, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        outside: Provisioner,
+        root: RunRoot,
+        place: GatewayPlace,
+        *,
+        is_small: Callable[[TransferPlan], bool],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._outside = outside
-        self._inside = InProcessProvisioner(outside.root, clock=clock)
+        self._inside = InProcessProvisioner(root, clock=clock)
         self._place = place
+        self._is_small = is_small
 
     @property
     def name(self) -> str:
@@ -52,7 +68,9 @@ class SmallJobsProvisioner:
     def _chosen(self, spec: FleetSpec) -> Provisioner:
         if self._inside.recorded(spec.key) is not None:
             return self._inside
-        wants_inside = self._place == "never" or (self._place == "auto" and is_small(spec.plan))
+        wants_inside = self._place == "never" or (
+            self._place == "auto" and self._is_small(spec.plan)
+        )
         if spec.must_exist or not wants_inside or self._outside.describe(spec.key):
             return self._outside
         return self._inside
@@ -87,8 +105,13 @@ class SmallJobsProvisioner:
         return self._outside.check()
 
 
-def is_small(plan: TransferPlan) -> bool:
-    """Whether the bytes of a plan are few enough for gateways inside the calling process."""
+def is_small_on_this_machine(plan: TransferPlan) -> bool:
+    """Whether processes of their own would gain nothing on this machine."""
     gateways = sum(group.count for group in plan.instances.values())
     limit_gb = _SMALL_IN_ONE_REGION_GB if gateways == 1 else _SMALL_GB
     return plan.volume_gb is not None and plan.volume_gb <= limit_gb
+
+
+def is_small_beside_clouds(plan: TransferPlan) -> bool:
+    """Whether a job is over before instances have booted, even at 0.1 Gbit/s."""
+    return plan.volume_gb is not None and plan.volume_gb <= _SMALL_BESIDE_CLOUDS_GB

@@ -15,6 +15,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
@@ -65,6 +66,7 @@ class InstanceProvisioner:
         return CLOUD
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
+        _require_own_deployment(spec.deployment)
         began_s = self._tools.clock.monotonic()
         instances = node_names(spec.plan, spec.max_instances_per_region)
         for region in instances:
@@ -128,6 +130,7 @@ class InstanceProvisioner:
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
     ) -> SweepReport:
+        _require_own_deployment(deployment)
         return sweep_clouds(self._tools, deployment, dry_run=dry_run, older_than_s=older_than_s)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
@@ -148,3 +151,12 @@ class InstanceProvisioner:
         instances = self._tools.clouds.describe(fleet_key, regions)
         resources = self._tools.clouds.rest_of(fleet_key, regions)
         return regions_of(instances, resources)
+
+
+def _require_own_deployment(name: str) -> None:
+    """Raise ConfigurationInvalid for the name that every installation has by default."""
+    if name == DEFAULT_DEPLOYMENT:
+        raise ConfigurationInvalid(
+            f"deployment is {name!r}, as in every installation that has no name; name this one"
+            " (prod-eu), or the sweep of another one that shares the account ends its instances"
+        )
