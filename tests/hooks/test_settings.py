@@ -81,7 +81,8 @@ def test_every_field_of_the_form_is_accepted() -> None:
         "hosts": '{"local:rack": ["10.0.0.5"]}',
         "gateway_settings": '{"readers": 7}',
     }
-    for name in ("hosts_file", "run_root"):  # The one excludes `hosts`, the other `ssh`.
+    # The first excludes `hosts`, and the others `ssh`.
+    for name in ("hosts_file", "run_root", "clouds_file"):
         del values[name]
     provisioner = Settings.from_connection(FakeConnection(None, values)).open_provisioner()
     assert isinstance(provisioner, SshProvisioner)

@@ -38,8 +38,9 @@ class SkyplaneHook(BaseHook):
     Args:
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
             extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `clouds_file`,
-            `grid`, `run_root`, `processes_per_instance`, `gateway_settings`, `start_within_s`, `lease_s` and `hard_end_s`. Without the default connection, the
-            secret is a file of the worker's user and the deployment is `local`.
+            `grid`, `run_root`, `processes_per_instance`, `gateway_settings`, `start_within_s`,
+            `lease_s` and `hard_end_s`. Without the default connection, the secret is a file of the
+            worker's user and the deployment is `local`.
     """
 
     conn_name_attr = "skyplane_conn_id"
