@@ -1,0 +1,241 @@
+"""Machines boot the user data of real fleets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.clouds.world import (
+    AMAZON_LINUX,
+    DEBIAN,
+    FEDORA,
+    IMAGE,
+    WHEEL,
+    Distribution,
+    Machine,
+    World,
+)
+
+from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.enrolment.documents import EnrolmentDocument
+from skyplane_orchestration.errors import GatewayUnreachable
+from skyplane_orchestration.provision.instances.cloud import (
+    ENROLMENT_PORT,
+    control_port,
+    data_port,
+)
+from skyplane_orchestration.provision.instances.enrolment import enrol
+from skyplane_orchestration.provision.instances.user_data import BootSettings, user_data
+from skyplane_orchestration.security.authority import Authority, FleetSecret
+
+AUTHORITY = Authority(FleetSecret(b"the secret of all tests of this file"), "ab" * 16)
+HARD_END_S = 3600.0
+REPOSITORY = Path(__file__).parents[2]
+TIMEOUT_S = 60.0
+
+pytestmark = pytest.mark.e2e
+
+
+def script(
+    instance: str, settings: BootSettings = IMAGE, *, start_within_s: float = TIMEOUT_S
+) -> str:
+    document = EnrolmentDocument(
+        fleet_key=AUTHORITY.fleet_key,
+        instance=instance,
+        port=ENROLMENT_PORT,
+        start_within_s=start_within_s,
+        authority_pem=AUTHORITY.ca_certificate_pem(time.time() + HARD_END_S),
+        token_hex=AUTHORITY.enrolment_token(instance, "launch").hex(),
+    )
+    return user_data(settings, document, HARD_END_S)
+
+
+def wait_until(is_done: Callable[[], object], machine: Machine) -> None:
+    def is_done_or_over() -> object:
+        assert machine.is_running, machine.console()
+        return is_done()
+
+    wait_for(is_done_or_over)
+
+
+def wait_for(is_done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def enrolled(machine: Machine, instance: str) -> ControlClient:
+    """The gateway of a machine, which answers."""
+    config = GatewayConfig(
+        node=instance,
+        fleet_key=AUTHORITY.fleet_key,
+        control_host="",
+        data_host="",
+        directory="",
+        control_port=control_port(0),
+        data_port=data_port(0),
+    )
+
+    def try_to_enrol() -> str:
+        try:
+            return enrol(
+                machine.address,
+                ENROLMENT_PORT,
+                authority=AUTHORITY,
+                instance=instance,
+                launch_id="launch",
+                pinned_key_id="",
+                pin=lambda key_id: None,
+                gateways={instance: config},
+                validity_s=HARD_END_S,
+                timeout_s=10.0,
+            )
+        except GatewayUnreachable:
+            return ""
+
+    wait_until(try_to_enrol, machine)
+    gateway = ControlClient(
+        machine.address,
+        control_port(0),
+        AUTHORITY.client_context(),
+        AUTHORITY.expected_uri(instance),
+    )
+
+    def does_answer() -> bool:
+        try:
+            return bool(gateway.status()["state"] == "running")
+        except GatewayUnreachable:
+            return False
+
+    wait_until(does_answer, machine)
+    return gateway
+
+
+def test_two_machines_boot_and_are_enrolled_and_one_ends(tmp_path: Path) -> None:
+    ended: list[Machine] = []
+    has_ended = threading.Event()
+
+    def on_end(machine: Machine) -> None:
+        ended.append(machine)
+        has_ended.set()
+
+    names = ("aws:us-east-1/0", "gcp:us-east1/0")
+    with World(tmp_path) as world:
+        machines = [world.boot(script(name), on_end=on_end) for name in names]
+        first, second = (enrolled(m, name) for m, name in zip(machines, names, strict=True))
+        assert [machine.hard_end_minutes for machine in machines] == [60, 60]
+        first.shutdown()
+        assert has_ended.wait(TIMEOUT_S)
+        machines[0].wait_ended()
+        assert ended == [machines[0]]
+        assert machines[0].why_ended == "shutdown -P now"
+        assert f"{names[0]} has ended" in machines[0].console()
+        assert second.status()["state"] == "running"
+        first.close()
+        second.close()
+    assert not any(machine.is_running for machine in machines)
+    assert machines[1].why_ended == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "distribution"),
+    [
+        (IMAGE, DEBIAN),
+        (IMAGE, AMAZON_LINUX),
+        (IMAGE, FEDORA),
+        (WHEEL, DEBIAN),
+        (WHEEL, AMAZON_LINUX),
+    ],
+)
+def test_a_machine_installs_what_it_lacks(
+    settings: BootSettings, distribution: Distribution, tmp_path: Path
+) -> None:
+    with World(tmp_path) as world:
+        machine = world.boot(script("aws:us-east-1/0", settings), distribution=distribution)
+        enrolled(machine, "aws:us-east-1/0").close()
+        machine.shut_down()
+        machine.wait_ended()
+        assert "ending: SIGTERM" in machine.console()
+
+
+def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:
+    with World(tmp_path) as world:
+        machine = world.boot(script("aws:us-east-1/0", start_within_s=0.1))
+        machine.wait_ended()
+    assert machine.why_ended == "shutdown -P now"
+    assert "no orchestrator came within 0.1 s" in machine.console()
+    assert "the boot script ended with status 1; powering off" in machine.console()
+
+
+def test_a_machine_whose_boot_fails_ends_by_itself(tmp_path: Path) -> None:
+    nothing_to_install: Distribution = (("dnf",), ())
+    without_retries = script("aws:us-east-1/0").replace("-ge 6", "-ge 1")
+    with World(tmp_path) as world:
+        machine = world.boot(without_retries, distribution=nothing_to_install)
+        machine.wait_ended()
+    assert machine.why_ended == "shutdown -P now"
+    assert "skyplane: failed 1 times: dnf" in machine.console()
+
+
+def test_a_reboot_ends_a_machine(tmp_path: Path) -> None:
+    with World(tmp_path) as world:
+        machine = world.boot(script("aws:us-east-1/0"))
+        wait_until(lambda: "waits for its orchestrator" in machine.console(), machine)
+        machine.reboot()
+        assert not machine.is_running
+
+
+STUBBORN = """
+    trap '' TERM
+    ( trap '' TERM HUP; echo "child $(/bin/sh -c 'echo $PPID')"; while :; do sleep 60; done ) &
+    echo "parent $$"
+    wait
+"""
+
+
+def pids_of(console: str) -> list[int]:
+    return [int(line.split()[1]) for line in console.splitlines()]
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_processes_end_with_their_machine_whatever_they_do(tmp_path: Path) -> None:
+    with World(tmp_path) as world:
+        machine = world.boot(STUBBORN)
+        wait_until(lambda: machine.console().count("\n") == 2, machine)
+        pids = pids_of(machine.console())
+        assert all(map(is_there, pids))
+    assert not any(map(is_there, pids))
+
+
+def test_machines_end_with_a_test_that_is_killed(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from tests.clouds.world import World
+with World(Path({str(tmp_path)!r})) as world:
+    print(world.boot({STUBBORN!r}).directory, flush=True)
+    input()
+"""
+    test = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert test.stdout is not None
+    directory = Path(test.stdout.readline().strip())
+    wait_for(lambda: (directory / "console").read_text().count("\n") == 2)
+    pids = [*pids_of((directory / "console").read_text()), int((directory / "pid").read_text())]
+    test.kill()
+    test.communicate()
+    wait_for(lambda: not any(map(is_there, pids)))
