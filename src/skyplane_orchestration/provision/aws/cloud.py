@@ -70,7 +70,6 @@ class AwsCloud:
             self._networks,
             self._firewalls,
             self._types,
-            self.terminate,
         )
 
     def regions(self) -> tuple[str, ...]:

@@ -1,16 +1,13 @@
 """Launches one instance once, whatever else happens at the same time.
 
 The client token is made of fleet, instance, launch number and subnet, so AWS refuses a second
-instance of the same token. Its tokens count per zone. So two workers can launch two instances if
-the first zone has no capacity for one of them: then the older instance counts, and the younger
-is ended.
+instance of the same token. AWS keeps tokens per zone, and those of failed requests too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
@@ -45,11 +42,7 @@ _MOST_TOKENS: Final = 16
 
 
 class Launcher:
-    """Launches instances. Threads may share it.
-
-    Args:
-        end: ends an instance that is one too many.
-    """
+    """Launches instances. Threads may share it."""
 
     def __init__(
         self,
@@ -58,14 +51,12 @@ class Launcher:
         networks: Networks,
         firewalls: Firewalls,
         types: Types,
-        end: Callable[[Sequence[CloudInstance]], None],
     ) -> None:
         self._api = api
         self._options = options
         self._networks = networks
         self._firewalls = firewalls
         self._types = types
-        self._end = end
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         """See `Cloud.launch`."""
@@ -109,8 +100,7 @@ class Launcher:
                 ) from refusal
             if instance is None or not instance.is_alive:
                 return None
-            is_certain = refused is None and number == request.launch_number
-            return instance if is_certain else self._the_oldest(request, instance)
+            return instance
         if refused is None:
             raise ConfigurationInvalid(f"{request.region} has no subnet")
         raise translate(
@@ -177,10 +167,7 @@ class Launcher:
         return arguments
 
     def _of_token(self, request: LaunchRequest, token: str) -> CloudInstance | None:
-        """The living instance of a token; None if it has ended, or AWS shows none.
-
-        AWS keeps the tokens of failed requests too.
-        """
+        """The living instance of a token; None if it has ended, or AWS shows none."""
         found = self._api.until_visible(lambda: self._described(request, token))
         return found if found is not None and found.is_alive else None
 
@@ -204,14 +191,6 @@ class Launcher:
             (one for one in found if one.is_alive),
             key=lambda one: (one.launched_unix_s, one.cloud_id),
         )
-
-    def _the_oldest(self, request: LaunchRequest, instance: CloudInstance) -> CloudInstance:
-        """Of all with the name of this new one, which is ended if it is not the oldest."""
-        others = self._alive(request)
-        if not others or others[0].cloud_id == instance.cloud_id:
-            return instance
-        self._end([instance])
-        return others[0]
 
 
 def client_token(request: LaunchRequest, number: int, subnet: Subnet) -> str:

@@ -188,7 +188,8 @@ class Cloud(Protocol):
         """Launch an instance, or find the one that another worker has just launched.
 
         Its `launch_id` tells whether it is that of the request. It ends by itself at the hard
-        end, by the cloud's own means where there are some.
+        end, by the cloud's own means where there are some. Two workers may launch two instances
+        of one name if a zone has capacity for one of them only; the caller keeps the older.
 
         Raises:
             QuotaExceeded: names the quota.
