@@ -21,7 +21,7 @@ Environment = dict[str, Any]
 StartResponse = Callable[..., Any]
 Application = Callable[[Environment, StartResponse], Iterable[bytes]]
 
-_SCOPE: Final = re.compile(r"Credential=[^/]*/\d{8}/([^/]+)/([^/]+)/aws4_request")
+_SCOPE: Final = re.compile(r"Credential=([^/]*)/\d{8}/([^/]+)/([^/]+)/aws4_request")
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 #: Prefixes of services in IAM, where they differ from those of signatures.
 _IAM_NAMES: Final = {"service-quotas": "servicequotas", "servicequotas": "servicequotas"}
@@ -37,6 +37,7 @@ class Request:
         region: AWS's name.
         parameters: flat, with numbers from 1: `Filter.1.Name`; of JSON services as sent.
         body: as sent.
+        key_id: the access key.
     """
 
     service: str
@@ -44,6 +45,7 @@ class Request:
     region: str
     parameters: Mapping[str, Any]
     body: bytes = field(default=b"", repr=False)
+    key_id: str = ""
 
     def listed(self, name: str) -> list[str]:
         """The values of `name.1`, `name.2`, ..."""
@@ -89,14 +91,14 @@ def read_request(environment: Environment) -> Request:
     length = int(environment.get("CONTENT_LENGTH") or 0)
     body = environment["wsgi.input"].read(length)
     found = _SCOPE.search(environment.get("HTTP_AUTHORIZATION", ""))
-    region, service = (found[1], found[2]) if found else ("", "")
+    key_id, region, service = found.groups() if found else ("", "", "")
     target = environment.get("HTTP_X_AMZ_TARGET", "")
     if target:
         action, parameters = target.rpartition(".")[2], json.loads(body or b"{}")
     else:
         parameters = dict(parse_qsl(body.decode(), keep_blank_values=True))
         action = parameters.get("Action", "")
-    return Request(_IAM_NAMES.get(service, service), action, region, parameters, body)
+    return Request(_IAM_NAMES.get(service, service), action, region, parameters, body, key_id)
 
 
 def xml_answer(action: str, inner: str) -> Answer:
@@ -113,7 +115,9 @@ def json_answer(value: Mapping[str, Any]) -> Answer:
 
 
 def error_answer(request: Request, error: AwsError) -> Answer:
-    """A refusal in the form of the request's service."""
+    """A refusal in the form of the request's service; one without code is not of AWS."""
+    if not error.code:
+        return Answer(error.status, b"<!doctype html><title>Bad gateway</title>", "text/html")
     if request.service in ("ssm", "servicequotas"):
         told = {"__type": error.code, "message": error.message}
         return Answer(error.status, json.dumps(told).encode(), "application/x-amz-json-1.1")

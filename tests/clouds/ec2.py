@@ -79,10 +79,10 @@ class StrictEc2:
         self._faults: list[_Fault] = []
         visibility = Visibility()
         self._instances = InstanceRules(self.conditions, visibility, machines)
-        groups = GroupRules(self.conditions, visibility)
+        self._groups = GroupRules(self.conditions, visibility)
         self._rules: dict[str, Rule] = {
             **self._instances.rules,
-            **groups.rules,
+            **self._groups.rules,
             "DescribeRegions": self._describe_regions,
             "GetServiceQuota": self._service_quota,
         }
@@ -101,6 +101,15 @@ class StrictEc2:
     def lose_reply(self, action: str, times: int = 1) -> None:
         """Carry out the next calls of an action, and break the connection before the answer."""
         self._faults.append(_Fault(action, None, times))
+
+    def garble(self, action: str, times: int = 1) -> None:
+        """Answer the next calls of an action as a proxy does that cannot reach AWS."""
+        self._faults.append(_Fault(action, AwsError("", status=502), times))
+
+    def show_old_rules(self, times: int = 1) -> None:
+        """The next descriptions of groups show the rules as they are now."""
+        with self._lock:
+            self._groups.show_old_rules(times)
 
     def actions(self, *names: str) -> list[str]:
         """The actions that were called, in order; only those of `names`, if there are some."""

@@ -11,6 +11,7 @@ from tests.clouds.ec2_moto import (
     Rule,
     Visibility,
     backend_of,
+    backends,
     check_tags,
     texts_in,
 )
@@ -28,6 +29,9 @@ class GroupRules:
     def __init__(self, conditions: Conditions, visibility: Visibility) -> None:
         self._conditions = conditions
         self._visibility = visibility
+        # Group id -> its rules as they were, and for how many descriptions.
+        self._old_rules: dict[str, list[Any]] = {}
+        self._old_for = 0
         self.rules: dict[str, Rule] = {
             "CreateSecurityGroup": self._create_group,
             "DescribeSecurityGroups": self._describe_groups,
@@ -35,6 +39,16 @@ class GroupRules:
             "RevokeSecurityGroupIngress": self._revoke,
             "DeleteSecurityGroup": self._delete_group,
             "CreateTags": self._create_tags,
+        }
+
+    def show_old_rules(self, times: int) -> None:
+        """The next descriptions show the rules as they are now."""
+        self._old_for = times
+        self._old_rules = {
+            group.id: list(group.ingress_rules)
+            for _, backend in backends()
+            for groups in backend.groups.values()
+            for group in groups.values()
         }
 
     def _create_group(self, request: Request, forward: Forward) -> Answer:
@@ -55,9 +69,21 @@ class GroupRules:
         ]
         for vpc_id, group_id, _ in unseen:
             del backend.groups[vpc_id][group_id]
-        answer = forward()
+        answer = self._as_it_was(request, forward) if self._old_for else forward()
         for vpc_id, group_id, group in unseen:
             backend.groups[vpc_id][group_id] = group
+        return answer
+
+    def _as_it_was(self, request: Request, forward: Forward) -> Answer:
+        self._old_for -= 1
+        now = {}
+        for groups in backend_of(request.region).groups.values():
+            for group in groups.values():
+                now[group] = group.ingress_rules
+                group.ingress_rules = self._old_rules.get(group.id, [])
+        answer = forward()
+        for group, rules in now.items():
+            group.ingress_rules = rules
         return answer
 
     def _authorize(self, request: Request, forward: Forward) -> Answer:

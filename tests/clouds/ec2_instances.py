@@ -110,20 +110,18 @@ class InstanceRules:
         zone = subnet.availability_zone
         digest = _digest(request)
         known = self._launches.get((request.region, zone, token))
-        if known is not None:
-            return self._again(known, digest)
-        # A request that fails uses its token up as well.
+        if known is not None and known.digest != digest:
+            raise AwsError("IdempotentParameterMismatch")
+        if known is not None and known.answer is not None:
+            return self._again(known.instance_id, known.answer)
+        # Other requests with this token are refused from now on, even if this one fails.
         launch = self._launches[request.region, zone, token] = _Launch(digest)
         check_tags(request)
         data = base64.b64decode(str(request.parameters.get("UserData", "")))
         if len(data) > MOST_USER_DATA_BYTES:
             raise AwsError("InvalidParameterValue", "User data is limited to 16384 bytes")
         for group_id in request.listed("NetworkInterface.1.SecurityGroupId"):
-            try:
-                self._visibility.require(group_id, "InvalidGroup.NotFound")
-            except AwsError:
-                del self._launches[request.region, zone, token]
-                raise
+            self._visibility.require(group_id, "InvalidGroup.NotFound")
             group = backend.get_security_group_from_id(group_id)
             if group is None:
                 raise AwsError("InvalidGroup.NotFound")
@@ -143,15 +141,11 @@ class InstanceRules:
         launch.answer = Answer(200, text.encode(), answer.content_type)
         return launch.answer
 
-    def _again(self, launch: _Launch, digest: str) -> Answer:
-        """The answer to a token that was used before in this zone."""
-        if launch.digest != digest:
-            raise AwsError("IdempotentParameterMismatch")
-        if not launch.instance_id or launch.answer is None:
-            raise AwsError("IdempotentParameterMismatch", "the first request failed")
-        if self._instance(launch.instance_id).state in ("shutting-down", "terminated"):
+    def _again(self, instance_id: str, answer: Answer) -> Answer:
+        """The answer to a request that has succeeded before."""
+        if self._instance(instance_id).state in ("shutting-down", "terminated"):
             raise AwsError("IdempotentInstanceTerminated")
-        return launch.answer
+        return answer
 
     def _check_room(self, request: Request, zone: str) -> None:
         """Quota and capacity."""

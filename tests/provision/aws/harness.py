@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from tests.clouds.ec2 import StrictEc2, strict_ec2
+from tests.clouds.ec2 import Machines, StrictEc2, strict_ec2
 from tests.clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
@@ -94,19 +94,27 @@ class AwsHarness:
             volume.attachment.delete_on_termination = False
 
     def launch_foreign(self, name: str) -> None:
-        moto = self._moto(self.region)
-        group = moto.create_security_group("theirs", "somebody else's")
-        kept = moto.run_instances(
+        group = self._moto(self.region).create_security_group("theirs", "somebody else's")
+        self._foreign = (self._run("t3.micro", group, name), group)
+
+    def run_theirs(self, *types: str) -> None:
+        """Somebody else's instances."""
+        group = self._moto(self.region).create_security_group("theirs", "somebody else's")
+        for instance_type in types:
+            self._run(instance_type, group, "theirs")
+
+    def _run(self, instance_type: str, group: Any, name: str) -> Any:
+        kept = self._moto(self.region).run_instances(
             "ami-1",
             1,
             "",
             [group.name],
-            instance_type="t3.micro",
+            instance_type=instance_type,
             is_instance_type_default=False,
             region_name=self.region.partition(":")[2],
             tags={"instance": {"Name": name}},
         )
-        self._foreign = (kept.instances[0], group)
+        return kept.instances[0]
 
     def foreign_is_there(self) -> bool:
         assert self._foreign is not None
@@ -142,13 +150,50 @@ class AwsHarness:
         name = region.partition(":")[2]
         self.ec2.conditions.quotas[name, ON_DEMAND_QUOTA] = vcpus
 
+    def subnets(self) -> list[tuple[str, str]]:
+        """Id and zone of the default subnets, by zone."""
+        found = self._moto(self.region).get_default_subnets()
+        return sorted(((one.id, zone) for zone, one in found.items()), key=lambda one: one[1])
+
+    def make_subnet(self, cidr: str) -> tuple[str, str]:
+        """A VPC and a subnet of it: their ids."""
+        moto = self._moto(self.region)
+        vpc = moto.create_vpc(cidr)
+        subnet = moto.create_subnet(vpc.id, cidr, availability_zone="eu-west-3a")
+        return vpc.id, subnet.id
+
+    def remove_default_subnets(self) -> None:
+        moto = self._moto(self.region)
+        for subnet_id, _ in self.subnets():
+            moto.delete_subnet(subnet_id)
+
+    def show_old_rules(self, new: Ingress) -> None:
+        """Another worker adds a rule; the next description does not show it."""
+        self.ec2.show_old_rules()
+        (group,) = (
+            group
+            for groups in self._moto(self.region).groups.values()
+            for group in groups.values()
+            if group.name != "default"
+        )
+        self._moto(self.region).authorize_security_group_ingress(
+            group.id, "tcp", new.first_port, new.last_port, [{"CidrIp": new.source_cidr}]
+        )
+
+    def make_image(self, architecture: str) -> str:
+        """The id of an own image, whose root device is `/dev/sda1`."""
+        moto = self._moto(self.region)
+        image = moto.register_image("own")
+        image.architecture, image.root_device_name = architecture, "/dev/sda1"
+        return str(image.id)
+
     def _moto(self, region: str) -> Any:
         return backend_of(region.partition(":")[2])
 
 
 @contextmanager
-def aws_harness() -> Iterator[AwsHarness]:
-    with strict_ec2() as ec2, pytest.MonkeyPatch.context() as patch:
+def aws_harness(machines: Machines | None = None) -> Iterator[AwsHarness]:
+    with strict_ec2(machines) as ec2, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "strict")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
         yield AwsHarness(ec2)

@@ -1,0 +1,48 @@
+"""The end of the console output."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.provision.aws.harness import AwsHarness, aws_harness
+from tests.provision.aws.samples import REQUEST, prepared
+
+
+class Talker:
+    """A machine that says something on its console."""
+
+    address = "127.0.0.1"
+
+    def is_running(self) -> bool:
+        return True
+
+    def power_off(self) -> None:
+        pass
+
+    def console(self) -> str:
+        return "booting\nno such image: é\n"
+
+
+class Talkers:
+    def boot(self, user_data: str) -> Talker:
+        assert user_data == REQUEST.user_data
+        return Talker()
+
+
+@pytest.mark.parametrize("old_types", [set(), {REQUEST.instance_type}])
+def test_the_end_is_returned(old_types: set[str]) -> None:
+    with aws_harness(Talkers()) as harness:
+        harness.ec2.conditions.old_types = old_types
+        cloud = prepared(harness.aws())
+        instance = cloud.launch(REQUEST)
+        assert cloud.console_tail(instance, 1000) == "booting\nno such image: é\n"
+        assert cloud.console_tail(instance, 6) == "e: é\n"
+        assert cloud.console_tail(instance, 0) == ""
+
+
+def test_there_may_be_none(harness: AwsHarness) -> None:
+    cloud = prepared(harness.aws())
+    instance = cloud.launch(REQUEST)
+    assert cloud.console_tail(instance, 1000) == ""
+    assert cloud.console_tail(replace(instance, cloud_id="i-0000000000000000"), 1000) == ""
