@@ -47,6 +47,7 @@ class MemoryAccount:
 
     Args:
         failing: names of instances that end as soon as they run.
+        mute: names of instances that never listen.
         hidden_looks: how many times a new instance is not in a description.
         slow_ends: how many descriptions show an instance as `ending`.
         refusals: instance -> the error of its launch.
@@ -54,6 +55,7 @@ class MemoryAccount:
     """
 
     failing: set[str] = field(default_factory=set)
+    mute: set[str] = field(default_factory=set)
     hidden_looks: int = 0
     slow_ends: int = 0
     refusals: dict[str, Exception] = field(default_factory=dict)
@@ -261,7 +263,8 @@ class MemoryBoot:
     ) -> str:
         with self._account.lock:
             now = self._account.instances[instance.cloud_id]
-            if now.state != "running" or now.cloud_id in self._account.enrolled:
+            is_mute = now.instance in self._account.mute or now.cloud_id in self._account.enrolled
+            if now.state != "running" or is_mute:
                 raise GatewayUnreachable(f"{instance.instance} does not listen")
             key_id = f"{int(instance.cloud_id[2:], 16):040x}"
             pin(key_id)

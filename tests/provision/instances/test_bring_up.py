@@ -149,6 +149,30 @@ def test_an_instance_whose_gateway_is_silent_is_replaced(harness: InstancesHarne
     assert len(harness.running()) == 5
 
 
+def test_an_instance_that_never_answers_is_replaced_once(harness: InstancesHarness) -> None:
+    """Catalogue of faults, 34."""
+    spec = harness.spec()
+    harness.account.mute.add(f"{B}/0")
+    waiting = ManualClock()
+    clock = Clock(monotonic=waiting.clock.monotonic, sleep=waiting.advance)
+    worker = harness.provisioner(clock=clock, poll_s=2.0, boot_timeout_s=5.0, ready_timeout_s=60.0)
+    with pytest.raises(
+        ProvisionFailed, match=rf"gateway {B}/0 .* did not answer within 5 s"
+    ) as got:
+        worker.ensure(spec, harness.authority(spec))
+    assert f"{B}/0: up" in str(got.value)
+    assert harness.account.calls.count("launch") == 6
+    assert harness.traces() == []
+
+
+def test_an_instance_that_ends_at_once_is_replaced_once(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    worker = harness.failing()
+    with pytest.raises(ProvisionFailed, match=rf"gateway {B}/0 .* ended \(cannot bind"):
+        worker.ensure(spec, harness.authority(spec))
+    assert harness.account.calls.count("launch") == 6
+
+
 def test_slow_ends_are_awaited_before_the_firewall_is_deleted(harness: InstancesHarness) -> None:
     harness.account.slow_ends = 4
     spec = harness.spec()

@@ -91,8 +91,10 @@ class _BringUp:
     _is_prepared: bool = False
     #: Cloud id -> the id of the key, for instances that this call has enrolled.
     _keys: dict[str, str] = field(default_factory=dict)
-    #: Cloud id -> since when an instance that another call has launched does not answer.
-    _silent_since_s: dict[str, float] = field(default_factory=dict)
+    #: Cloud id -> since when this call knows an instance.
+    _seen_since_s: dict[str, float] = field(default_factory=dict)
+    #: Instances that this call has launched a second time.
+    _replaced: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.members = FleetInstances(self.spec, self.instances, self.authority, self.tools)
@@ -200,24 +202,21 @@ class _BringUp:
 
     def _wait_until_ready(self) -> dict[str, CloudInstance]:
         """Launch, enrol and adopt until every instance has working gateways."""
-        launched: set[str] = set()
         ready: dict[str, CloudInstance] = {}
         while True:
             current = self.members.current()
-            gone = [name for name in launched if name not in current]
-            if gone:
-                raise self.failure(gone[0], "ended")
-            silent = [
+            for name in self.members.region_of:
+                if self._is_own_gone(name, current):
+                    self._note_replacement(name, "ended")
+            lost = [
                 instance
                 for name, instance in current.items()
                 if name not in ready and self._is_lost(instance)
             ]
-            if silent:
-                self._replace(silent)
+            if lost:
+                self._replace(lost)
                 continue
-            new = [name for name in self.members.region_of if name not in current]
             current = self.members.launch_missing(current, self.tags)
-            launched.update(name for name in new if self.members.is_own(current[name]))
             ready = {
                 name: instance
                 for name, instance in ready.items()
@@ -231,11 +230,34 @@ class _BringUp:
                 return ready
             self.pause(waiting[0], "did not become ready")
 
-    def _replace(self, silent: Sequence[CloudInstance]) -> None:
-        """End instances of other calls whose gateways do not answer."""
-        names = ", ".join(sorted(instance.instance for instance in silent))
-        log.warning("fleet %s: replacing %s, which do not answer", self.spec.key, names)
-        self.members.end(silent)
+    def _is_own_gone(self, name: str, current: Mapping[str, CloudInstance]) -> bool:
+        """Whether the last instance of a name is one of this call, and has ended."""
+        return name in self.members.own_names and name not in current
+
+    def _note_replacement(self, name: str, what: str) -> None:
+        """Allow one replacement of an instance that this call has launched.
+
+        Raises ProvisionFailed: it has been replaced before.
+        """
+        if name in self._replaced:
+            raise self.failure(name, what)
+        log.warning("fleet %s: replacing %s, which %s", self.spec.key, name, what)
+        self._replaced.add(name)
+        self.members.own_names.discard(name)
+
+    def _replace(self, lost: Sequence[CloudInstance]) -> None:
+        """End instances whose gateways do not answer."""
+        for instance in lost:
+            if self.members.is_own(instance):
+                limit_s = self.tools.options.boot_timeout_s
+                self._note_replacement(instance.instance, f"did not answer within {limit_s:g} s")
+            else:
+                log.warning(
+                    "fleet %s: replacing %s, which does not answer",
+                    self.spec.key,
+                    instance.instance,
+                )
+        self.members.end(lost)
 
     def _newly_ready(self, waiting: Sequence[CloudInstance]) -> dict[str, CloudInstance]:
         placed = [instance for instance in waiting if instance.address]
@@ -247,13 +269,13 @@ class _BringUp:
         }
 
     def _is_lost(self, instance: CloudInstance) -> bool:
-        """Whether an instance of another call should have answered by now."""
-        if self.members.is_own(instance):
-            return False
+        """Whether an instance should have answered by now."""
         options, clock = self.tools.options, self.tools.clock
-        since_s = self._silent_since_s.setdefault(instance.cloud_id, clock.monotonic())
-        if not instance.key_id:
-            return clock.wall() > instance.launched_unix_s + options.ready_timeout_s
+        since_s = self._seen_since_s.setdefault(instance.cloud_id, clock.monotonic())
+        if self.members.is_own(instance):
+            return clock.monotonic() > since_s + options.boot_timeout_s
+        if not instance.key_id:  # Another call may be about to enrol it.
+            return clock.wall() > instance.launched_unix_s + options.boot_timeout_s
         return clock.monotonic() > since_s + options.answer_timeout_s
 
     def _make_ready(self, instance: CloudInstance) -> str:

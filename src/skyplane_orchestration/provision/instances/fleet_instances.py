@@ -62,6 +62,8 @@ class FleetInstances:
         self.region_of = {name: region for region, group in instances.items() for name in group}
         # Launch ids of this call, without those of launches that a cloud has refused.
         self._own: set[str] = set()
+        #: Instances whose last launch was one of this call.
+        self.own_names: set[str] = set()
         # Instance -> how many of that name the fleet has had.
         self._launches: dict[str, int] = {}
         # Instance -> the one that was launched last, and when, until its cloud shows it.
@@ -115,6 +117,8 @@ class FleetInstances:
                 len(missing),
             )
         launched = in_parallel([partial(self._launch, name, tags) for name in missing])
+        self.own_names.difference_update(missing)
+        self.own_names.update(one.instance for one in launched if self.is_own(one))
         return {**current, **dict(zip(missing, launched, strict=True))}
 
     def _launch(self, name: str, tags: FleetTags) -> CloudInstance:

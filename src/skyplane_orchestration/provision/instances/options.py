@@ -21,6 +21,8 @@ class InstanceOptions:
             `203.0.113.7/32`; the firewall lets them reach the gateways' control API.
         processes_per_instance: gateways of each instance; None for one per vCPU, at most 8.
         ready_timeout_s: from the begin of `ensure` until all gateways are connected.
+        boot_timeout_s: how long an instance may take from its launch until its gateways answer;
+            then it is replaced, once.
         answer_timeout_s: how long an instance that has been configured may not answer before
             it is replaced.
         end_timeout_s: timeout until ended instances and their firewalls are gone.
@@ -32,7 +34,8 @@ class InstanceOptions:
 
     control_cidrs: tuple[str, ...]
     processes_per_instance: int | None = None
-    ready_timeout_s: float = 300.0
+    ready_timeout_s: float = 420.0
+    boot_timeout_s: float = 180.0
     answer_timeout_s: float = 20.0
     end_timeout_s: float = 300.0
     poll_s: float = 2.0
@@ -52,7 +55,13 @@ class InstanceOptions:
                 f"processes_per_instance must be a whole number from 1 to {MOST_PROCESSES} on"
                 f" cloud instances, not {given}"
             )
-        for name in ("ready_timeout_s", "answer_timeout_s", "end_timeout_s", "poll_s"):
+        for name in (
+            "ready_timeout_s",
+            "boot_timeout_s",
+            "answer_timeout_s",
+            "end_timeout_s",
+            "poll_s",
+        ):
             if not getattr(self, name) > 0:
                 raise ConfigurationInvalid(f"{name} must be a number above zero")
         check_gateway_settings(self.gateway_settings)
