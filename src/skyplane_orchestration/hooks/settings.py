@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks.ssh_connections import (
+    HOST_SECRETS,
+    GetConnection,
+    with_ssh_connections,
+)
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.provision.choice import ProvisionerChoice
@@ -73,7 +78,7 @@ class Settings:
     grid: str = "shipped"
     run_root: Path | None = None
     hosts_file: Path | None = None
-    hosts: Mapping[str, Any] | None = None
+    hosts: Mapping[str, Any] | None = field(default=None, repr=False)
     clouds_file: Path | None = None
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -120,6 +125,15 @@ class Settings:
         """See `ProvisionerChoice.open`."""
         return self.provisioner_choice.open(place, sources)
 
+    def with_ssh_connections(self, get_connection: GetConnection) -> Settings:
+        """The same settings, with the hosts that are connections of type `ssh`.
+
+        Raises ConfigurationInvalid: a connection is missing or cannot be used.
+        """
+        if self.hosts is None:
+            return self
+        return replace(self, hosts=with_ssh_connections(self.hosts, get_connection))
+
     @property
     def provisioner_choice(self) -> ProvisionerChoice:
         """Raises ConfigurationInvalid: the settings do not fit together."""
@@ -160,6 +174,11 @@ def _hosts(given: object) -> Mapping[str, Any]:
     hosts = _object("hosts", given)
     groups = [group if isinstance(group, list) else [group] for group in hosts.values()]
     entries = [entry for group in groups for entry in group]
+    if any(isinstance(entry, dict) and HOST_SECRETS & set(entry) for entry in entries):
+        raise ConfigurationInvalid(
+            "hosts of the skyplane connection cannot have private keys; name a connection of type"
+            " ssh as conn_id of the host"
+        )
     if any(isinstance(entry, dict) and "python" in entry for entry in entries):
         raise ConfigurationInvalid(
             "hosts of the skyplane connection cannot have a field python, because editing a"

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from skyplane_gateway.stores import Credentials
+    from skyplane_orchestration.hooks.ssh_connections import SshConnection
     from skyplane_orchestration.model.location import Location
+    from skyplane_orchestration.provision.base import Provisioner
     from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Scheme of the `credential_ref`s that name an Airflow connection.
@@ -40,7 +42,8 @@ class SkyplaneHook(BaseHook):
             extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `clouds_file`,
             `grid`, `run_root`, `processes_per_instance`, `gateway_settings`, `start_within_s`,
             `lease_s` and `hard_end_s`. Without the default connection, the secret is a file of the
-            worker's user and the deployment is `local`.
+            worker's user and the deployment is `local`. A host in `hosts` may be a connection of
+            type `ssh`: `{"conn_id": "ssh_gw1"}`.
     """
 
     conn_name_attr = "skyplane_conn_id"
@@ -85,7 +88,7 @@ class SkyplaneHook(BaseHook):
         settings, sources = self.settings, self._sources()
         return Client(
             identity=self.identity(context, fleet_name),
-            provisioner=settings.open_provisioner(gateways, sources),
+            provisioner=self._open_provisioner(gateways, sources),
             secret=settings.secret,
             grid=settings.grid,
             credentials=sources,
@@ -105,6 +108,21 @@ class SkyplaneHook(BaseHook):
             ) from error
         return credentials_from_connection(connection, connection_id, location)
 
+    def _open_provisioner(self, place: GatewayPlace, sources: CredentialSources) -> Provisioner:
+        settings = self.settings.with_ssh_connections(self._ssh_connection)
+        return settings.open_provisioner(place, sources)
+
+    def _ssh_connection(self, connection_id: str) -> SshConnection:
+        """Raises ConfigurationInvalid: the connection is missing."""
+        try:
+            found: SshConnection = self.get_connection(connection_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationInvalid(
+                f"there is no connection {connection_id!r}, which is a host in the skyplane"
+                f" connection {self.skyplane_conn_id!r}"
+            ) from error
+        return found
+
     def get_conn(self) -> Settings:
         return self.settings
 
@@ -112,7 +130,7 @@ class SkyplaneHook(BaseHook):
         """Check the connection's fields, its grid, and whether its provisioner can work."""
         try:
             grid = load_grid(self.settings.grid)
-            findings = self.settings.open_provisioner(sources=self._sources()).check()
+            findings = self._open_provisioner("always", self._sources()).check()
         except SkyplaneError as error:
             return False, str(error)
         lacking = [f"{found.name}: {found.text}" for found in findings if not found.is_ok]

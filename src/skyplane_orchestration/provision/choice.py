@@ -27,7 +27,7 @@ class ProvisionerChoice:
             `hosts_file`. `cloud`: on instances in the plan's regions, as `clouds_file` says.
         run_root: directory of local fleets; None for the default.
         hosts_file: YAML or JSON file, see docs/how-to/ssh-hosts.md.
-        hosts: the content of such a file, in its place.
+        hosts: the content of such a file, in its place. It may also hold private keys.
         clouds_file: YAML or JSON file, see docs/how-to/cloud-instances.md.
         processes_per_instance: gateways of each instance; None for the provisioner's default.
         gateway_settings: more fields of every gateway's configuration.
@@ -38,7 +38,7 @@ class ProvisionerChoice:
     provisioner: str = LOCAL
     run_root: Path | None = None
     hosts_file: Path | None = None
-    hosts: Mapping[str, Any] | None = None
+    hosts: Mapping[str, Any] | None = field(default=None, repr=False)
     clouds_file: Path | None = None
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -127,7 +127,9 @@ class ProvisionerChoice:
         file = self.hosts_file
         return SshProvisioner(
             SshOptions(
-                parse_hosts(self.hosts) if file is None else read_hosts(file),
+                parse_hosts(self.hosts, may_hold_secrets=True)
+                if file is None
+                else read_hosts(file),
                 source="the setting hosts" if file is None else f"the hosts file {file}",
                 processes_per_instance=self.processes_per_instance,
                 gateway_settings=self.gateway_settings,

@@ -42,6 +42,7 @@ def test_a_host_has_its_own_fields_before_the_defaults(tmp_path: Path) -> None:
         ("defaults: {user: me}", "no region"),
         ("nowhere: [10.0.0.5]", "nowhere"),
         ("local:a: 10.0.0.5", "local:a must have a list of hosts"),
+        ("local:a: [{address: a, private_key: b}]", "unknown fields: private_key; known"),
         ("local:a: []", "local:a must have a list of hosts"),
         ("local:a: [5]", "5, which is not a host"),
         ("local:a: [{user: me}]", "no address"),

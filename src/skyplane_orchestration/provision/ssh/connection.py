@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import io
 import json
 import logging
 import os
@@ -40,6 +42,8 @@ _MODULES: Final = tuple(
     (f"skyplane_orchestration.provision.{package}", module)
     for package, module in (("processes", "this_machine"), ("ssh", "agent"))
 )
+_KEY_CLASSES: Final = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
+
 #: Says the version of Python first, in words that any version understands.
 BOOTSTRAP: Final = f"""
 import json, sys, types
@@ -69,6 +73,22 @@ def agent_sources() -> list[tuple[str, str]]:
         (f"{package}.{module}", files(package).joinpath(f"{module}.py").read_text("utf-8"))
         for package, module in _MODULES
     ]
+
+
+def _private_key(host: SshHost) -> paramiko.PKey | None:
+    """The key that the host comes with. Raises ConfigurationInvalid."""
+    if not host.private_key:
+        return None
+    # A form of a connection may lose the last line break, and parsers want it.
+    text = host.private_key.strip() + "\n"
+    for kind in _KEY_CLASSES:
+        # The classes refuse keys of each other with errors of several kinds.
+        with contextlib.suppress(paramiko.SSHException, ValueError):
+            return kind.from_private_key(io.StringIO(text), password=host.passphrase or None)
+    raise ConfigurationInvalid(
+        f"private_key of host {host.name} cannot be read; it must be a whole RSA, ECDSA or Ed25519"
+        " key with its first and last line, and private_key_passphrase must fit"
+    )
 
 
 class AgentSession:
@@ -121,14 +141,18 @@ class AgentSession:
         key_file = str(Path(host.key_file).expanduser()) if host.key_file else None
         if key_file is not None and not Path(key_file).is_file():
             raise ConfigurationInvalid(f"key_file {key_file} of host {host.name} does not exist")
+        key = _private_key(host)
+        has_no_key = key is None and key_file is None
         try:
             self._client.connect(
                 host.address,
                 host.port,
                 username=host.user or None,
+                pkey=key,
                 key_filename=key_file,
-                look_for_keys=key_file is None,
-                allow_agent=key_file is None,
+                passphrase=host.passphrase or None,
+                look_for_keys=has_no_key,
+                allow_agent=has_no_key,
                 timeout=timeout_s,
                 banner_timeout=timeout_s,
                 auth_timeout=timeout_s,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from skyplane_orchestration.model.location import parse_region_tag
 _DEFAULTS: Final = "defaults"
 _PORTS: Final = range(1, 65536)
 _SSH_PORT: Final = 22
+#: Not for files: secrets that an orchestrator keeps itself.
+_SECRETS: Final = frozenset({"private_key", "passphrase"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class SshHost:
         port: of sshd.
         user: account on the machine; empty for the name of this process's user.
         key_file: private key; empty for the agent's keys and the usual files in `~/.ssh`.
+        private_key: the private key itself, in the place of a file.
+        passphrase: of `private_key` or `key_file`; empty if they have none.
         known_hosts: file with the machine's host key; empty for `~/.ssh/known_hosts`.
         host_key: the machine's host key itself, as `ssh-ed25519 AAAA...`.
         python: Python 3.11 or later on the machine, with the gateway's requirements.
@@ -47,12 +51,16 @@ class SshHost:
     directory: str = ""
     data_address: str = ""
     ports: str = ""
+    private_key: str = field(default="", repr=False)
+    passphrase: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.address:
             raise ConfigurationInvalid("a host has no address")
         if self.port not in _PORTS:
             raise ConfigurationInvalid(f"port {self.port} of host {self.address} is not a port")
+        if self.key_file and self.private_key:
+            raise ConfigurationInvalid(f"host {self.address} has a key_file and a private_key")
         if self.host_key and len(self.host_key.split()) < 2:
             raise ConfigurationInvalid(
                 f"host_key of {self.address} must be a type and a key, such as"
@@ -108,41 +116,51 @@ def read_hosts(path: Path) -> dict[str, tuple[SshHost, ...]]:
         raise ConfigurationInvalid(f"the hosts file {path} cannot be used: {error}") from error
 
 
-def parse_hosts(document: object) -> dict[str, tuple[SshHost, ...]]:
-    """Region tag -> its hosts. Raises ConfigurationInvalid."""
+def parse_hosts(
+    document: object, *, may_hold_secrets: bool = False
+) -> dict[str, tuple[SshHost, ...]]:
+    """Region tag -> its hosts. Raises ConfigurationInvalid.
+
+    Args:
+        may_hold_secrets: hosts may have `private_key` and `passphrase`.
+    """
     if not isinstance(document, dict):
         raise ConfigurationInvalid(
             "it must have region tags with lists of hosts, such as"
             " 'local:rack: [{address: 10.0.0.5}]'"
         )
     defaults = document.get(_DEFAULTS) or {}
+    known = [entry.name for entry in fields(SshHost)]
+    if not may_hold_secrets:
+        known = [name for name in known if name not in _SECRETS]
     regions = {tag: entries for tag, entries in document.items() if tag != _DEFAULTS}
     if not regions:
         raise ConfigurationInvalid("it has no region")
     return {
-        parse_region_tag(str(tag)).tag: _hosts(str(tag), entries, defaults)
+        parse_region_tag(str(tag)).tag: _hosts(str(tag), entries, defaults, known)
         for tag, entries in regions.items()
     }
 
 
-def _hosts(tag: str, entries: object, defaults: object) -> tuple[SshHost, ...]:
+def _hosts(
+    tag: str, entries: object, defaults: object, known: Sequence[str]
+) -> tuple[SshHost, ...]:
     if not isinstance(defaults, dict):
         raise ConfigurationInvalid(f"{_DEFAULTS} must have fields of hosts, not {defaults!r}")
     if not isinstance(entries, list) or not entries:
         raise ConfigurationInvalid(f"region {tag} must have a list of hosts, not {entries!r}")
-    hosts = tuple(_host(tag, entry, defaults) for entry in entries)
+    hosts = tuple(_host(tag, entry, defaults, known) for entry in entries)
     twice = {host.name for host in hosts if hosts.count(host) > 1}
     if twice:
         raise ConfigurationInvalid(f"region {tag} has {', '.join(sorted(twice))} twice")
     return hosts
 
 
-def _host(tag: str, entry: object, defaults: Mapping[str, Any]) -> SshHost:
+def _host(tag: str, entry: object, defaults: Mapping[str, Any], known: Sequence[str]) -> SshHost:
     given = {"address": entry} if isinstance(entry, str) else entry
     if not isinstance(given, dict):
         raise ConfigurationInvalid(f"region {tag} has {entry!r}, which is not a host")
     values = {**defaults, **given}
-    known = {entry.name: entry.type for entry in fields(SshHost)}
     unknown = sorted(str(name) for name in set(values) - set(known))
     if unknown:
         raise ConfigurationInvalid(
@@ -152,8 +170,9 @@ def _host(tag: str, entry: object, defaults: Mapping[str, Any]) -> SshHost:
     for name, value in values.items():
         is_right = type(value) is int if name == "port" else isinstance(value, str)
         if not is_right:
+            shown = "this" if name in _SECRETS else repr(value)
             raise ConfigurationInvalid(
                 f"{name} of a host of {tag} must be {'a number' if name == 'port' else 'text'},"
-                f" not {value!r}"
+                f" not {shown}"
             )
     return SshHost(**{"address": "", **values})
