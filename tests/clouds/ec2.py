@@ -140,12 +140,6 @@ class StrictEc2:
         with self._lock:
             self._instances.end_by_hand(instance_id)
 
-    def power_all_off(self) -> None:
-        """End the machines of all instances."""
-        for machine in self._instances.booted.values():
-            if machine.is_running():
-                machine.power_off()
-
     def open_to(self, region: str) -> set[Permission]:
         """The rules of all groups of a region but the default ones."""
         with self._lock:
@@ -254,10 +248,7 @@ def strict_ec2(machines: Machines | None = None) -> Iterator[StrictEc2]:
     ec2 = StrictEc2(machines)
     with serving(ec2) as url:
         ec2.url = url
-        try:
-            yield ec2
-        finally:
-            ec2.power_all_off()
+        yield ec2
     _empty()
 
 

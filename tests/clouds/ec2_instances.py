@@ -31,20 +31,23 @@ _PENDING, _RUNNING, _SHUTTING_DOWN = ("pending", 0), ("running", 16), ("shutting
 
 
 class Machine(Protocol):
-    """What runs where an instance stands."""
+    """What runs where an instance stands, as `world.Machine`."""
 
     @property
     def address(self) -> str: ...
 
+    @property
     def is_running(self) -> bool: ...
 
-    def power_off(self) -> None: ...
+    def shut_down(self) -> None: ...
+
+    def cut_power(self) -> None: ...
 
     def console(self) -> str: ...
 
 
 class Machines(Protocol):
-    """Boots machines from the very user data that was sent."""
+    """Boots machines from the very user data that was sent, as `world.World`."""
 
     def boot(self, user_data: str) -> Machine: ...
 
@@ -95,7 +98,7 @@ class InstanceRules:
 
     def end_by_hand(self, instance_id: str) -> None:
         """As somebody does in the console; takes effect at once."""
-        self._power_off(instance_id)
+        self._shut_down(instance_id)
         self._really_end(self._instance(instance_id), "Client.UserInitiatedShutdown")
 
     def _instance(self, instance_id: str) -> Any:
@@ -216,7 +219,7 @@ class InstanceRules:
         """End the instances whose machines have powered themselves off."""
         for instance_id, machine in list(self.booted.items()):
             instance = self._instance(instance_id)
-            if instance.state in ("pending", "running") and not machine.is_running():
+            if instance.state in ("pending", "running") and not machine.is_running:
                 if instance.instance_initiated_shutdown_behavior == "terminate":
                     self._really_end(instance, "Client.InstanceInitiatedShutdown")
                 else:
@@ -233,7 +236,7 @@ class InstanceRules:
         for name in names:
             if known[name].state == "terminated" or name in self._ending:
                 continue
-            self._power_off(name)
+            self._shut_down(name)
             self._pending.pop(name, None)
             if self._conditions.shutting_down_for:
                 self._ending[name] = self._conditions.shutting_down_for
@@ -250,14 +253,17 @@ class InstanceRules:
     def _really_end(self, instance: Any, reason: str) -> None:
         self._ending.pop(instance.id, None)
         self._pending.pop(instance.id, None)
+        machine = self.booted.get(instance.id)
+        if machine is not None and machine.is_running:
+            machine.cut_power()
         instance.terminate()
         instance.state_reason.code = reason
         instance.state_reason.message = f"{reason}: strict fake"
 
-    def _power_off(self, instance_id: str) -> None:
+    def _shut_down(self, instance_id: str) -> None:
         machine = self.booted.get(instance_id)
-        if machine is not None and machine.is_running():
-            machine.power_off()
+        if machine is not None and machine.is_running:
+            machine.shut_down()
 
     def _console_output(self, request: Request, _: Forward) -> Answer:
         name = request.parameters["InstanceId"]

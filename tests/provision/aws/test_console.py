@@ -14,10 +14,12 @@ class Talker:
 
     address = "127.0.0.1"
 
-    def is_running(self) -> bool:
-        return True
+    is_running = True
 
-    def power_off(self) -> None:
+    def shut_down(self) -> None:
+        pass
+
+    def cut_power(self) -> None:
         pass
 
     def console(self) -> str:

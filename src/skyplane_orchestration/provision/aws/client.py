@@ -6,8 +6,7 @@ The only module of this package that imports botocore.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
@@ -50,8 +49,8 @@ _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 20.0
 #: Together they are longer than AWS usually takes to show what it has made.
 VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-#: Regions that are asked at the same time.
-_MOST_REGIONS_AT_ONCE: Final = 16
+#: More than the threads of a provisioner, so that none waits for a connection.
+_CONNECTIONS: Final = 16
 #: Credentials are read again so long before they expire.
 _RENEW_BEFORE_S: Final = 300
 #: Where AWS answers questions that belong to no region, if no setting names one.
@@ -201,7 +200,7 @@ class AwsApi:
                     config=Config(
                         connect_timeout=_CONNECT_TIMEOUT_S,
                         read_timeout=_READ_TIMEOUT_S,
-                        max_pool_connections=_MOST_REGIONS_AT_ONCE,
+                        max_pool_connections=_CONNECTIONS,
                         # `call` retries, with the clock of the caller.
                         retries={"total_max_attempts": 1, "mode": "standard"},
                     ),
@@ -242,15 +241,6 @@ class AwsApi:
 def _descriptions(data_path: str | None) -> Loader:
     """botocore's service descriptions; to read that of EC2 takes longer than most calls."""
     return create_loader(data_path)
-
-
-def in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
-    """The results of `work` for each region, at the same time; raises its first error."""
-    wanted = list(dict.fromkeys(regions))
-    if len(wanted) < 2:
-        return [work(region) for region in wanted]
-    with ThreadPoolExecutor(min(len(wanted), _MOST_REGIONS_AT_ONCE), "aws") as threads:
-        return list(threads.map(work, wanted))
 
 
 def _answer(error: ClientError, region: str) -> Answer:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
@@ -29,10 +30,13 @@ from skyplane_orchestration.provision.instances.cloud import (
     Ingress,
     LaunchRequest,
 )
+from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.security.credentials import CredentialSources
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
+
+T = TypeVar("T")
 
 
 class AwsCloud:
@@ -55,12 +59,11 @@ class AwsCloud:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         try:
-            from skyplane_orchestration.provision.aws.client import AwsApi, in_regions
+            from skyplane_orchestration.provision.aws.client import AwsApi
         except ModuleNotFoundError as error:
             raise MissingExtra.of("the provisioner 'aws'", "aws") from error
         self._options = options or AwsOptions()
         self._api = AwsApi(self._options, sources or CredentialSources(), clock)
-        self._in_regions = in_regions
         self._networks = Networks(self._api, self._options)
         self._firewalls = Firewalls(self._api, self._networks, self._options.user_tags)
         self._types = Types(self._api, self._options)
@@ -88,7 +91,7 @@ class AwsCloud:
         return self._instances(filters, regions), self._remainders(filters, regions)
 
     def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
-        self._in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
+        _in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         return self._launcher.launch(request)
@@ -111,7 +114,7 @@ class AwsCloud:
         by_region = defaultdict(list)
         for instance in instances:
             by_region[instance.region].append(instance)
-        self._in_regions(by_region, lambda region: terminate(self._api, region, by_region[region]))
+        _in_regions(by_region, lambda region: terminate(self._api, region, by_region[region]))
 
     def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
         by_region = defaultdict(list)
@@ -121,7 +124,7 @@ class AwsCloud:
         def in_use(region: str) -> list[CloudResource]:
             return [one for one in by_region[region] if not delete(self._api, one)]
 
-        return tuple(one for left in self._in_regions(by_region, in_use) for one in left)
+        return tuple(one for left in _in_regions(by_region, in_use) for one in left)
 
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         return self._remainders(aws_tags.of_fleet(fleet_key), regions)
@@ -131,7 +134,7 @@ class AwsCloud:
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         with_spot = self._options.spot_relays
-        found = self._in_regions(
+        found = _in_regions(
             regions,
             lambda region: region_quotas(self._api, self._types, region, with_spot=with_spot),
         )
@@ -144,7 +147,7 @@ class AwsCloud:
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
     ) -> tuple[CloudInstance, ...]:
         is_public = self._options.public_address
-        found = self._in_regions(
+        found = _in_regions(
             regions,
             lambda region: ours(self._api, region, filters, has_public_address=is_public),
         )
@@ -153,7 +156,10 @@ class AwsCloud:
     def _remainders(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
     ) -> tuple[CloudResource, ...]:
-        found = self._in_regions(
-            regions, lambda region: list(remainders(self._api, region, filters))
-        )
+        found = _in_regions(regions, lambda region: list(remainders(self._api, region, filters)))
         return tuple(resource for rows in found for resource in rows)
+
+
+def _in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
+    """The results of `work` for each region, all at once. Raises its first error."""
+    return in_parallel([partial(work, region) for region in dict.fromkeys(regions)])

@@ -21,6 +21,7 @@ from skyplane_orchestration.provision.aws.describe import (
 from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, Refusal, translate
 from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
 from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
+from skyplane_orchestration.provision.instances.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: AWS's limit, before base64.
-_MOST_USER_DATA_BYTES: Final = 16384
 #: A token of another request, which may have succeeded or failed.
 _OTHER_REQUEST: Final = "IdempotentParameterMismatch"
 _DEAD_TOKEN: Final = "IdempotentInstanceTerminated"
@@ -60,10 +59,10 @@ class Launcher:
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         """See `Cloud.launch`."""
-        if len(request.user_data.encode()) > _MOST_USER_DATA_BYTES:
+        if len(request.user_data.encode()) > MOST_USER_DATA_BYTES:
             raise ConfigurationInvalid(
                 f"the boot script of {request.instance} is longer than the"
-                f" {_MOST_USER_DATA_BYTES} bytes that AWS takes"
+                f" {MOST_USER_DATA_BYTES} bytes that AWS takes"
             )
         for number in range(request.launch_number, request.launch_number + _MOST_TOKENS):
             instance = self._with_number(request, number)
