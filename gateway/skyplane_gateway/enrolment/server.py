@@ -25,7 +25,7 @@ from skyplane_gateway.enrolment.documents import (
     proof_of,
 )
 from skyplane_gateway.enrolment.identity import InstanceIdentity
-from skyplane_gateway.errors import NotAuthorised, Overloaded, SkyplaneError
+from skyplane_gateway.errors import NotAuthorised, SkyplaneError
 from skyplane_gateway.pending_connections import CONTROL_PORT_LIMIT, within_open_files
 
 log = logging.getLogger(__name__)
@@ -122,6 +122,10 @@ class EnrolmentServer:
         return asyncio.StreamReaderProtocol(reader, self._connected)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # No answer, since a gateway that was taken over could leave many unread.
+        if not self._is_orchestrator(writer) or len(self._exchanges) >= _MOST_EXCHANGES:
+            writer.transport.abort()
+            return
         exchange = asyncio.create_task(self._serve(reader, writer))
         self._exchanges.add(exchange)
         exchange.add_done_callback(self._exchanges.discard)
@@ -143,12 +147,6 @@ class EnrolmentServer:
             writer.transport.abort()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not caller_of(
-            writer.get_extra_info("peercert"), self._document.fleet_key
-        ).is_orchestrator:
-            raise NotAuthorised("only the fleet's orchestrator may configure an instance")
-        if len(self._exchanges) > _MOST_EXCHANGES:
-            raise Overloaded(f"{_MOST_EXCHANGES} others are configuring this instance; try again")
         line = await reader.readuntil()
         if len(line) > MOST_MESSAGE_BYTES:
             raise ValueError("the challenge is too long")
@@ -159,6 +157,16 @@ class EnrolmentServer:
             self._accept(delivery)
             self._is_delivered.set()
         await _send(writer, b"{}\n")
+
+    def _is_orchestrator(self, writer: asyncio.StreamWriter) -> bool:
+        try:
+            caller = caller_of(writer.get_extra_info("peercert"), self._document.fleet_key)
+        except NotAuthorised as error:
+            log.warning("enrolment: %s", error)
+            return False
+        if not caller.is_orchestrator:
+            log.warning("enrolment: gateway %s may not configure an instance", caller.node)
+        return caller.is_orchestrator
 
     def _proof(self, challenge: Challenge) -> bytes:
         return proof_of(

@@ -13,7 +13,6 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
@@ -32,7 +31,7 @@ from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
 log = logging.getLogger(__name__)
 
 #: Gateways end within 25 s of a SIGTERM; then they are killed.
-_END_TIMEOUT_S: Final = 40.0
+_END_TIMEOUT_S: Final = 35.0
 
 _READ_BYTES: Final = 1 << 16
 
@@ -58,8 +57,7 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
     )
     root = Path(tempfile.mkdtemp(prefix="skyplane-"))  # With mode 0700.
     try:
-        document = _read_document(stdin)
-        return asyncio.run(_Supervisor(document, options.address, root, console).run())
+        return asyncio.run(_supervise(stdin, options.address, root, console))
     except (SkyplaneError, OSError) as error:
         console.write(f"skyplane-gateway: {error}")
         return 2
@@ -75,57 +73,43 @@ def _read_document(stdin: BinaryIO) -> EnrolmentDocument:
     return EnrolmentDocument.from_json(raw.decode(errors="replace"))
 
 
-@dataclass
-class _Supervisor:
-    document: EnrolmentDocument
-    address: str
-    root: Path
-    console: Console
+async def _supervise(stdin: BinaryIO, address: str, root: Path, console: Console) -> int:
+    stop = asyncio.Event()
+    # Nothing else runs yet. The document, with its token, is gone once this call has returned.
+    configs = await _enrolled(_read_document(stdin), address, root, stop)
+    if stop.is_set():
+        log.info("ending: asked to end before the enrolment")
+        return 0
+    return await _Gateways(configs, console).run(stop) if configs else 1
 
-    async def run(self) -> int:
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        configs = await self._enrolled(stop)
-        if stop.is_set():
-            log.info("ending: asked to end before the enrolment")
-            return 0
-        if not configs:
-            log.error("ending: no orchestrator came within %g s", self.document.start_within_s)
-            return 1
-        return await _Gateways(configs, self.console).run(stop)
 
-    async def _enrolled(self, stop: asyncio.Event) -> Mapping[str, GatewayConfig]:
-        """The gateways to run; none if nobody came in time, or `stop` was set."""
-        identity = InstanceIdentity.create(dt.datetime.now(dt.UTC))
-        try:
-            context = enrolment_context(identity, self.document.authority_pem, self.root)
-        except ssl.SSLError as error:
-            raise ConfigurationInvalid(f"the certificate of the authority: {error}") from error
-        configs: dict[str, GatewayConfig] = {}
+async def _enrolled(
+    document: EnrolmentDocument, address: str, root: Path, stop: asyncio.Event
+) -> Mapping[str, GatewayConfig]:
+    """The gateways to run; none if nobody came in time, or `stop` was set."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    identity = InstanceIdentity.create(dt.datetime.now(dt.UTC))
+    try:
+        context = enrolment_context(identity, document.authority_pem, root)
+    except ssl.SSLError as error:
+        raise ConfigurationInvalid(f"the certificate of the authority: {error}") from error
+    configs: dict[str, GatewayConfig] = {}
 
-        def accept(delivery: Delivery) -> None:
-            configs.update(
-                write_gateways(
-                    delivery, self.document, identity, root=self.root, address=self.address
-                )
-            )
+    def accept(delivery: Delivery) -> None:
+        configs.update(write_gateways(delivery, document, identity, root=root, address=address))
 
-        server = EnrolmentServer(self.document, identity, context, self.address, accept)
-        log.info(
-            "%s waits for its orchestrator, on %s port %d",
-            self.document.instance,
-            self.address,
-            server.port,
-        )
-        try:
-            await _first_of(
-                server.wait_delivered(), stop.wait(), timeout_s=self.document.start_within_s
-            )
-        finally:
-            await server.close()
-        return configs
+    server = EnrolmentServer(document, identity, context, address, accept)
+    log.info(
+        "%s waits for its orchestrator, on %s port %d", document.instance, address, server.port
+    )
+    try:
+        await _first_of(server.wait_delivered(), stop.wait(), timeout_s=document.start_within_s)
+    finally:
+        await server.close()
+    if not configs and not stop.is_set():
+        log.error("ending: no orchestrator came within %g s", document.start_within_s)
+    return configs
 
 
 class _Gateways:
