@@ -19,6 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
+from tests.clouds.ec2 import StrictEc2, strict_ec2
+from tests.clouds.world import IMAGE, World
 from tests.e2e.beside import Beside
 from tests.e2e.held_store import HeldStore, held_store, wait_for, write_objects
 from tests.faults import http_proxy, moto_server, versitygw
@@ -394,3 +396,30 @@ def held_job(kit: ClientKit, held: HeldStore) -> TransferJob:
         Location(held.url, kit.SINK, held.proxy.url),
         limits=Limits(chunk_mib=5),
     )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with World(tmp_path / "machines") as made:
+        yield made
+
+
+@pytest.fixture
+def ec2(kit: ClientKit, world: World) -> Iterator[StrictEc2]:
+    with strict_ec2(world) as made:
+        made.conditions.opt_in[kit.SOURCE.partition(":")[2]] = "opt-in-not-required"
+        yield made
+
+
+@pytest.fixture
+def clouds_file(ec2: StrictEc2, tmp_path: Path) -> Path:
+    """Settings whose workers are on the loopback interface, and look often."""
+    path = tmp_path / "clouds.yaml"
+    document = {
+        "image": IMAGE.image,
+        "control_cidrs": ["127.0.0.0/8"],
+        "poll_s": 0.2,
+        "aws": {"endpoint_url": ec2.url},
+    }
+    path.write_text(json.dumps(document))
+    return path

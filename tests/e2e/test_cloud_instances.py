@@ -4,47 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.world import IMAGE, World
+from tests.clouds.ec2 import StrictEc2
+from tests.clouds.world import World
 
 from skyplane_orchestration.cli.main import main
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import ClientKit, S3Server
+    from tests.e2e.conftest import S3Server
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "machines") as made:
-        yield made
-
-
-@pytest.fixture
-def ec2(kit: ClientKit, world: World) -> Iterator[StrictEc2]:
-    with strict_ec2(world) as made:
-        made.conditions.opt_in[kit.SOURCE.partition(":")[2]] = "opt-in-not-required"
-        yield made
-
-
-@pytest.fixture
-def clouds_file(ec2: StrictEc2, tmp_path: Path) -> Path:
-    """Settings whose workers are on the loopback interface, and look often."""
-    path = tmp_path / "clouds.yaml"
-    document = {
-        "image": IMAGE.image,
-        "control_cidrs": ["127.0.0.0/8"],
-        "poll_s": 0.2,
-        "aws": {"endpoint_url": ec2.url},
-    }
-    path.write_text(json.dumps(document))
-    return path
 
 
 def test_a_copy_between_two_regions_is_encrypted_and_leaves_nothing(
