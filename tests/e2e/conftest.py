@@ -22,7 +22,7 @@ from botocore.config import Config
 from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.world import IMAGE, World
 from tests.e2e.beside import Beside
-from tests.e2e.held_store import HeldStore, held_store, wait_for, write_objects
+from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_objects
 from tests.faults import http_proxy, moto_server, versitygw
 from tests.faults.http_rules import Rule
 from tests.transfer import samples
@@ -423,3 +423,24 @@ def clouds_file(ec2: StrictEc2, tmp_path: Path) -> Path:
     }
     path.write_text(json.dumps(document))
     return path
+
+
+@pytest.fixture
+def slow(
+    kit: ClientKit,
+    servers: tuple[S3Server, S3Server],
+    gate: http_proxy.FaultProxy,
+    request: pytest.FixtureRequest,
+) -> TransferJob:
+    """Small objects, and large ones whose second parts wait at the gate."""
+    bucket = request.node.name.replace("_", "-")[-50:].strip("-")
+    for server in servers:
+        server.make_bucket(bucket)
+    source, destination = servers
+    source.fill(bucket, "p/", {f"large{i}": os.urandom(6 * MIB) for i in range(2)})
+    source.fill(bucket, "p/", {f"small{i}": os.urandom(100) for i in range(20)})
+    return TransferJob(
+        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, gate.url),
+        limits=Limits(chunk_mib=5),
+    )

@@ -26,6 +26,8 @@ from skyplane_gateway.journal.document import decode_journal
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from skyplane_orchestration.model.status import TransferStatus
+
 MIB: Final = 1 << 20
 
 #: Announces the others, so it comes last.
@@ -68,6 +70,20 @@ def take(proxy: FaultProxy) -> None:
     """What is held goes on, and so does all that follows."""
     proxy.schedule.clear()
     proxy.release()
+
+
+class Once:
+    """An `on_status` that acts once, when both uploads are open; then the gate opens."""
+
+    def __init__(self, gate: FaultProxy, act: Callable[[], None]) -> None:
+        self._gate, self._act = gate, act
+        self.done = False
+
+    def __call__(self, status: TransferStatus) -> None:
+        if not self.done and status.is_running and len(status.open_uploads) == 2:
+            self.done = True
+            self._act()
+            take(self._gate)
 
 
 def write_objects(folder: Path) -> Path:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.e2e.held_store import take
+from tests.e2e.held_store import Once
 
 from skyplane_orchestration.errors import (
     SkyplaneError,
     StoreError,
     TransferFailed,
 )
-from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.status import TransferStatus
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -30,41 +27,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def slow(
-    kit: ClientKit,
-    servers: tuple[S3Server, S3Server],
-    gate: FaultProxy,
-    request: pytest.FixtureRequest,
-) -> TransferJob:
-    """Small objects, and large ones whose second parts wait at the gate."""
-    bucket = request.node.name.replace("_", "-")[-50:].strip("-")
-    for server in servers:
-        server.make_bucket(bucket)
-    source, destination = servers
-    source.fill(bucket, "p/", {f"large{i}": os.urandom(6 * MIB) for i in range(2)})
-    source.fill(bucket, "p/", {f"small{i}": os.urandom(100) for i in range(20)})
-    return TransferJob(
-        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
-        Location(f"s3://{bucket}/q/", destination.region, gate.url),
-        limits=Limits(chunk_mib=5),
-    )
-
-
-class Once:
-    """An `on_status` that acts once, when both uploads are open; then the gate opens."""
-
-    def __init__(self, gate: FaultProxy, act: Callable[[], None]) -> None:
-        self._gate, self._act = gate, act
-        self.done = False
-
-    def __call__(self, status: TransferStatus) -> None:
-        if not self.done and status.is_running and len(status.open_uploads) == 2:
-            self.done = True
-            self._act()
-            take(self._gate)
 
 
 def test_a_relay_killed_in_mid_transfer(

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.clouds.ec2 import StrictEc2
 from tests.clouds.world import World
+from tests.e2e.held_store import Once
 
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.model.plan import InstanceGroup
+from skyplane_orchestration.provision.clouds_file import parse_clouds
+from skyplane_orchestration.security.credentials import CredentialSources
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import S3Server
+    from tests.e2e.conftest import ClientKit, S3Server
+    from tests.faults.http_proxy import FaultProxy
+
+    from skyplane_orchestration.model.job import TransferJob
 
 pytestmark = pytest.mark.e2e
 
@@ -43,3 +51,34 @@ def test_a_copy_between_two_regions_is_encrypted_and_leaves_nothing(
     assert len(world.machines) >= 2
     assert not [machine for machine in world.machines if machine.is_running]
     assert not any(ec2.leftovers().values())
+
+
+def test_an_instance_that_ends_in_mid_transfer_is_replaced(
+    kit: ClientKit,
+    slow: TransferJob,
+    gate: FaultProxy,
+    servers: tuple[S3Server, S3Server],
+    clouds_file: Path,
+    ec2: StrictEc2,
+) -> None:
+    """A spot loss, or somebody in the console. Catalogue of faults, 41."""
+    settings = json.loads(clouds_file.read_text())
+    settings["gateway_settings"] = {"ack_deadline_s": 4.0}
+    provisioner = parse_clouds(settings).open(CredentialSources())
+    client = kit.client(provisioner=provisioner)
+    relay = "aws:us-east-1"
+    plan = kit.plan((kit.SOURCE, relay, kit.SINK))
+    instances = {region: InstanceGroup("c7gn.large", 1) for region in plan.instances}
+    fleet = client.provision(replace(plan, instances=instances))
+    lost = fleet.gateway(f"{relay}/0").details["instance_id"]
+    end = Once(gate, lambda: ec2.end_by_hand(lost))
+    try:
+        result = client.transfer(slow, fleet, on_status=end)
+        assert end.done
+        assert (result.failed, result.epoch) == (0, 2)
+        assert "the fleet was broken and was brought up again" in result.warnings
+        assert len(ec2.ever_launched()) == 4
+    finally:
+        client.teardown(fleet)
+    kit.ended_well(slow, servers)
+    assert ec2.leftovers() == {}
