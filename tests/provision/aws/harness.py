@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import boto3
 import pytest
 from tests.clouds.ec2 import Machines, StrictEc2, strict_ec2
 from tests.clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
@@ -93,6 +94,15 @@ class AwsHarness:
             volume = machine.ec2_backend.volumes[device.volume_id]
             volume.attachment.delete_on_termination = False
 
+    def leave_an_interface(self, instance: CloudInstance) -> None:
+        """Its network interface stays when it ends."""
+        machine = self._moto(instance.region).get_instance(instance.cloud_id)
+        interface = machine.nics[0]
+        interface.delete_on_termination = False
+        machine.detach_eni(interface)
+        # moto looks at it.
+        machine.nics[0] = interface
+
     def launch_foreign(self, name: str) -> None:
         group = self._moto(self.region).create_security_group("theirs", "somebody else's")
         self._foreign = (self._run("t3.micro", group, name), group)
@@ -149,6 +159,16 @@ class AwsHarness:
     def set_quota_of(self, region: str, vcpus: int) -> None:
         name = region.partition(":")[2]
         self.ec2.conditions.quotas[name, ON_DEMAND_QUOTA] = vcpus
+
+    @contextmanager
+    def instance_profile(self, name: str) -> Iterator[None]:
+        """A profile of this name."""
+        iam = boto3.client("iam", endpoint_url=self.ec2.url, region_name="us-east-1")
+        iam.create_instance_profile(InstanceProfileName=name)
+        try:
+            yield
+        finally:
+            iam.delete_instance_profile(InstanceProfileName=name)
 
     def subnets(self) -> list[tuple[str, str]]:
         """Id and zone of the default subnets, by zone."""

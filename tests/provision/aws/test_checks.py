@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import boto3
 import pytest
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import REGION
@@ -47,12 +46,10 @@ def test_a_missing_permission_is_named(harness: AwsHarness, action: str) -> None
 
 
 def test_the_right_to_pass_the_role_is_tried_with_a_profile(harness: AwsHarness) -> None:
-    iam = boto3.client("iam", endpoint_url=harness.ec2.url, region_name="us-east-1")
-    iam.create_instance_profile(InstanceProfileName="gateways")
     harness.ec2.conditions.denied.add("iam:PassRole")
-    findings = harness.aws(regions=(REGION,), instance_profile="gateways").check()
+    with harness.instance_profile("gateways"):
+        findings = harness.aws(regions=(REGION,), instance_profile="gateways").check()
     assert ["iam:PassRole" in one.text for one in findings if not one.is_ok] == [True]
-    iam.delete_instance_profile(InstanceProfileName="gateways")
 
 
 def test_without_credentials_nothing_else_is_tried(harness: AwsHarness) -> None:

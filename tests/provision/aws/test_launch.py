@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import boto3
 import pytest
 from tests.clouds.aws_wire import Request
 from tests.provision.aws.harness import AwsHarness
@@ -126,15 +125,13 @@ def test_a_public_address_comes_with_the_first_description(harness: AwsHarness) 
     "profile", ["gateways", "arn:aws:iam::123456789012:instance-profile/gateways"]
 )
 def test_only_ends_get_the_instance_profile(harness: AwsHarness, profile: str) -> None:
-    iam = boto3.client("iam", endpoint_url=harness.ec2.url, region_name="us-east-1")
-    iam.create_instance_profile(InstanceProfileName="gateways")
     cloud = prepared(harness.aws(instance_profile=profile))
-    for index, is_end in enumerate((True, False)):
-        cloud.launch(a_request(instance=f"{REGION}/{index}", is_end=is_end))
+    with harness.instance_profile("gateways"):
+        for index, is_end in enumerate((True, False)):
+            cloud.launch(a_request(instance=f"{REGION}/{index}", is_end=is_end))
     end, relay = harness.ec2.requests("RunInstances")
     assert list(end.starting("IamInstanceProfile.").values()) == [profile]
     assert relay.starting("IamInstanceProfile.") == {}
-    iam.delete_instance_profile(InstanceProfileName="gateways")
 
 
 def test_relays_are_spot_instances_by_option(harness: AwsHarness) -> None:

@@ -30,10 +30,15 @@ _WOULD_SUCCEED: Final = "DryRunOperation"
 #: Small, current, and in nearly every region.
 _ANY_TYPE: Final = "c7gn.large"
 _ANY_FLEET: Final = FleetTags("0", "check", 0, 0, 0)
-#: Written as in the policy of docs/reference/permissions-aws.md.
-_UNTRIED: Final = (
-    "ec2:AuthorizeSecurityGroupIngress, ec2:RevokeSecurityGroupIngress, ec2:DeleteSecurityGroup,"
-    " ec2:TerminateInstances, ec2:GetConsoleOutput, ec2:DeleteVolume, ec2:DeleteNetworkInterface"
+#: Actions on existing things only, which AWS answers for when there is one.
+UNTRIED: Final = (
+    "ec2:AuthorizeSecurityGroupIngress",
+    "ec2:RevokeSecurityGroupIngress",
+    "ec2:GetConsoleOutput",
+    "ec2:TerminateInstances",
+    "ec2:DeleteSecurityGroup",
+    "ec2:DeleteVolume",
+    "ec2:DeleteNetworkInterface",
 )
 
 
@@ -78,7 +83,8 @@ class Checks:
             Finding(
                 "aws permissions",
                 True,
-                f"instances can be found and launched; not tried without a fleet: {_UNTRIED}",
+                "instances can be found and launched; not tried without a fleet:"
+                f" {', '.join(UNTRIED)}",
             )
         ]
 

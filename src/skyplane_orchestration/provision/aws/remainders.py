@@ -39,12 +39,10 @@ _IN_USE: Final = frozenset(
 def remainders(
     api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
 ) -> Iterator[CloudResource]:
-    """The region's resources of fleets. Three calls.
+    """The region's resources of fleets, groups behind the interfaces that use them. Three calls.
 
     Disks and interfaces that end with their instance are not among them.
     """
-    for group in groups(api, region, filters):
-        yield from _ours(GROUP, group["GroupId"], region, group.get("Tags", []))
     for volume in volumes(api, region, filters):
         if not _volume_ends(volume):
             yield from _ours(VOLUME, volume["VolumeId"], region, volume.get("Tags", []))
@@ -52,6 +50,8 @@ def remainders(
         if not _interface_ends(interface):
             name = interface["NetworkInterfaceId"]
             yield from _ours(INTERFACE, name, region, interface.get("TagSet", []))
+    for group in groups(api, region, filters):
+        yield from _ours(GROUP, group["GroupId"], region, group.get("Tags", []))
 
 
 def delete(api: AwsApi, resource: CloudResource) -> bool:
