@@ -52,6 +52,9 @@ def main(directory: Path) -> None:
     if is_shutdown_wanted(wake_reader):
         end_all(wake_reader, signal.SIGTERM, _STOP_TIMEOUT_S)
     end_all(wake_reader, signal.SIGKILL, math.inf)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()  # None is left as a zombie.
 
 
 def is_shutdown_wanted(wake_reader: int) -> bool:
