@@ -27,12 +27,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.clouds.firewall import Firewall, WideRule
 from tests.clouds.stand_ins import write_wrapper
 
 from skyplane_orchestration.provision.instances.user_data import BootSettings
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _POWER: Final = Path(__file__).with_name("power.py")
+
+#: A folder for `PYTHONPATH`: programs with it and SKYPLANE_FAKE_MACHINE obey the firewalls.
+NETWORK: Final = Path(__file__).with_name("gateway_site")
 
 #: What the machines can pull. The stand-ins run the source tree in its place.
 IMAGE: Final = BootSettings(image="registry.example/skyplane-gateway@sha256:" + "ab" * 32)
@@ -88,6 +92,11 @@ class Machine:
     def hard_end_minutes(self) -> int | None:
         """After how many minutes it would shut itself down."""
         return int(self._read("hard_end_minutes") or 0) or None
+
+    @property
+    def firewall(self) -> Firewall:
+        """Open to all until rules are set."""
+        return Firewall(self.directory)
 
     def console(self) -> str:
         """All its output until now."""
@@ -178,8 +187,12 @@ class World:
         facts = {
             "address": address,
             "python": sys.executable,
-            "python_path": [str(_REPOSITORY / "gateway")],
-            "environment": {**self._environment, **(environment or {})},
+            "python_path": [str(NETWORK), str(_REPOSITORY / "gateway")],
+            "environment": {
+                **self._environment,
+                **(environment or {}),
+                "SKYPLANE_FAKE_MACHINE": str(directory),
+            },
             "image": IMAGE.image,
             "wheel_url": WHEEL.wheel_url,
             "wheel_hex": _WHEEL_BYTES.hex(),
@@ -198,6 +211,10 @@ class World:
         machine = Machine(address, directory, power, lock, on_end)
         self.machines.append(machine)
         return machine
+
+    def wide_rules(self) -> tuple[WideRule, ...]:
+        """Rules of all machines that allow more than was used."""
+        return tuple(rule for machine in self.machines for rule in machine.firewall.wide_rules())
 
 
 def _fill_search_path(directory: Path, programs: Iterable[str]) -> None:
