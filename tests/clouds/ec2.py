@@ -49,6 +49,13 @@ _MOTO: Final = DomainDispatcherApplication(create_backend_app)
 #: Services with rules or records; requests for others go to moto only.
 _SERVICES: Final = ("ec2", "ssm", "sts", "servicequotas")
 
+#: Actions that change what an instance's firewall lets in.
+_FIREWALL_ACTIONS: Final = (
+    "RunInstances",
+    "AuthorizeSecurityGroupIngress",
+    "RevokeSecurityGroupIngress",
+)
+
 
 @dataclass
 class _Fault:
@@ -198,6 +205,8 @@ class StrictEc2:
 
         rule = self._rules.get(request.action)
         answer = rule(request, forward) if rule is not None else forward()
+        if request.action in _FIREWALL_ACTIONS:
+            self._instances.set_firewalls()
         return Answer(0, b"", "", is_lost=True) if fault is not None else answer
 
     def _fault(self, action: str) -> _Fault | None:

@@ -6,10 +6,12 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from tests.clouds.aws_wire import Answer, AwsError, Request, xml_answer
+from tests.clouds.ec2_groups import present_rules
 from tests.clouds.ec2_moto import (
     ON_DEMAND_QUOTA,
     SPOT_QUOTA,
@@ -24,6 +26,8 @@ from tests.clouds.ec2_moto import (
     texts_in,
     vcpus_of,
 )
+
+from skyplane_orchestration.provision.instances.cloud import Ingress
 
 MOST_USER_DATA_BYTES: Final = 16384
 
@@ -44,6 +48,8 @@ class Machine(Protocol):
     def cut_power(self) -> None: ...
 
     def console(self) -> str: ...
+
+    def allow(self, rules: Iterable[Ingress]) -> None: ...
 
 
 class Machines(Protocol):
@@ -224,6 +230,17 @@ class InstanceRules:
                     self._really_end(instance, "Client.InstanceInitiatedShutdown")
                 else:
                     instance.stop()
+
+    def set_firewalls(self) -> None:
+        """Give the machines the rules of their instances' groups."""
+        for instance_id, machine in self.booted.items():
+            rules = {
+                Ingress(int(first), int(last), source)
+                for group in self._instance(instance_id).nics[0].group_set
+                for protocol, first, last, source in present_rules(group)
+                if protocol == "tcp"
+            }
+            machine.allow(rules)
 
     def _terminate_instances(self, request: Request, _: Forward) -> Answer:
         backend = backend_of(request.region)

@@ -30,6 +30,7 @@ from typing import Final, Self
 from tests.clouds.firewall import Firewall, WideRule
 from tests.clouds.stand_ins import write_wrapper
 
+from skyplane_orchestration.provision.instances.cloud import Ingress
 from skyplane_orchestration.provision.instances.user_data import BootSettings
 
 _REPOSITORY: Final = Path(__file__).parents[2]
@@ -97,6 +98,10 @@ class Machine:
     def firewall(self) -> Firewall:
         """Open to all until rules are set."""
         return Firewall(self.directory)
+
+    def allow(self, rules: Iterable[Ingress]) -> None:
+        """Let its firewall allow exactly these."""
+        self.firewall.allow(rules)
 
     def console(self) -> str:
         """All its output until now."""

@@ -417,7 +417,7 @@ def clouds_file(ec2: StrictEc2, tmp_path: Path) -> Path:
     path = tmp_path / "clouds.yaml"
     document = {
         "image": IMAGE.image,
-        "control_cidrs": ["127.0.0.0/8"],
+        "control_cidrs": ["127.0.0.1/32"],
         "poll_s": 0.2,
         "aws": {"endpoint_url": ec2.url},
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from tests.provision.aws.harness import AwsHarness, aws_harness
 from tests.provision.aws.samples import REQUEST, prepared
+
+from skyplane_orchestration.provision.instances.cloud import Ingress
 
 
 class Talker:
@@ -20,6 +23,9 @@ class Talker:
         pass
 
     def cut_power(self) -> None:
+        pass
+
+    def allow(self, rules: Iterable[Ingress]) -> None:
         pass
 
     def console(self) -> str:
