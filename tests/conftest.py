@@ -50,6 +50,8 @@ LONG_FILES: Final = (
     "gateway/transport/test_reconnecting.py",
     "gateway/service/test_store_faults.py",
     "provision/test_conformance.py",
+    "provision/instances/test_cloud_conformance.py",
+    "provision/aws/test_fleet_e2e.py",
     "provision/local/test_provisioner.py",
     "bench/test_planner_bench.py",
     "planner/test_infeasibility.py",

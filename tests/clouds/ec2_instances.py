@@ -23,6 +23,7 @@ from tests.clouds.ec2_moto import (
     backend_of,
     backends,
     check_tags,
+    cpu_options_of,
     texts_in,
     vcpus_of,
 )
@@ -202,6 +203,8 @@ class InstanceRules:
         }
         for name in unseen:
             del backend.reservations[name]
+        for instance in backend.all_instances():
+            instance.cpu_options = cpu_options_of(instance.instance_type)
         answer = forward()
         backend.reservations.update(unseen)
         for instance in backend.all_instances():

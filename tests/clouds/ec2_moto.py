@@ -104,6 +104,13 @@ def vcpus_of(instance_type: str) -> int:
     return int(INSTANCE_TYPES[instance_type]["VCpuInfo"]["DefaultVCpus"])
 
 
+def cpu_options_of(instance_type: str) -> dict[str, int]:
+    """As instances are described that were launched without options of their own."""
+    facts = INSTANCE_TYPES[instance_type]["VCpuInfo"]
+    threads = int(facts.get("DefaultThreadsPerCore", 1))
+    return {"CoreCount": int(facts["DefaultVCpus"]) // threads, "ThreadsPerCore": threads}
+
+
 def check_tags(request: Request) -> None:
     """Raises AwsError for tags that AWS refuses."""
     for name, text in request.starting("TagSpecification.", "Tag.").items():

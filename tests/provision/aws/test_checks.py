@@ -56,7 +56,7 @@ def test_without_credentials_nothing_else_is_tried(harness: AwsHarness) -> None:
     harness.ec2.fail("GetCallerIdentity", "InvalidClientTokenId", 403)
     (finding,) = harness.aws(regions=(REGION,)).check()
     assert (finding.name, finding.is_ok) == ("aws credentials", False)
-    assert "renew or correct them" in finding.text
+    assert "correct it" in finding.text
     assert harness.ec2.actions() == ["GetCallerIdentity"]
 
 
@@ -65,3 +65,14 @@ def test_a_region_without_a_network_is_named(harness: AwsHarness) -> None:
     cloud = harness.aws(regions=("aws:us-east-1", REGION))
     names = [one.name for one in cloud.check() if not one.is_ok]
     assert names == [f"aws {REGION}"]
+
+
+def test_an_own_image_may_be_of_either_architecture(harness: AwsHarness) -> None:
+    for architecture in ("arm64", "x86_64"):
+        images = {REGION: harness.make_image(architecture)}
+        assert all(one.is_ok for one in harness.aws(regions=(REGION,), images=images).check())
+    images = {REGION: harness.make_image("i386")}
+    (finding,) = [
+        one for one in harness.aws(regions=(REGION,), images=images).check() if not one.is_ok
+    ]
+    assert "is for i386" in finding.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
 )
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
+from skyplane_orchestration.provision.parallel import in_parallel
 
 OUR_TAGS = {
     "skyplane:fleet": FLEET.fleet_key,
@@ -279,3 +281,28 @@ def test_a_group_that_launches_do_not_know_yet_is_waited_for(harness: AwsHarness
     cloud = prepared(harness.aws())
     assert cloud.launch(REQUEST).is_alive
     assert harness.launches() == 1
+
+
+def test_launches_at_the_same_time_ask_for_the_same_things_once(harness: AwsHarness) -> None:
+    cloud = prepared(harness.aws())
+    before = len(harness.ec2.calls)
+    in_parallel(
+        [partial(cloud.launch, a_request(instance=f"{REGION}/{index}")) for index in range(4)]
+    )
+    assert sorted(harness.ec2.actions()[before:]) == [
+        "DescribeInstanceTypes",
+        "GetParameter",
+        *["RunInstances"] * 4,
+    ]
+
+
+def test_an_instance_that_aws_has_stopped_can_be_ended(harness: AwsHarness) -> None:
+    cloud = prepared(harness.aws())
+    launched = cloud.launch(REQUEST)
+    harness.ec2.instances()[0].stop()
+    (stopped,) = cloud.describe(FLEET.fleet_key, [REGION])
+    assert stopped.is_alive
+    cloud.terminate([stopped])
+    cloud.describe(FLEET.fleet_key, [REGION])
+    (ended,) = cloud.describe(FLEET.fleet_key, [REGION])
+    assert (ended.cloud_id, ended.state) == (launched.cloud_id, "ended")

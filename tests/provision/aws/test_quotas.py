@@ -13,7 +13,7 @@ def test_the_quota_and_the_vcpus_that_run(harness: AwsHarness) -> None:
     harness.set_quota_of(REGION, 32)
     cloud.launch(a_request())
     ended = cloud.launch(a_request(instance=f"{REGION}/1", instance_type=X86_TYPE))
-    harness.run_theirs("t3.micro", "p3.2xlarge")
+    harness.run_theirs("t3.micro", "g5.xlarge")
     assert cloud.quotas([REGION]) == (RegionQuota(REGION, "L-1216C47A", 32, 2 + 4 + 2),)
     cloud.terminate([ended])
     assert cloud.quotas([REGION])[0].free_vcpus == 28

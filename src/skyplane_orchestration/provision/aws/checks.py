@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.types import Types
 
 _WOULD_SUCCEED: Final = "DryRunOperation"
-#: Small, current, and in nearly every region.
-_ANY_TYPE: Final = "c7gn.large"
+#: Small, current, and in nearly every region; one for each architecture of an own image.
+_ANY_TYPES: Final = ("c7gn.large", "c6in.large")
 _ANY_FLEET: Final = FleetTags("0", "check", 0, 0, 0)
 #: Actions on existing things only, which AWS answers for when there is one.
 UNTRIED: Final = (
@@ -99,8 +99,8 @@ class Checks:
             lambda: list(volumes(api, region, nothing)),
             lambda: list(interfaces(api, region, nothing)),
             lambda: self._networks.of(region),
-            lambda: self._types.image(region, _ANY_TYPE),
-            lambda: region_quotas(api, self._types, region, with_spot=with_spot),
+            lambda: self._some_type(region),
+            lambda: region_quotas(api, region, with_spot=with_spot),
             lambda: self._try_group(region),
             lambda: self._try_launch(region),
         ]
@@ -126,7 +126,7 @@ class Checks:
             "DryRun": True,
             "MinCount": 1,
             "MaxCount": 1,
-            **common_arguments(self._options, self._types, region, _ANY_TYPE),
+            **common_arguments(self._options, self._types, region, self._some_type(region)),
             **end_arguments(self._options),
             "SubnetId": self._networks.of(region).subnets[0].subnet_id,
             "TagSpecifications": self._tagged("instance", "volume", "network-interface"),
@@ -136,6 +136,18 @@ class Checks:
             "trying to launch an instance",
             lambda: ec2.run_instances(**cast("Any", arguments)),
         )
+
+    def _some_type(self, region: str) -> str:
+        """An instance type for which there is an image. Raises ConfigurationInvalid."""
+        *others, last = _ANY_TYPES
+        for kind in others:
+            try:
+                self._types.image(region, kind)
+            except ConfigurationInvalid:
+                continue
+            return kind
+        self._types.image(region, last)
+        return last
 
     def _tagged(self, *kinds: str) -> list[dict[str, Any]]:
         named = tags.for_fleet(_ANY_FLEET, self._options.user_tags)

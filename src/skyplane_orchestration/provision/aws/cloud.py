@@ -136,7 +136,7 @@ class AwsCloud:
         with_spot = self._options.spot_relays
         found = _in_regions(
             regions,
-            lambda region: region_quotas(self._api, self._types, region, with_spot=with_spot),
+            lambda region: region_quotas(self._api, region, with_spot=with_spot),
         )
         return tuple(quota for rows in found for quota in rows)
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 _CLOUD: Final = "aws:"
 _PAGE: Final = 1000
-#: A stopped instance carries no bytes, but its disk is billed, so it has not ended.
+#: AWS stops an instance whose host it retires. It does not end by itself, so it counts as one
+#: that runs and does not answer: it is replaced, and a teardown ends it.
 _STATES: Final[dict[str, InstanceState]] = {
     "pending": "starting",
     "running": "running",
     "shutting-down": "ending",
-    "stopping": "ending",
-    "stopped": "ending",
+    "stopping": "running",
+    "stopped": "running",
     "terminated": "ended",
 }
 

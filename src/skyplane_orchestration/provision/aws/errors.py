@@ -155,11 +155,14 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
         )
     if code in _BAD_CREDENTIALS:
         return CloudAccessDenied(
-            f"{said}; the credentials are wrong or expired, or the region is not enabled for the"
-            f" account: renew or correct them ({message})"
+            f"{said}; the credentials are wrong or expired, the region is not enabled for the"
+            f" account, or the clock of this machine is wrong: correct it ({message})"
         )
     if code in _NOT_ALLOWED:
-        return CloudAccessDenied(f"{said}; allow this action to the credentials ({message})")
+        return CloudAccessDenied(
+            f"{said}; allow this action to the credentials, or leave {answer.region} out of the"
+            f" setting regions of aws ({message})"
+        )
     if answer.is_transient:
         return CloudUnavailable(f"{said} and all retries; try again later")
     if code.startswith("Invalid") or code in ("MissingParameter", "ValidationError"):

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.types import Types
 
 #: First letters of the instance families that share the two quotas.
 _STANDARD: Final = frozenset("acdhimrtz")
@@ -21,26 +20,16 @@ _STANDARD: Final = frozenset("acdhimrtz")
 _OTHERS: Final = ("dl", "hpc", "inf", "mac", "trn")
 
 
-def region_quotas(
-    api: AwsApi, types: Types, region: str, *, with_spot: bool
-) -> tuple[RegionQuota, ...]:
+def region_quotas(api: AwsApi, region: str, *, with_spot: bool) -> tuple[RegionQuota, ...]:
     """The quota of on-demand instances, and that of spot instances if they are used.
 
-    Two calls, one more for the types that run, and one for spot.
+    Two calls, and one more for spot.
     """
     alive: list[FilterTypeDef] = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
-    running = [
-        (
-            SPOT_QUOTA if entry.get("InstanceLifecycle") == "spot" else ON_DEMAND_QUOTA,
-            entry["InstanceType"],
-        )
-        for entry in described(api, region, alive)
-        if _is_standard(entry["InstanceType"])
-    ]
-    types.learn(region, {kind for _, kind in running})
     used: Counter[str] = Counter()
-    for quota, kind in running:
-        used[quota] += types.of(region, kind).vcpus
+    for entry in described(api, region, alive):
+        if _is_standard(entry["InstanceType"]):
+            used[_quota_of(entry)] += _vcpus(entry)
     return tuple(
         RegionQuota(region, quota, vcpus=_quota(api, region, quota), used_vcpus=used[quota])
         for quota in ((ON_DEMAND_QUOTA, SPOT_QUOTA) if with_spot else (ON_DEMAND_QUOTA,))
@@ -60,6 +49,12 @@ def _quota(api: AwsApi, region: str, code: str) -> int | None:
     except Refusal:
         return None
     return int(answer["Quota"]["Value"])
+
+
+def _vcpus(entry: InstanceTypeDef) -> int:
+    """As the instance runs; AWS counts the vCPUs of its type, which differ only by options."""
+    options = entry.get("CpuOptions", {})
+    return options.get("CoreCount", 1) * options.get("ThreadsPerCore", 1)
 
 
 def _quota_of(entry: InstanceTypeDef) -> str:

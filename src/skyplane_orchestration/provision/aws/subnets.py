@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.aws.once import Once
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
@@ -31,19 +32,16 @@ class Network:
 
 
 class Networks:
-    """Networks of regions; AWS is asked once for each."""
+    """Networks of regions; AWS is asked once for each. Threads may share it."""
 
     def __init__(self, api: AwsApi, options: AwsOptions) -> None:
         self._api = api
         self._options = options
-        self._known: dict[str, Network] = {}
+        self._known: Once[str, Network] = Once()
 
     def of(self, region: str) -> Network:
         """Raises ConfigurationInvalid: no default VPC, or subnets of several VPCs."""
-        known = self._known.get(region)
-        if known is None:
-            known = self._known[region] = self._look_up(region)
-        return known
+        return self._known.get(region, lambda: self._look_up(region))
 
     def _look_up(self, region: str) -> Network:
         wanted = self._options.subnets.get(region, ())

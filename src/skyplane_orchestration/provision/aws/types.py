@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.aws.errors import Refusal
+from skyplane_orchestration.provision.aws.once import Once
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.options import AwsOptions
 
-#: Most types of one call.
-_PAGE: Final = 100
 #: The root device of Amazon Linux 2023, and of most images that are made from it.
 _ROOT_DEVICE: Final = "/dev/xvda"
 _NO_PARAMETER: Final = "ParameterNotFound"
+_NO_TYPE: Final = frozenset({"InvalidInstanceType", "InvalidInstanceType.NotFound"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,61 +36,53 @@ class Image:
 
 
 class Types:
-    """Facts of instance types, and the images for them."""
+    """Facts of instance types, and the images for them. Threads may share it."""
 
     def __init__(self, api: AwsApi, options: AwsOptions) -> None:
         self._api = api
         self._options = options
-        self._types: dict[tuple[str, str], TypeFacts] = {}
-        self._images: dict[tuple[str, str], Image] = {}
+        self._types: Once[tuple[str, str], TypeFacts] = Once()
+        self._images: Once[tuple[str, str], Image] = Once()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
         """Raises ConfigurationInvalid: the region does not offer the type."""
-        self.learn(region, [instance_type])
-        known = self._types.get((region, instance_type))
-        if known is None:
+        return self._types.get((region, instance_type), lambda: self._ask(region, instance_type))
+
+    def _ask(self, region: str, instance_type: str) -> TypeFacts:
+        ec2 = self._api.ec2(region)
+        names = cast("Any", [instance_type])
+        try:
+            answer = self._api.call(
+                f"looking for instance types in {region}",
+                region,
+                lambda: ec2.describe_instance_types(InstanceTypes=names),
+                expected=_NO_TYPE,
+            )
+            (entry,) = answer["InstanceTypes"]
+        except (Refusal, ValueError) as error:
             raise ConfigurationInvalid(
                 f"{region} does not offer the instance type {instance_type!r}; choose another"
                 " type, or exclude the region from plans"
-            )
-        return known
-
-    def learn(self, region: str, instance_types: Iterable[str]) -> None:
-        """Ask for the types that are not known yet, in one call for 100."""
-        unknown = sorted({one for one in instance_types if (region, one) not in self._types})
-        ec2 = self._api.ec2(region)
-        for first in range(0, len(unknown), _PAGE):
-            names = cast("Any", unknown[first : first + _PAGE])
-            try:
-                answer = self._api.call(
-                    f"looking for instance types in {region}",
-                    region,
-                    partial(ec2.describe_instance_types, InstanceTypes=names),
-                    expected={"InvalidInstanceType"},
-                )
-            except Refusal:
-                continue
-            for entry in answer["InstanceTypes"]:
-                architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
-                self._types[region, entry["InstanceType"]] = TypeFacts(
-                    vcpus=entry["VCpuInfo"]["DefaultVCpus"],
-                    # Old types also offer i386.
-                    architecture="arm64" if "arm64" in architectures else "x86_64",
-                )
+            ) from error
+        architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
+        return TypeFacts(
+            vcpus=entry["VCpuInfo"]["DefaultVCpus"],
+            # Old types also offer i386.
+            architecture="arm64" if "arm64" in architectures else "x86_64",
+        )
 
     def image(self, region: str, instance_type: str) -> Image:
         """The image to launch. Raises ConfigurationInvalid: there is none for the type."""
         architecture = self.of(region, instance_type).architecture
-        known = self._images.get((region, architecture))
-        if known is None:
-            own = self._options.images.get(region)
-            known = (
-                self._own_image(region, own, architecture)
-                if own is not None
-                else Image(self._by_parameter(region, architecture))
-            )
-            self._images[region, architecture] = known
-        return known
+        return self._images.get(
+            (region, architecture), lambda: self._find_image(region, architecture)
+        )
+
+    def _find_image(self, region: str, architecture: str) -> Image:
+        own = self._options.images.get(region)
+        if own is not None:
+            return self._own_image(region, own, architecture)
+        return Image(self._by_parameter(region, architecture))
 
     def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
         ec2 = self._api.ec2(region)
