@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from skyplane_gateway.stores import Credentials, ambient_credentials, sendable_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import SCOPES_OPTION
 
 #: Extra fields of an `aws` connection that ask for a call to AWS STS before use.
 _ROLE_FIELDS: Final = ("role_arn", "assume_role_method")
@@ -69,10 +70,10 @@ def credentials_from_connection(
             f"connection {connection_id!r} is of type {connection.conn_type!r}; {location.url!r} "
             f"needs one of type {wanted!r}"
         )
-    return read(connection, connection_id)
+    return read(connection, connection_id, location)
 
 
-def _from_aws(connection: StoreConnection, connection_id: str) -> Credentials | None:
+def _from_aws(connection: StoreConnection, connection_id: str, _: Location) -> Credentials | None:
     """Login and password, or their names in the extra, or `profile_name`; else the worker's own.
 
     Half an access key and a role are refused.
@@ -98,10 +99,13 @@ def _from_aws(connection: StoreConnection, connection_id: str) -> Credentials | 
     return Credentials(values)
 
 
-def _from_google(connection: StoreConnection, connection_id: str) -> Credentials | None:
+def _from_google(
+    connection: StoreConnection, connection_id: str, location: Location
+) -> Credentials | None:
     """A service account's key (`keyfile_dict`, `key_path`), else the worker's own identity.
 
-    `impersonation_chain` and `scope` apply to either. Other fields with credentials are refused.
+    `impersonation_chain` and `scope` apply to either; scopes that the location names count first.
+    Other fields with credentials are refused.
     """
     extra = {
         name.removeprefix(_GOOGLE_PREFIX): value
@@ -118,7 +122,7 @@ def _from_google(connection: StoreConnection, connection_id: str) -> Credentials
         "service_account_file": str(extra.get("key_path", "")),
         "service_account_json": key if isinstance(key, str) else json.dumps(key) if key else "",
         "impersonate": chain if isinstance(chain, str) else ",".join(map(str, chain)),
-        "scopes": str(extra.get("scope", "")),
+        "scopes": location.options.get(SCOPES_OPTION) or str(extra.get("scope", "")),
     }
     if values["service_account_file"] and values["service_account_json"]:
         raise ConfigurationInvalid(
@@ -127,7 +131,7 @@ def _from_google(connection: StoreConnection, connection_id: str) -> Credentials
     return sendable_credentials("gcs", values)
 
 
-def _from_azure(connection: StoreConnection, connection_id: str) -> Credentials | None:
+def _from_azure(connection: StoreConnection, connection_id: str, _: Location) -> Credentials | None:
     """A connection string, a SAS token, a service principal or an account key, in this order.
 
     A principal is `tenant_id` with login (client id) and password (secret). Without any of them
@@ -159,7 +163,9 @@ def _from_azure(connection: StoreConnection, connection_id: str) -> Credentials 
     return sendable_credentials("azure", values)
 
 
-_READERS: Final[dict[str, tuple[str, Callable[[StoreConnection, str], Credentials | None]]]] = {
+_Reader = Callable[[StoreConnection, str, Location], Credentials | None]
+
+_READERS: Final[dict[str, tuple[str, _Reader]]] = {
     # Kind of store -> connection type with its credentials, and the function that reads one.
     "azure": ("wasb", _from_azure),
     "gcs": ("google_cloud_platform", _from_google),

@@ -37,7 +37,13 @@ def _aws(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) 
     return AwsCloud(AwsOptions.from_settings(settings), sources, clock)
 
 
-_MAKERS: Final[Mapping[str, CloudMaker]] = {"aws": _aws}
+def _gcp(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Cloud:
+    from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
+
+    return GcpCloud(GcpOptions.from_settings(settings), sources, clock)
+
+
+_MAKERS: Final[Mapping[str, CloudMaker]] = {"aws": _aws, "gcp": _gcp}
 
 _BOOT: Final = frozenset(field.name for field in fields(BootSettings))
 _OPTIONS: Final = frozenset(field.name for field in fields(InstanceOptions))

@@ -21,6 +21,9 @@ from skyplane_orchestration.model.location import Location
 Resolver = Callable[[str, Location], Credentials | None]
 
 _S3_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
+#: Option of a location: OAuth scopes of Google's tokens, separated by commas. By default they are
+#: those of stores.
+SCOPES_OPTION: Final = "scopes"
 #: One suffices. The first three exclude each other; the last also works with the platform's own.
 _GCS_NAMES: Final = ("access_token", "service_account_file", "service_account_json", "impersonate")
 #: Of each line, all variables together suffice.
@@ -38,7 +41,7 @@ def _from_profile(name: str, location: Location) -> Credentials | None:
 
 def _from_environment(prefix: str, location: Location) -> Credentials | None:
     if location.kind == "gcs":
-        return _gcs_from_environment(prefix)
+        return _gcs_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
     if location.kind == "azure":
         return _azure_from_environment(prefix)
     found = _variables(prefix, _S3_NAMES)
@@ -51,12 +54,12 @@ def _from_environment(prefix: str, location: Location) -> Credentials | None:
     return Credentials(found)
 
 
-def _gcs_from_environment(prefix: str) -> Credentials | None:
+def _gcs_from_environment(prefix: str, scopes: str) -> Credentials | None:
     found = _variables(prefix, _GCS_NAMES)
     if not found:
         names = ", ".join(f"{prefix}_{name.upper()}" for name in _GCS_NAMES)
         raise ConfigurationInvalid(f"credentials env:{prefix} need one of the variables {names}")
-    return sendable_credentials("gcs", found)
+    return sendable_credentials("gcs", {**found, "scopes": scopes})
 
 
 def _azure_from_environment(prefix: str) -> Credentials | None:

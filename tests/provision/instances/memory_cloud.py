@@ -68,6 +68,7 @@ class MemoryAccount:
     lock: threading.RLock = field(default_factory=threading.RLock)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _looks: dict[str, int] = field(default_factory=dict)
+    _stopped: set[str] = field(default_factory=set)
     _tokens: dict[tuple[str, str, int], str] = field(default_factory=dict)
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
@@ -108,6 +109,8 @@ class MemoryAccount:
                 else:
                     number = int(cloud_id[2:], 16)
                     self._set(cloud_id, state="running", address=f"198.51.100.{number}")
+            elif cloud_id in self._stopped:
+                pass
             elif instance.state == "ending" and looks > self._ending_at(cloud_id) + self.slow_ends:
                 self._set(cloud_id, state="ended", address="")
             return self.instances[cloud_id] if looks > self.hidden_looks else None
@@ -116,10 +119,18 @@ class MemoryAccount:
         with self.lock:
             address = self.instances[cloud_id].address
             self.gateways = {at: one for at, one in self.gateways.items() if at[0] != address}
-            if self.instances[cloud_id].state not in ("ending", "ended"):
+            is_stopped = cloud_id in self._stopped
+            self._stopped.discard(cloud_id)
+            if is_stopped or self.instances[cloud_id].state not in ("ending", "ended"):
                 state = "ending" if self.slow_ends and not why else "ended"
                 self._looks[f"end {cloud_id}"] = self._looks.get(cloud_id, 0)
                 self._set(cloud_id, state=state, why_ended=why)
+
+    def stop(self, cloud_id: str) -> None:
+        """It powers itself off, and its disk stays until somebody ends it."""
+        with self.lock:
+            self._stopped.add(cloud_id)
+            self._set(cloud_id, state="ending", address="", why_ended="it has stopped")
 
     def alive(self) -> list[CloudInstance]:
         return [one for one in self.instances.values() if one.state != "ended"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from skyplane_orchestration.errors import SkyplaneError, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
@@ -19,6 +20,9 @@ from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, T
 from skyplane_orchestration.provision.parallel import in_parallel
 
 log = logging.getLogger(__name__)
+
+#: An instance that does not end is ended again. It may have stopped by itself, and keep its disk.
+_AGAIN_AFTER_S: Final = 15.0
 
 
 def gateway_names(instance: CloudInstance) -> tuple[str, ...]:
@@ -76,14 +80,19 @@ def end_instances(
     began_s = clock.monotonic()
     stopped: set[str] = set()
     unseen = set(expected)
+    again_after_s: dict[str, float] = {}
     while True:
         found = [one for one in tools.clouds.describe(fleet_key, regions) if which(one)]
         left = [instance for instance in found if instance.state != "ended"]
         alive = [instance for instance in left if instance.is_alive]
         stopped.update(node for instance in alive for node in gateway_names(instance))
-        tools.clouds.terminate(alive)
-        unseen -= {instance.launch_id for instance in found}
         elapsed_s = clock.monotonic() - began_s
+        due = [
+            one for one in left if one.is_alive or elapsed_s >= again_after_s.get(one.cloud_id, 0.0)
+        ]
+        tools.clouds.terminate(due)
+        again_after_s |= {one.cloud_id: elapsed_s + _AGAIN_AFTER_S for one in due}
+        unseen -= {instance.launch_id for instance in found}
         if not left and (not unseen or elapsed_s >= VISIBLE_WITHIN_S):
             return tuple(sorted(stopped))
         if left and elapsed_s >= options.end_timeout_s:

@@ -1,0 +1,31 @@
+"""The console output of instances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from skyplane_orchestration.provision.gcp.describe import zone_and_id
+from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, NOT_READY, Refusal
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.gcp.client import GcpApi
+    from skyplane_orchestration.provision.instances.cloud import CloudInstance
+
+#: Of an instance that has not started, or has stopped for long.
+_NONE: Final = NOT_FOUND | NOT_READY
+
+
+def console_tail(api: GcpApi, instance: CloudInstance, max_bytes: int) -> str:
+    """The end of the output of the first serial port; empty if Google has none."""
+    try:
+        answer = api.call(
+            "instances.getSerialPortOutput",
+            {**zone_and_id(instance), "port": 1},
+            what=f"reading the console of {instance.instance}",
+            where=instance.region,
+            expected=_NONE,
+        )
+    except Refusal:
+        return ""
+    output = str(answer.contents).encode()
+    return output[-max_bytes:].decode(errors="replace") if max_bytes > 0 else ""

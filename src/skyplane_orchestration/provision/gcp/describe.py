@@ -1,0 +1,99 @@
+"""Finds instances by their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from skyplane_orchestration.provision.gcp import tags
+from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
+from skyplane_orchestration.provision.instances.cloud import CloudInstance, InstanceState
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.gcp.client import GcpApi
+
+#: All others are `ending`: a stopped instance carries no bytes, but its disk is billed. Nothing is
+#: `ended`, since Google shows no deleted instance.
+_STATES: Final[dict[str, InstanceState]] = {
+    "PENDING": "starting",
+    "PROVISIONING": "starting",
+    "STAGING": "starting",
+    "RUNNING": "running",
+}
+#: Of an instance that was stopped, not deleted.
+_STOPPED: Final = frozenset({"STOPPED", "SUSPENDED", "TERMINATED"})
+
+
+def instances(api: GcpApi, filter_: str) -> Iterator[tuple[str, Any]]:
+    """Zone and instance of all that a filter chooses, as Google describes them.
+
+    One call per page of 500, for all regions.
+    """
+    return api.in_zones(
+        "instances.aggregatedList", "instances", {"filter": filter_}, what="looking for instances"
+    )
+
+
+def ours(
+    api: GcpApi, filter_: str, regions: Collection[str], *, has_public_address: bool
+) -> tuple[CloudInstance, ...]:
+    """The instances in these regions that a filter chooses and that have our labels."""
+    found = (
+        as_instance(entry, zone, has_public_address=has_public_address)
+        for zone, entry in instances(api, filter_)
+        if region_of_zone(zone) in regions
+    )
+    return tuple(instance for instance in found if instance is not None)
+
+
+def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> CloudInstance | None:
+    """An instance of ours; None without our labels."""
+    labels = dict(entry.labels)
+    fleet = tags.fleet_of(labels)
+    if fleet is None:
+        return None
+    region = region_of_zone(zone)
+    why = ""
+    if entry.status in _STOPPED:
+        why = entry.status_message or f"{entry.status}: it has stopped, and its disk remains"
+    return CloudInstance(
+        tags=fleet,
+        instance=tags.unescaped(labels.get(tags.INSTANCE, "")) or f"{region}/?",
+        region=region,
+        cloud_id=cloud_id(zone, entry.id),
+        state=_STATES.get(entry.status, "ending"),
+        address=_address(entry, has_public_address=has_public_address),
+        launch_id=labels.get(tags.LAUNCH, ""),
+        key_id=labels.get(tags.KEY, ""),
+        launched_unix_s=datetime.fromisoformat(entry.creation_timestamp).timestamp(),
+        why_ended=why,
+    )
+
+
+def cloud_id(zone: str, number: int) -> str:
+    """Zone and numeric id. A name can be that of a later instance; an id cannot."""
+    return f"{zone}/{number}"
+
+
+def zone_and_id(instance: CloudInstance) -> dict[str, str]:
+    """The fields of a request for an instance. Google takes an id in place of a name."""
+    zone, _, number = instance.cloud_id.partition("/")
+    return {"zone": zone, "instance": number}
+
+
+def usable_regions(api: GcpApi) -> tuple[str, ...]:
+    """Tags of the project's regions, sorted."""
+    pages = api.pages("regions.list", {}, what="looking for regions")
+    return tuple(
+        sorted(region_tag(row.name) for page in pages for row in page.items if row.status == "UP")
+    )
+
+
+def _address(entry: Any, *, has_public_address: bool) -> str:
+    for interface in entry.network_interfaces:
+        if not has_public_address:
+            return str(interface.network_i_p)
+        for access in interface.access_configs:
+            return str(access.nat_i_p)
+    return ""

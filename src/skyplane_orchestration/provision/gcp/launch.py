@@ -1,0 +1,236 @@
+"""Launches one instance once, whatever else happens at the same time.
+
+Names are made of fleet and instance, so a zone has one instance of each name. The name of one that
+has stopped is not free before it is deleted: then the next number is taken. Every worker tries the
+numbers from 0, so how many launches it knows of does not count. Two workers can launch two
+instances if a zone has capacity for one of them only; the caller keeps the older.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.gcp import tags
+from skyplane_orchestration.provision.gcp.describe import as_instance, ours
+from skyplane_orchestration.provision.gcp.errors import (
+    EXISTS,
+    NO_CAPACITY,
+    NOT_FOUND,
+    Refusal,
+    translate,
+)
+from skyplane_orchestration.provision.gcp.names import instance_name, network_tag
+from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.gcp.client import GcpApi
+    from skyplane_orchestration.provision.gcp.options import GcpOptions
+    from skyplane_orchestration.provision.gcp.types import Types
+
+log = logging.getLogger(__name__)
+
+#: Google's limit of one value of the metadata.
+_MOST_USER_DATA_BYTES: Final = 262_144
+#: Most names that are found used up; each costs a wait.
+_MOST_NAMES: Final = 16
+#: Google's limits of `max_run_duration`.
+_LEAST_RUN_S: Final = 30
+_MOST_RUN_S: Final = 120 * 86400
+
+
+class Launcher:
+    """Launches instances. Threads may share it."""
+
+    def __init__(self, api: GcpApi, options: GcpOptions, types: Types) -> None:
+        self._api = api
+        self._options = options
+        self._types = types
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        """See `Cloud.launch`."""
+        if len(request.user_data.encode()) > _MOST_USER_DATA_BYTES:
+            raise ConfigurationInvalid(
+                f"the boot script of {request.instance} is longer than the"
+                f" {_MOST_USER_DATA_BYTES} bytes that Google Cloud takes"
+            )
+        for number in range(_MOST_NAMES):
+            instance = self._with_number(request, number)
+            if instance is not None:
+                return instance
+            log.info("name %s of %s is used up; trying the next", number, request.instance)
+        raise CloudUnavailable(
+            f"launching {request.instance}: Google Cloud knows {_MOST_NAMES} instances of this"
+            " name and shows none that is alive; try again later"
+        )
+
+    def _with_number(self, request: LaunchRequest, number: int) -> CloudInstance | None:
+        """The instance of this number; None if its name belongs to one that has ended."""
+        refused: Refusal | None = None
+        for zone in self._types.of(request.region, request.instance_type).zones:
+            if refused is not None and (others := self._alive(request)):
+                return others[0]
+            try:
+                return self._in_zone(request, number, zone)
+            except Refusal as refusal:
+                log.info("no %s in %s: %s", request.instance_type, zone, refusal.code)
+                refused = refusal
+        if refused is None:
+            raise ConfigurationInvalid(f"{request.region} has no zone")
+        raise translate(
+            refused.answer,
+            f"launching {request.instance} ({request.instance_type}) in any zone",
+        ) from refused
+
+    def _in_zone(self, request: LaunchRequest, number: int, zone: str) -> CloudInstance | None:
+        """Raises Refusal: the zone has no such instance now."""
+        name = instance_name(request.tags.fleet_key, request.instance, number)
+        what = f"launching {request.instance} ({request.instance_type}) in {zone}"
+        try:
+            operation = self._api.call(
+                "instances.insert",
+                {
+                    "zone": zone,
+                    "instance_resource": self._body(request, name, zone),
+                    # For the retries of this one request: another launch is another request.
+                    "request_id": str(uuid.uuid4()),
+                },
+                what=what,
+                where=request.region,
+                expected=NO_CAPACITY | EXISTS,
+            )
+            self._api.wait(
+                operation,
+                "instances.insert",
+                what=what,
+                where=request.region,
+                expected=NO_CAPACITY | EXISTS,
+            )
+        except Refusal as refusal:
+            if refusal.code in NO_CAPACITY:
+                raise
+            found = self._shown(request, name, zone)
+            return found if found is not None and found.is_alive else None
+        launched = self._shown(request, name, zone)
+        if launched is None:
+            raise CloudUnavailable(
+                f"{what}: Google Cloud has launched it, and does not show it; try again"
+            )
+        return launched if launched.is_alive else None
+
+    def _shown(self, request: LaunchRequest, name: str, zone: str) -> CloudInstance | None:
+        """The instance of this name, once Google shows it; None for nothing."""
+        entry = self._api.until_visible(lambda: self._get(request, name, zone))
+        if entry is None:
+            return None
+        found = as_instance(entry, zone, has_public_address=self._options.public_address)
+        if found is None or (found.tags.fleet_key, found.instance) != (
+            request.tags.fleet_key,
+            request.instance,
+        ):
+            raise ConfigurationInvalid(
+                f"the instance {name} in {zone} does not have the labels of {request.instance} of"
+                f" fleet {request.tags.fleet_key}; delete it, or give it the labels again"
+            )
+        return found
+
+    def _get(self, request: LaunchRequest, name: str, zone: str) -> Any | None:
+        try:
+            return self._api.call(
+                "instances.get",
+                {"zone": zone, "instance": name},
+                what=f"looking for {request.instance} in {zone}",
+                where=request.region,
+                expected=NOT_FOUND,
+            )
+        except Refusal:
+            return None
+
+    def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
+        """The living instances of this name, the oldest first."""
+        found = ours(
+            self._api,
+            tags.filter_of_fleet(request.tags.fleet_key),
+            [request.region],
+            has_public_address=self._options.public_address,
+        )
+        return sorted(
+            (one for one in found if one.is_alive and one.instance == request.instance),
+            key=lambda one: (one.launched_unix_s, one.cloud_id),
+        )
+
+    def _body(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
+        """The instance, for instances.insert."""
+        options = self._options
+        labels = tags.for_fleet(
+            request.tags,
+            options.user_labels,
+            {tags.INSTANCE: request.instance, tags.LAUNCH: request.launch_id},
+        )
+        body: dict[str, Any] = {
+            "name": name,
+            "machine_type": f"zones/{zone}/machineTypes/{request.instance_type}",
+            "labels": labels,
+            "tags": {"items": [network_tag(request.tags.fleet_key, request.region)]},
+            "disks": [self._disk(request, labels, zone)],
+            "network_interfaces": [self._interface(request.region)],
+            "metadata": {
+                "items": [
+                    {"key": "startup-script", "value": request.user_data},
+                    # Keys of the project's users open no gateway.
+                    {"key": "block-project-ssh-keys", "value": "TRUE"},
+                ]
+            },
+            "scheduling": self._scheduling(request),
+        }
+        if request.is_end and options.service_account:
+            body["service_accounts"] = [
+                {"email": options.service_account, "scopes": list(options.scopes)}
+            ]
+        return body
+
+    def _disk(self, request: LaunchRequest, labels: dict[str, str], zone: str) -> dict[str, Any]:
+        kind = self._types.disk_type(request.instance_type)
+        disk: dict[str, Any] = {
+            "boot": True,
+            "auto_delete": True,
+            "initialize_params": {
+                "source_image": self._types.image(request.region, request.instance_type),
+                "disk_size_gb": self._options.disk_gib,
+                "disk_type": f"zones/{zone}/diskTypes/{kind}",
+                "labels": labels,
+            },
+        }
+        if self._options.kms_key:
+            disk["disk_encryption_key"] = {"kms_key_name": self._options.kms_key}
+        return disk
+
+    def _interface(self, region: str) -> dict[str, Any]:
+        options = self._options
+        interface: dict[str, Any] = {"network": options.network_path, "nic_type": "GVNIC"}
+        if subnetwork := options.subnetwork_path(region):
+            interface["subnetwork"] = subnetwork
+        if options.public_address:
+            interface["access_configs"] = [
+                {
+                    "name": "External NAT",
+                    "type_": "ONE_TO_ONE_NAT",
+                    "network_tier": options.network_tier,
+                }
+            ]
+        return interface
+
+    def _scheduling(self, request: LaunchRequest) -> dict[str, Any]:
+        """Google deletes the instance at the hard end, whatever the instance does."""
+        left_s = request.tags.hard_end_unix_s - int(self._api.clock.wall())
+        scheduling: dict[str, Any] = {
+            "max_run_duration": {"seconds": min(max(left_s, _LEAST_RUN_S), _MOST_RUN_S)},
+            "instance_termination_action": "DELETE",
+            # Keys are in memory only, so an instance that starts again is of no use.
+            "automatic_restart": False,
+        }
+        if not request.is_end and self._options.spot_relays:
+            scheduling |= {"provisioning_model": "SPOT", "on_host_maintenance": "TERMINATE"}
+        return scheduling

@@ -1,0 +1,254 @@
+"""The firewall of a fleet: rules of the VPC network for the instances of one region.
+
+The instances of a fleet in a region share a network tag. One rule denies them all traffic from
+outside, also what the network's other rules allow, such as SSH from everywhere in a default
+network. Rules with a higher priority allow ranges of ports, one rule for each range. Their names
+are made of the fleet, so no two workers can make one twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any, Final
+
+from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.gcp import tags
+from skyplane_orchestration.provision.gcp.errors import EXISTS, NOT_FOUND, Refusal
+from skyplane_orchestration.provision.gcp.names import fleet_prefix, network_tag
+from skyplane_orchestration.provision.instances.cloud import CloudResource, FleetTags, Ingress
+from skyplane_orchestration.provision.parallel import in_parallel
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.gcp.client import GcpApi
+    from skyplane_orchestration.provision.gcp.options import GcpOptions
+
+FIREWALL: Final = "firewall"
+
+#: Rules of users and those of default networks have 1000 and 65534; the smallest number counts.
+_ALLOW_PRIORITY: Final = 800
+_DENY_PRIORITY: Final = 900
+_EVERYWHERE: Final = "0.0.0.0/0"
+_TCP: Final = "tcp"
+
+#: First and last port -> sources.
+_Ranges = dict[tuple[int, int], frozenset[str]]
+
+
+class Firewalls:
+    """The firewall rules of fleets. Threads may share it."""
+
+    def __init__(self, api: GcpApi, options: GcpOptions) -> None:
+        self._api = api
+        self._options = options
+        self._project = options.firewall_project
+
+    def prepare(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Close the instances of a region, and add what they lack; removes nothing."""
+        rules = [self._closed(fleet, region)]
+        rules += [
+            self._opened(fleet, region, ports, sources)
+            for ports, sources in _ranges(ingress).items()
+        ]
+        in_parallel([partial(self._ensure, rule, is_exact=False) for rule in rules])
+
+    def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        """Set the rules of a region to exactly these."""
+        wanted = {
+            rule["name"]: rule
+            for rule in (
+                self._closed(fleet, region),
+                *(
+                    self._opened(fleet, region, ports, sources)
+                    for ports, sources in _ranges(ingress).items()
+                ),
+            )
+        }
+        found = self._rules_of(fleet.fleet_key, region)
+        # The new ones first, so that no rule is missing in between.
+        in_parallel(
+            [
+                partial(self._ensure, rule, is_exact=True)
+                for name, rule in wanted.items()
+                if name not in found or not _is_same(found[name], rule)
+            ]
+        )
+        in_parallel([partial(self._delete, name) for name in found if name not in wanted])
+
+    def of_fleet(self, fleet_key: str) -> Iterator[CloudResource]:
+        """The firewalls of a fleet, one for each region."""
+        return self._firewalls(self._rules(fleet_prefix(fleet_key)))
+
+    def of_deployment(self, deployment: str) -> Iterator[CloudResource]:
+        """The firewalls of a deployment's fleets."""
+        return (
+            firewall
+            for firewall in self._firewalls(self._rules(fleet_prefix("")))
+            if firewall.tags.deployment == deployment
+        )
+
+    def delete(self, firewall: CloudResource) -> None:
+        """Delete the rules of a fleet in a region; those that are gone are no error."""
+        found = self._rules_of(firewall.tags.fleet_key, firewall.region)
+        # The rule that denies goes last.
+        opening = [name for name, rule in found.items() if rule.allowed]
+        in_parallel([partial(self._delete, name) for name in opening])
+        in_parallel([partial(self._delete, name) for name in found if name not in opening])
+
+    def _closed(self, fleet: FleetTags, region: str) -> dict[str, Any]:
+        return {
+            **self._common(fleet, region, "closed", [_EVERYWHERE], _DENY_PRIORITY),
+            "denied": [{"I_p_protocol": "all"}],
+        }
+
+    def _opened(
+        self, fleet: FleetTags, region: str, ports: tuple[int, int], sources: Iterable[str]
+    ) -> dict[str, Any]:
+        first, last = ports
+        return {
+            **self._common(fleet, region, f"{first}-{last}", sorted(sources), _ALLOW_PRIORITY),
+            "allowed": [{"I_p_protocol": _TCP, "ports": [f"{first}-{last}"]}],
+        }
+
+    def _common(
+        self, fleet: FleetTags, region: str, suffix: str, sources: list[str], priority: int
+    ) -> dict[str, Any]:
+        tag = network_tag(fleet.fleet_key, region)
+        return {
+            "name": f"{tag}-{suffix}",
+            "description": tags.description(fleet, region),
+            "network": self._options.network_path,
+            "direction": "INGRESS",
+            "priority": priority,
+            "source_ranges": sources,
+            "target_tags": [tag],
+        }
+
+    def _ensure(self, rule: dict[str, Any], *, is_exact: bool) -> None:
+        """Make a rule. One that is there gets the sources that it lacks, or exactly these."""
+        if self._is_made(rule):
+            return
+        name = rule["name"]
+        found = self._api.until_visible(lambda: self._find(name))
+        if found is None:
+            raise CloudUnavailable(
+                f"Google Cloud says that the firewall rule {name} exists, and does not show it;"
+                " try again"
+            )
+        wanted, theirs = tags.described(rule["description"]), tags.described(found.description)
+        if wanted is None or theirs is None or theirs[0].fleet_key != wanted[0].fleet_key:
+            raise ConfigurationInvalid(
+                f"the firewall rule {name} of {self._options.network_path} does not have the"
+                " description of its fleet; delete it, or give it the description again"
+            )
+        if not is_exact:
+            sources = sorted({*found.source_ranges, *rule["source_ranges"]})
+            rule = {**rule, "source_ranges": sources}
+        if not _is_same(found, rule):
+            self._change("firewalls.patch", rule)
+
+    def _is_made(self, rule: dict[str, Any]) -> bool:
+        """Whether the rule is new; False if there is one of its name."""
+        try:
+            self._change("firewalls.insert", rule, expected=EXISTS)
+        except Refusal:
+            return False
+        return True
+
+    def _change(self, method: str, rule: dict[str, Any], expected: Iterable[str] = ()) -> None:
+        named = {"firewall": rule["name"]} if method == "firewalls.patch" else {}
+        self._done(
+            method,
+            f"opening the firewall rule {rule['name']}",
+            {**named, "firewall_resource": rule},
+            expected,
+        )
+
+    def _delete(self, name: str) -> None:
+        what = f"deleting the firewall rule {name}"
+        try:
+            self._done("firewalls.delete", what, {"firewall": name}, NOT_FOUND)
+        except Refusal:
+            return
+
+    def _done(
+        self, method: str, what: str, request: Mapping[str, Any], expected: Iterable[str]
+    ) -> None:
+        codes = frozenset(expected)
+        operation = self._api.call(
+            method, {"project": self._project, **request}, what=what, expected=codes
+        )
+        self._api.wait(operation, method, what=what, project=self._project, expected=codes)
+
+    def _find(self, name: str) -> Any | None:
+        try:
+            return self._api.call(
+                "firewalls.get",
+                {"project": self._project, "firewall": name},
+                what=f"looking for the firewall rule {name}",
+                expected=NOT_FOUND,
+            )
+        except Refusal:
+            return None
+
+    def _rules_of(self, fleet_key: str, region: str) -> dict[str, Any]:
+        """Name -> rule of a fleet in a region."""
+        tag = network_tag(fleet_key, region)
+        return {rule.name: rule for rule in self._rules(f"{tag}-") if tag in rule.target_tags}
+
+    def _rules(self, prefix: str) -> Iterator[Any]:
+        """The rules whose names begin so."""
+        pages = self._api.pages(
+            "firewalls.list",
+            {"project": self._project, "filter": f'name eq "{prefix}.*"'},
+            what="looking for firewall rules",
+        )
+        return (rule for page in pages for rule in page.items)
+
+    def _firewalls(self, rules: Iterable[Any]) -> Iterator[CloudResource]:
+        """One resource for all rules of a fleet in a region that have our description."""
+        seen = set()
+        for rule in rules:
+            found = tags.described(rule.description)
+            if found is None:
+                continue
+            fleet, region = found
+            tag = network_tag(fleet.fleet_key, region)
+            if tag in rule.target_tags and tag not in seen:
+                seen.add(tag)
+                yield CloudResource(kind=FIREWALL, cloud_id=tag, region=region, tags=fleet)
+
+
+def _ranges(ingress: Iterable[Ingress]) -> _Ranges:
+    """Sources by ports, as Google writes them: without bits behind the prefix."""
+    found: dict[tuple[int, int], set[str]] = {}
+    for rule in ingress:
+        try:
+            source = ip_network(rule.source_cidr, strict=False)
+        except ValueError as error:
+            raise ConfigurationInvalid(
+                f"{rule.source_cidr!r} is no range of addresses; write one as 203.0.113.0/24"
+            ) from error
+        found.setdefault((rule.first_port, rule.last_port), set()).add(str(source))
+    return {ports: frozenset(sources) for ports, sources in found.items()}
+
+
+def _is_same(found: Any, rule: Mapping[str, Any]) -> bool:
+    """Whether a rule lets the same traffic through as ours does."""
+    return (
+        set(found.source_ranges) == set(rule["source_ranges"])
+        and list(found.target_tags) == rule["target_tags"]
+        and found.priority == rule["priority"]
+        and not found.disabled
+        and _entries(found.allowed) == _wanted(rule.get("allowed", []))
+        and _entries(found.denied) == _wanted(rule.get("denied", []))
+    )
+
+
+def _entries(found: Iterable[Any]) -> list[tuple[str, list[str]]]:
+    return [(entry.I_p_protocol, list(entry.ports)) for entry in found]
+
+
+def _wanted(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    return [(entry["I_p_protocol"], list(entry.get("ports", []))) for entry in entries]

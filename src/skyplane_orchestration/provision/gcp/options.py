@@ -1,0 +1,197 @@
+"""Options of Google Cloud: project, credentials, images, networks, and what instances get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from skyplane_gateway.schema import decode
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import parse_region_tag
+from skyplane_orchestration.provision.gcp.tags import check_user_labels
+
+#: Public images by the architecture of a machine type. Their guest agent runs the metadata
+#: `startup-script` as root, and their packages have a container engine and Python 3.11.
+#: Container-Optimized OS drops packets to all ports but 22, and has no package manager.
+DEBIAN: Final = {
+    "arm64": "projects/debian-cloud/global/images/family/debian-12-arm64",
+    "x86_64": "projects/debian-cloud/global/images/family/debian-12",
+}
+#: Size of Debian's image; a disk cannot be smaller.
+LEAST_DISK_GIB: Final = 10
+_MOST_DISK_GIB: Final = 65536
+
+#: Objects and listings of Cloud Storage; nothing else of the service account's permissions.
+STORAGE_SCOPE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
+
+_PROJECT: Final = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]\Z")
+_NAME: Final = r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_IMAGE: Final = re.compile(
+    r"projects/(?P<project>[a-z0-9.:-]+)/global/images/(?:family/)?" + _NAME + r"\Z"
+)
+_NETWORK: Final = re.compile(
+    rf"(?:projects/(?P<project>[a-z0-9.:-]+)/global/networks/)?(?P<name>{_NAME})\Z"
+)
+_SUBNETWORK: Final = re.compile(
+    rf"(?:projects/[a-z0-9.:-]+/regions/[a-z0-9-]+/subnetworks/)?{_NAME}\Z"
+)
+_ZONE: Final = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]\Z")
+_EMAIL: Final = re.compile(r"[a-z0-9-]+@[a-z0-9.-]+\Z")
+_SCOPE: Final = re.compile(r"https://www\.googleapis\.com/auth/[a-z._-]+\Z")
+_KMS_KEY: Final = re.compile(
+    r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(?:/cryptoKeyVersions/\d+)?\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GcpOptions:
+    """How instances are launched on Google Cloud.
+
+    Args:
+        project: id of the project that has the instances.
+        credential_ref: where credentials come from (`env:PREFIX`, `airflow:CONN_ID`), as in
+            `Location`; empty for Application Default Credentials.
+        endpoint_url: address of another Compute Engine API, for tests; empty for Google's.
+        regions: tags of the regions that are searched for fleets; None for all of the project.
+        zones: region tag -> zones, which are tried in turn. Other regions use all their zones.
+        images: architecture (`arm64`, `x86_64`) -> image or family.
+        network: name of the VPC network, or `projects/PROJECT/global/networks/NAME` of a shared
+            one, whose project then has the firewall rules.
+        subnetworks: region tag -> subnetwork. Networks in auto mode have one in each region.
+        public_address: instances get an external address. Without one, gateways and orchestrator
+            use the internal ones, and must reach each other by them.
+        network_tier: of external addresses. `STANDARD` exists in some regions only.
+        service_account: email of the service account of sources and sinks; relays have none.
+        scopes: OAuth scopes of the service account's tokens.
+        spot_relays: relays are spot instances.
+        user_labels: more labels of instances and disks. Firewall rules have no labels.
+        kms_key: Cloud KMS key of the disks; empty for Google's own.
+        disk_type: of the boot disk; empty for the one that fits the machine type.
+        disk_gib: size of the boot disk.
+
+    Raises ConfigurationInvalid for an invalid value.
+    """
+
+    project: str
+    credential_ref: str = ""
+    endpoint_url: str = ""
+    regions: tuple[str, ...] | None = None
+    zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=lambda: dict(DEBIAN))
+    network: str = "default"
+    subnetworks: Mapping[str, str] = field(default_factory=dict)
+    public_address: bool = True
+    network_tier: Literal["PREMIUM", "STANDARD"] = "PREMIUM"
+    service_account: str = ""
+    scopes: tuple[str, ...] = (STORAGE_SCOPE,)
+    spot_relays: bool = False
+    user_labels: Mapping[str, str] = field(default_factory=dict)
+    kms_key: str = ""
+    disk_type: str = ""
+    disk_gib: int = LEAST_DISK_GIB
+
+    def __post_init__(self) -> None:
+        _check("project of gcp", self.project, _PROJECT, "my-project-123")
+        _check_regions("regions", self.regions or ())
+        if self.regions == ():
+            raise ConfigurationInvalid("regions of gcp is empty; omit it to search all regions")
+        self._check_zones()
+        self._check_network()
+        for architecture, image in self.images.items():
+            if architecture not in DEBIAN:
+                raise ConfigurationInvalid(
+                    f"images of gcp has no use for {architecture}; it can have"
+                    f" {' and '.join(DEBIAN)}"
+                )
+            _check(f"images of gcp for {architecture}", image, _IMAGE, DEBIAN[architecture])
+        if self.service_account:
+            _check(
+                "service_account of gcp",
+                self.service_account,
+                _EMAIL,
+                "gateways@my-project-123.iam.gserviceaccount.com",
+            )
+        for scope in self.scopes:
+            _check("scopes of gcp", scope, _SCOPE, STORAGE_SCOPE)
+        if self.kms_key:
+            example = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
+            _check("kms_key of gcp", self.kms_key, _KMS_KEY, example)
+        if not LEAST_DISK_GIB <= self.disk_gib <= _MOST_DISK_GIB:
+            raise ConfigurationInvalid(
+                f"disk_gib of gcp must be from {LEAST_DISK_GIB} to {_MOST_DISK_GIB}, not"
+                f" {self.disk_gib}"
+            )
+        check_user_labels(self.user_labels)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> GcpOptions:
+        """Options from a JSON object. Raises ConfigurationInvalid."""
+        return decode(cls, settings, "the setting gcp")
+
+    @property
+    def firewall_project(self) -> str:
+        """The project of the network, which has its firewall rules."""
+        found = _NETWORK.match(self.network)
+        return (found and found["project"]) or self.project
+
+    @property
+    def network_path(self) -> str:
+        found = _NETWORK.match(self.network)
+        name = found["name"] if found else self.network
+        return f"projects/{self.firewall_project}/global/networks/{name}"
+
+    def subnetwork_path(self, region: str) -> str:
+        """The subnetwork of a region tag; empty for the one of a network in auto mode."""
+        given = self.subnetworks.get(region, "")
+        if not given or "/" in given:
+            return given
+        return f"projects/{self.firewall_project}/regions/{region_name(region)}/subnetworks/{given}"
+
+    def _check_zones(self) -> None:
+        _check_regions("zones", self.zones)
+        for region, zones in self.zones.items():
+            if not zones:
+                raise ConfigurationInvalid(f"zones of gcp for {region} has no zone")
+            for zone in zones:
+                _check(f"zones of gcp for {region}", zone, _ZONE, "europe-west1-b")
+                if region_of_zone(zone) != region:
+                    raise ConfigurationInvalid(f"zones of gcp for {region} has {zone} of another")
+
+    def _check_network(self) -> None:
+        _check("network of gcp", self.network, _NETWORK, "default")
+        _check_regions("subnetworks", self.subnetworks)
+        for region, subnetwork in self.subnetworks.items():
+            _check(f"subnetworks of gcp for {region}", subnetwork, _SUBNETWORK, "gateways")
+
+
+def region_name(region: str) -> str:
+    """Google's own name of a region tag. Raises ConfigurationInvalid for another cloud's."""
+    parsed = parse_region_tag(region)
+    if parsed.cloud != "gcp":
+        raise ConfigurationInvalid(f"{region} is not a region of Google Cloud")
+    return parsed.name
+
+
+def region_tag(name: str) -> str:
+    return f"gcp:{name}"
+
+
+def region_of_zone(zone: str) -> str:
+    """The region tag of a zone: that of `us-central1-a` is `gcp:us-central1`."""
+    return region_tag(zone.rpartition("-")[0])
+
+
+def _check_regions(setting: str, regions: Iterable[str]) -> None:
+    for region in regions:
+        if not region.startswith("gcp:"):
+            raise ConfigurationInvalid(
+                f"{setting} of gcp has {region!r}; regions are written as gcp:europe-west1"
+            )
+        parse_region_tag(region)
+
+
+def _check(what: str, value: str, form: re.Pattern[str], example: str) -> None:
+    if not form.match(value):
+        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")

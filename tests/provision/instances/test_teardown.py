@@ -1,0 +1,27 @@
+"""The end of instances that are not alive and not gone."""
+
+from __future__ import annotations
+
+from tests.manual_clock import ManualClock
+from tests.provision.instances.harness import InstancesHarness
+
+
+def test_an_instance_that_has_stopped_by_itself_is_ended() -> None:
+    harness = InstancesHarness()
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    for cloud_id in harness.account.instances:
+        harness.account.stop(cloud_id)
+    assert harness.provisioner(clock=ManualClock().clock).destroy(spec.key) == ()
+    assert harness.traces() == []
+
+
+def test_a_sweep_ends_instances_that_have_stopped_by_themselves() -> None:
+    harness = InstancesHarness()
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    for cloud_id in harness.account.instances:
+        harness.account.stop(cloud_id)
+    report = harness.provisioner().sweep(spec.deployment)
+    assert [orphan.key for orphan in report.orphans] == [spec.key]
+    assert harness.traces() == []
