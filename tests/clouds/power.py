@@ -1,8 +1,9 @@
 """The power of a fake machine: runs its boot script, and ends all its processes with it.
 
-Run as `python -I -S power.py MACHINE_DIRECTORY`. A SIGTERM shuts the machine down. The end of its
-standard input cuts the power: the test wants that, has ended, or was killed. All processes of the
-machine are its descendants, because orphans become its children (PR_SET_CHILD_SUBREAPER).
+Run as `python -I -S power.py MACHINE_DIRECTORY BOOT_SECONDS`. A SIGTERM shuts the machine down. The
+end of its standard input cuts the power: the test wants that, has ended, or was killed. All
+processes of the machine are its descendants, because orphans become its children
+(PR_SET_CHILD_SUBREAPER).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Final
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
+#: Waits for the kernel and the system, which a fake machine does not have.
+_BOOT: Final = '[ "$0" = 0.0 ] || sleep "$0"; exec /bin/sh "$1"'
+
 #: Processes get as long after a SIGTERM, as at the end of a real machine.
 _STOP_TIMEOUT_S: Final = 10.0
 
@@ -28,7 +32,7 @@ _STOP_TIMEOUT_S: Final = 10.0
 _LOOK_AGAIN_S: Final = 0.05
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, boot_s: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
@@ -41,7 +45,7 @@ def main(directory: Path) -> None:
     (directory / "pid").write_text(str(os.getpid()))
     with (directory / "console").open("ab") as console:
         subprocess.Popen(
-            ["/bin/sh", str(directory / "user-data")],
+            ["/bin/sh", "-c", _BOOT, boot_s, str(directory / "user-data")],
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
@@ -120,4 +124,4 @@ def is_zombie(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

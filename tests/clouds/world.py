@@ -149,11 +149,19 @@ class World:
     Args:
         directory: private to this world; stays, for its console outputs.
         environment: variables that every gateway gets, such as the endpoint of a fake service.
+        boot_s: how long a machine takes from its launch to its boot script.
     """
 
-    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        boot_s: float = 0.0,
+    ) -> None:
         self._directory = directory.absolute()
         self._environment = dict(environment or {})
+        self._boot_s = boot_s
         self.machines: list[Machine] = []
 
     def __enter__(self) -> Self:
@@ -208,7 +216,7 @@ class World:
         (directory / "console").touch()
         _fill_search_path(directory, programs)
         power = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_POWER), str(directory)],
+            [sys.executable, "-I", "-S", str(_POWER), str(directory), str(self._boot_s)],
             stdin=subprocess.PIPE,
             cwd="/",
             start_new_session=True,
