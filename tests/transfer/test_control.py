@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.transfer.samples import KEY, fleet_of
 
 from skyplane_gateway.journal.document import journal_key
+from skyplane_gateway.objects import Credentials
 from skyplane_orchestration.errors import (
     AddressTaken,
     ConfigurationInvalid,
@@ -22,7 +25,7 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
-from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
@@ -51,6 +54,7 @@ class FakeControl:
         self.needs_credentials: dict[str, list[str]] = {}
         self.drains = True
         self.sealing_key: bytes | None = None
+        self.credentials: Any = None
 
     def _say(self, verb: str, *more: Any) -> None:
         self.calls.append((self.node, verb, *more))
@@ -75,11 +79,13 @@ class FakeControl:
         *,
         epoch: int,
         side: str,
+        credentials: Any,
         bytes_per_s: float | None,
         sealing_key: bytes | None,
         **_: Any,
     ) -> None:
         self.sealing_key = sealing_key
+        self.credentials = credentials
         self._say("attach", side, epoch, *([] if bytes_per_s is None else [bytes_per_s]))
 
     def submit(self, key: str, *, epoch: int, spec: Any) -> dict[str, Any]:
@@ -188,6 +194,34 @@ def test_both_ends_get_one_key_where_bytes_leave_the_machine(
     keys = [sessions.gateways[node].sealing_key for node in "ab"]
     key = f"{KEY} {sessions.fleet.start_id}".encode()
     assert keys == [key if is_encrypted else None] * 2
+
+
+def with_identity(sessions: FakeSessions) -> None:
+    """The gateways open buckets of S3 with the identities of their instances."""
+    gateways = [
+        replace(handle, details={STORE_IDENTITY: "s3"}) for handle in sessions.fleet.gateways
+    ]
+    sessions.fleet = replace(sessions.fleet, gateways=tuple(gateways))
+
+
+@pytest.mark.parametrize(
+    ("location", "is_sent"),
+    [
+        (Location("s3://b/p/", region="aws:eu-west-3"), False),
+        (Location("s3://b/p/", endpoint_url="https://minio.example"), True),
+        (Location("s3://b/p/", credential_ref="test:x"), True),
+    ],
+)
+def test_gateways_with_an_identity_of_their_own_get_no_credentials(
+    location: Location, is_sent: bool
+) -> None:
+    sessions = FakeSessions("ab")
+    with_identity(sessions)
+    sources = CredentialSources({"test": lambda _, location: Credentials({"token": "t"})})
+    request = TransferRequest(KEY, replace(JOB, source=location), sources)
+    with patch.dict(os.environ, {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}):
+        control_of(sessions).submit(request)
+    assert (sessions.gateways["a"].credentials is not None) is is_sent
 
 
 def test_both_ends_are_attached_before_the_first_source_is_asked_to_lead() -> None:

@@ -25,6 +25,8 @@ LOCAL: Final = "local"
 SSH: Final = "ssh"
 #: The provisioner that runs gateways on instances that it launches in clouds.
 CLOUD: Final = "cloud"
+#: A detail of a gateway: the kind of stores that it opens with an identity of its instance.
+STORE_IDENTITY: Final = "store_identity"
 #: The provisioner whose gateways are a thread of the process that made them.
 IN_PROCESS: Final = "in-process"
 

@@ -20,8 +20,9 @@ from skyplane_orchestration.errors import (
     UnknownTransfer,
 )
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
@@ -164,8 +165,9 @@ class FleetControl:
         job = request.job
         location = job.source if side == "source" else job.destination
         store = source_spec(job) if side == "source" else spec_of(location)
-        credentials = request.credentials.resolve(location)
         nodes = tuple(nodes)
+        has_identity = all(self._opens_itself(location, node) for node in nodes)
+        credentials = None if has_identity else request.credentials.resolve(location)
         total = job.bytes_per_s if side == "source" else None
         is_encrypted = self._fleet.encrypts(job.encrypt)
         sealing_key = None
@@ -189,6 +191,12 @@ class FleetControl:
             self._sessions.each([self._fleet.gateway(node) for node in nodes], attach)
         except GatewayUnreachable as error:
             raise _fleet_lost(error) from error
+
+    def _opens_itself(self, location: Location, node: str) -> bool:
+        """Whether a gateway opens a store with the identity of its instance."""
+        identity = self._fleet.gateway(node).details.get(STORE_IDENTITY, "")
+        is_usual = not location.credential_ref and not location.endpoint_url
+        return is_usual and identity == location.kind
 
     # -- status
 

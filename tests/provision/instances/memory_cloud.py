@@ -52,6 +52,7 @@ class MemoryAccount:
         slow_ends: how many descriptions show an instance as `ending`.
         refusals: instance -> the error of its launch.
         is_closed: it refuses launches and checks.
+        store_identity: see `Cloud`.
     """
 
     failing: set[str] = field(default_factory=set)
@@ -60,6 +61,7 @@ class MemoryAccount:
     slow_ends: int = 0
     refusals: dict[str, Exception] = field(default_factory=dict)
     is_closed: bool = False
+    store_identity: str = ""
     instances: dict[str, CloudInstance] = field(default_factory=dict)
     firewalls: dict[tuple[str, str], tuple[FleetTags, set[Ingress]]] = field(default_factory=dict)
     gateways: dict[tuple[str, int], Gateway] = field(default_factory=dict)
@@ -155,6 +157,10 @@ class MemoryCloud:
         self.name = name
         self.account = account
         self._die = die
+
+    @property
+    def store_identity(self) -> str:
+        return self.account.store_identity
 
     def regions(self) -> tuple[str, ...]:
         known = {"aws": "us-east-1", "gcp": "us-central1", "azure": "westeurope"}

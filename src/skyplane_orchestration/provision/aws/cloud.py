@@ -75,6 +75,10 @@ class AwsCloud:
             self._types,
         )
 
+    @property
+    def store_identity(self) -> str:
+        return "s3" if self._options.instance_profile else ""
+
     def regions(self) -> tuple[str, ...]:
         return self._options.regions or enabled_regions(self._api)
 

@@ -24,7 +24,7 @@ from skyplane_orchestration.errors import (
     ProvisionFailed,
 )
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
+from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle, instance_of
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
@@ -116,7 +116,7 @@ class _BringUp:
         with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
             placed = self._wait_until_ready()
         handles = {
-            node: _handle(node, region, placed[instance_of(node)])
+            node: self._handle(node, region, placed[instance_of(node)])
             for region, nodes in self.nodes.items()
             for node in nodes
         }
@@ -339,19 +339,22 @@ class _BringUp:
             **self.tools.options.gateway_settings,
         )
 
+    def _handle(self, node: str, region: str, instance: CloudInstance) -> GatewayHandle:
+        number = int(node.rpartition(".")[2]) if node != instance.instance else 0
+        details = {"instance_id": instance.cloud_id}
+        identity = self.tools.clouds.of(region).store_identity
+        if identity and region in (self.spec.plan.src, self.spec.plan.dst):
+            details[STORE_IDENTITY] = identity
+        return GatewayHandle(
+            node=node,
+            region=region,
+            control=(instance.address, control_port(number)),
+            data=(instance.address, data_port(number)),
+            fingerprint=instance.key_id,
+            details=details,
+        )
+
 
 def _oldest_tags(instances: Iterable[CloudInstance]) -> FleetTags:
     """The tags of a fleet. Workers that launch at the same time write different times."""
     return min((one.tags for one in instances), key=lambda tags: tags.hard_end_unix_s)
-
-
-def _handle(node: str, region: str, instance: CloudInstance) -> GatewayHandle:
-    number = int(node.rpartition(".")[2]) if node != instance.instance else 0
-    return GatewayHandle(
-        node=node,
-        region=region,
-        control=(instance.address, control_port(number)),
-        data=(instance.address, data_port(number)),
-        fingerprint=instance.key_id,
-        details={"instance_id": instance.cloud_id},
-    )

@@ -161,6 +161,13 @@ class Cloud(Protocol):
     def name(self) -> str:
         """`aws`, `gcp`, `azure`: the first part of its region tags."""
 
+    @property
+    def store_identity(self) -> str:
+        """The kind of stores (`s3`) that sources and sinks open with an identity of their own.
+
+        Empty if their instances get none.
+        """
+
     def regions(self) -> tuple[str, ...]:
         """Tags of the regions that the account may use, for a search without a plan."""
 
