@@ -61,6 +61,10 @@ class GcpCloud:
         self._types = Types(self._api, options)
         self._launcher = Launcher(self._api, options, self._types)
 
+    @property
+    def store_identity(self) -> str:
+        return "gcs" if self._options.service_account else ""
+
     def regions(self) -> tuple[str, ...]:
         return self._options.regions or usable_regions(self._api)
 
