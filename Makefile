@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-dagster demo-clouds-stores test check docs bench soak constraints clean
+.PHONY: demo demo-dagster demo-clouds-stores test test-image check docs bench soak constraints clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -51,6 +51,9 @@ bench: $(INSTALLED)  ## every program of bench/ prints its figures; fit_* are to
 	@failed=; for name in $(BENCHES); do \
 		echo "== bench.$$name"; $(BIN)/python -m "bench.$$name" || failed="$$failed $$name"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+test-image: $(INSTALLED)  ## builds the gateway's image and copies between two of its containers
+	@$(BIN)/python -m pytest -m image --timeout 900 -v tests/e2e/test_image.py
 
 soak: $(INSTALLED)  ## long repeats; pytest's status 5 says that no test carries the marker
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5

@@ -1,6 +1,7 @@
 """The gateway process: `skyplane-gateway --config FILE --fleet KEY [--detach]`.
 
 On an instance of a cloud the first process is `skyplane-gateway enrol`; see `enrolment`.
+`skyplane-gateway health` tells whether the gateways of a container answer.
 """
 
 from __future__ import annotations
@@ -85,6 +86,10 @@ def main(arguments: list[str]) -> int:
 
         _set_limits()
         return supervisor.run(arguments[1:], sys.stdin.buffer, sys.stdout)
+    if arguments[:1] == ["health"]:
+        from skyplane_gateway import health
+
+        return health.run(arguments[1:])
     parser = argparse.ArgumentParser(prog="skyplane-gateway", description=__doc__)
     parser.add_argument("--config", required=True, type=Path, help="GatewayConfig as JSON")
     parser.add_argument("--fleet", required=True, help="fleet key, to be found by")

@@ -185,14 +185,16 @@ class World:
         distribution: Distribution = DEBIAN_WITH_DOCKER,
         environment: Mapping[str, str] | None = None,
         on_end: Callable[[Machine], None] | None = None,
+        programs: Mapping[str, str] | None = None,
     ) -> Machine:
         """Boot a machine; returns at once.
 
         Args:
             environment: variables that its gateways get besides the world's.
+            programs: name -> shell script, for programs in place of the stand-ins.
             on_end: called in a thread when the machine has ended, for whatever reason.
         """
-        programs, packages = distribution
+        present, packages = distribution
         address, lock = _free_address()
         directory = self._directory / address
         for name in ("bin", "tmp"):
@@ -214,7 +216,10 @@ class World:
         (directory / "machine.json").write_text(json.dumps(facts))
         (directory / "user-data").write_text(user_data)
         (directory / "console").touch()
-        _fill_search_path(directory, programs)
+        _fill_search_path(directory, present)
+        for name, script in (programs or {}).items():
+            (directory / "bin" / name).write_text(script)
+            (directory / "bin" / name).chmod(0o755)
         power = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_POWER), str(directory), str(self._boot_s)],
             stdin=subprocess.PIPE,

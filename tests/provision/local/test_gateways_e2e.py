@@ -33,6 +33,30 @@ def real(local: LocalHarness) -> LocalProvisioner:
     return LocalProvisioner(replace(local.options, command=(), python=sys.executable))
 
 
+def test_a_health_check_finds_the_gateway_that_does_not_answer(
+    local: LocalHarness, real: LocalProvisioner
+) -> None:
+    """Before the enrolment of an instance there is none."""
+    spec = local.spec(KEY)
+    fleet = real.ensure(spec, local.authority(spec))
+    places = {g.node: Path(g.details["directory"]) / "config.json" for g in fleet.gateways}
+
+    def health(*configs: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "skyplane_gateway", "health", *map(str, configs)]
+        environment = {**os.environ, "TMPDIR": str(local.run_root)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    well = health(*places.values())
+    assert (well.returncode, well.stdout) == (0, "gateways that answer: 5\n"), well
+    assert (health().returncode, health().stdout) == (0, "gateways that answer: 0\n")
+    local.kill(fleet.gateway(f"{B}/0"))
+    ill = health(*places.values())
+    assert ill.returncode == 1
+    (silent,) = ill.stdout.splitlines()
+    assert silent.startswith(f"{B}/0: ")
+    assert health(local.run_root / "none.json").returncode == 1
+
+
 def test_a_fleet_of_real_gateways_lives_is_repaired_and_ends(
     local: LocalHarness, real: LocalProvisioner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,170 @@
+"""The gateway's image: built from the Dockerfile, run by the boot script of instances."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.clouds.world import Machine, World
+from tests.e2e import image as images
+from tests.provision.instances.memory_cloud import MemoryAccount, MemoryCloud
+
+from skyplane_orchestration.model.job import Limits, TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.provision.instances.boot import InstanceBoot
+from skyplane_orchestration.provision.instances.options import InstanceOptions
+from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.instances.user_data import BootSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.conftest import ClientKit, S3Server
+
+    from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.timeout(900)]
+
+#: Machines without Docker, with a podman.
+_WITH_PODMAN = ((), ())
+_MOST_MB = 400
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[images.Image]:
+    with images.built_or_skip(tmp_path_factory.mktemp("image") / "storage") as made:
+        yield made
+
+
+@dataclass
+class MachineAccount(MemoryAccount):
+    """Its instances are machines of a world that run the image."""
+
+    world: World | None = None
+    podman: str = ""
+    machines: dict[str, Machine] = field(default_factory=dict)
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        with self.lock:
+            instance = super().launch(request)
+            if instance.cloud_id not in self.machines:
+                assert self.world is not None
+                self.machines[instance.cloud_id] = self.world.boot(
+                    request.user_data, distribution=_WITH_PODMAN, programs={"podman": self.podman}
+                )
+            return instance
+
+    def look(self, cloud_id: str) -> CloudInstance:
+        with self.lock:
+            machine = self.machines[cloud_id]
+            if machine.is_running:
+                self._set(cloud_id, state="running", address=machine.address)
+            else:
+                self._set(cloud_id, state="ended", address="")
+            return self.instances[cloud_id]
+
+    def end(self, cloud_id: str, why: str = "") -> None:
+        self.machines[cloud_id].shut_down()
+
+
+class MachineCloud(MemoryCloud):
+    def regions(self) -> tuple[str, ...]:
+        return tuple(sorted({region for region, _ in self.account.firewalls}))
+
+    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+        assert isinstance(self.account, MachineAccount)
+        return self.account.machines[instance.cloud_id].console()[-max_bytes:]
+
+
+def test_the_image_is_small_not_root_and_has_a_health_check(
+    image: images.Image, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configuration = image.configuration
+    assert configuration["User"] == "10001:10001"
+    assert configuration["Healthcheck"]["Test"][-1] == "health"
+    assert not [line for line in configuration["Config"]["Env"] if "PIP" in line]
+    with capsys.disabled():
+        own = image.size_bytes - image.base_bytes
+        print(f"\nimage: {image.size_bytes / 1e6:.0f} MB, {own / 1e6:.0f} MB of it on the base")
+    assert image.size_bytes / 1e6 < _MOST_MB
+
+
+def test_two_containers_pass_objects_on_and_end_with_their_machines(
+    image: images.Image,
+    kit: ClientKit,
+    servers: tuple[S3Server, S3Server],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source, destination = servers
+    for server in servers:
+        server.make_bucket("image")
+    source.fill("image", "p/", {"large": os.urandom(9 << 20), "a/b": b"x", "empty": b""})
+    job = TransferJob(
+        Location("s3://image/p/", source.region, source.endpoint),
+        Location("s3://image/q/", destination.region, destination.endpoint),
+        limits=Limits(chunk_mib=5),
+    )
+    with World(tmp_path / "world") as world:
+        account = MachineAccount(world=world, podman=image.program())
+        client = kit.client(
+            provisioner=InstanceProvisioner(
+                [MachineCloud("aws", account)],
+                InstanceBoot(BootSettings(image=image.reference)),
+                InstanceOptions(control_cidrs=("127.0.0.1/32",), poll_s=0.2, end_timeout_s=120.0),
+            )
+        )
+        fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))
+        containers = json.loads(image.podman("ps", "--format", "json"))
+        assert len(containers) == 2
+        for container in containers:
+            is_well(image, container["Id"])
+        with capsys.disabled():
+            print(f"\nstart-up of a container: {start_up_s(image, containers, world):.2f} s")
+        result = client.transfer(job, fleet)
+        assert (result.objects, result.encrypted) == (3, True)
+        assert destination.objects("image", "q/") == source.objects("image", "p/")
+        client.teardown(fleet)
+        assert account.alive() == []
+        for machine in world.machines:
+            machine.wait_ended()
+            assert "ending: all gateways have ended" in machine.console()
+
+
+def is_well(image: images.Image, container: str) -> None:
+    """Its health check passes, it is not root, and it can write below `/tmp` only."""
+    (found,) = json.loads(image.podman("inspect", container))
+    assert found["HostConfig"]["ReadonlyRootfs"] is True
+    assert found["EffectiveCaps"] in ([], None)
+    said = image.podman("exec", container, "/opt/skyplane/bin/skyplane-gateway", "health")
+    assert said == "gateways that answer: 1\n"
+    script = "id -u; touch /opt/skyplane/x 2>&1 || true; touch /tmp/x && rm /tmp/x && echo wrote"
+    user, refusal, wrote = image.podman("exec", container, "sh", "-c", script).splitlines()
+    assert (user, wrote) == ("10001", "wrote")
+    assert "Read-only file system" in refusal
+
+
+def start_up_s(image: images.Image, containers: list[dict[str, str]], world: World) -> float:
+    """The longest time from the start of a container until it waits for its orchestrator."""
+    shown = '{{.State.StartedAt.Format "2006-01-02T15:04:05.000Z07:00"}}'
+    began = [
+        dt.datetime.fromisoformat(image.podman("inspect", "--format", shown, one["Id"]).strip())
+        for one in containers
+    ]
+    listening = [
+        dt.datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=dt.UTC)
+        for machine in world.machines
+        for found in re.finditer(
+            r"^(\S+ \S+) INFO \S+ \S+ waits for its", machine.console(), re.MULTILINE
+        )
+    ]
+    assert len(began) == len(listening) == len(containers)
+    # Containers and consoles are in no common order.
+    pairs = zip(sorted(began), sorted(listening), strict=True)
+    return max((there - start).total_seconds() for start, there in pairs)

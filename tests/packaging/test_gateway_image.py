@@ -1,0 +1,43 @@
+"""What the gateway's image is made of; `make test-image` builds and runs it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.packaging.environments import uv
+
+
+def test_a_release_builds_the_image_for_both_processors(repository: Path) -> None:
+    text = (repository / ".github" / "workflows" / "gateway-image.yml").read_text()
+    document: dict[Any, Any] = yaml.safe_load(text)
+    # YAML 1.1 reads the word `on` as a truth value.
+    assert document[True] == {"release": {"types": ["published"]}}
+    (build,) = [
+        step["with"]
+        for step in document["jobs"]["image"]["steps"]
+        if step.get("uses", "").startswith("docker/build-push-action@")
+    ]
+    assert build["platforms"] == "linux/amd64,linux/arm64"
+    assert (repository / build["context"] / build["file"]).is_file()
+
+
+def test_every_requirement_is_pinned(repository: Path) -> None:
+    lines = (repository / "gateway" / "requirements.lock").read_text().splitlines()
+    assert lines
+    assert [line for line in lines if not re.match(r"[a-z0-9_.-]+==[0-9]", line)] == []
+
+
+@pytest.mark.parametrize("processor", ["x86_64", "aarch64"])
+def test_every_requirement_has_a_wheel_for_both_processors(
+    repository: Path, tmp_path: Path, processor: str
+) -> None:
+    """An image that compiles would need a compiler, and QEMU for the other processor."""
+    place = ["--python-platform", f"{processor}-unknown-linux-gnu", "--python-version", "3.11"]
+    wheels = ["--no-deps", "--only-binary", ":all:", "--target", str(tmp_path)]
+    lock = repository / "gateway" / "requirements.lock"
+    done = uv("pip", "install", "--dry-run", "--quiet", *place, *wheels, "--requirement", lock)
+    assert done.returncode == 0, done.stderr
