@@ -22,7 +22,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-dagster demo-clouds-stores test test-image check docs bench soak constraints clean
+.PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-image check docs bench soak constraints \
+	clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -30,6 +31,9 @@ demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in th
 
 demo-dagster: $(INSTALLED)  ## the same as a Dagster asset
 	@$(BIN)/python example_dags/run_demo.py dagster
+
+demo-clouds: $(INSTALLED)  ## S3 to Google Cloud Storage through instances of fake clouds
+	@$(BIN)/python example_dags/run_instances_demo.py
 
 demo-clouds-stores: $(INSTALLED)  ## S3 to Google Cloud Storage to Azure Blob Storage, on emulators
 	@$(BIN)/python example_dags/run_clouds_demo.py

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from example_dags.demo_support.commands import run_command
 from example_dags.demo_support.dataset import DataSet, demo_data_set
 from example_dags.demo_support.servers import End, s3_server
 from tests.faults import azurite, fake_gcs
@@ -75,7 +75,7 @@ def main() -> int:
             last = places[-1]
             back = directory / "back"
             end = ("--src-endpoint", last.endpoint_url, "--src-region", last.region)
-            _command(environment, "cp", "-r", last.url, f"{back}/", *end)
+            run_command(environment, "cp", "-r", last.url, f"{back}/", *end)
             differences = _differences(data, back)
     for difference in differences:
         print(f"problem: {difference}")
@@ -89,8 +89,8 @@ def main() -> int:
 def _copy(environment: dict[str, str], leg: Leg) -> None:
     """Copy over relays, and compare both ends."""
     rate = ("--instance-limit", "1", "--min-throughput-gbps", str(leg.min_throughput_gbps))
-    _command(environment, "cp", "-r", *leg.ends, *leg.regions, *rate)
-    _command(environment, "verify", "-r", *leg.ends)
+    run_command(environment, "cp", "-r", *leg.ends, *leg.regions, *rate)
+    run_command(environment, "verify", "-r", *leg.ends)
 
 
 @contextmanager
@@ -134,18 +134,6 @@ def _create_container(server: azurite.Server, name: str) -> None:
     key = {"account_name": server.account, "account_key": server.account_key}
     with ContainerClient(f"{server.url}/{server.account}", name, credential=key) as client:
         client.create_container()
-
-
-def _command(environment: dict[str, str], *arguments: str) -> None:
-    """Print and run one command. Raises SystemExit if it fails."""
-    print("$ skyplane-orch", *arguments, flush=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "skyplane_orchestration.cli", *arguments],
-        env=environment,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(done.returncode)
 
 
 def _differences(data: DataSet, folder: Path) -> list[str]:

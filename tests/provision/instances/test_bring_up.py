@@ -52,9 +52,9 @@ def test_a_fleet_over_three_clouds_has_a_firewall_for_its_peers_only(
     address = {gateway.node: gateway.data[0] for gateway in fleet.gateways}
     workers = Ingress(7600, 7601, "203.0.113.7/32")
     expected = {
-        # The relay's neighbours are sources and sinks; a lead calls other sources, and sinks.
-        A: [f"{A}/0", f"{A}/1", f"{B}/0", f"{C}/0", f"{C}/1"],
-        B: [f"{A}/0", f"{A}/1", f"{C}/0", f"{C}/1"],
+        # The upstream gateway dials. A lead calls other sources, and sinks.
+        A: [f"{A}/0", f"{A}/1"],
+        B: [f"{A}/0", f"{A}/1"],
         C: [f"{A}/0", f"{A}/1", f"{B}/0"],
     }
     for region, nodes in expected.items():

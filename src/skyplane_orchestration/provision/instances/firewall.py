@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.model.fleet import GatewayHandle
@@ -12,7 +13,6 @@ from skyplane_orchestration.provision.instances.cloud import (
     control_port,
     data_port,
 )
-from skyplane_orchestration.provision.routes import neighbours
 
 
 def control_ingress(cidrs: Sequence[str], processes: int) -> tuple[Ingress, ...]:
@@ -30,14 +30,19 @@ def peer_ingress(
 ) -> dict[str, tuple[Ingress, ...]]:
     """Region tag -> what the instances of other gateways may reach there.
 
-    Neighbours on a route reach the gateways' ports. A lead also calls the control APIs of other
-    sources, and of the sinks. An instance has one rule per peer: EC2 allows 60 in a group.
+    On a route the upstream gateway dials the next one, unless the route says otherwise. A lead
+    also calls the control APIs of other sources, and of the sinks. An instance has one rule per
+    peer: EC2 allows 60 in a group.
     """
     callers: dict[str, set[str]] = {handle.region: set() for handle in handles.values()}
     sources = {route.nodes[0] for route in routes}
     sinks = {route.nodes[-1] for route in routes}
-    for node, peers in neighbours(routes).items():
-        callers[handles[node].region] |= peers
+    for route in routes:
+        for number, (upstream, downstream) in enumerate(pairwise(route.nodes)):
+            if number in route.dialed_by_downstream:
+                callers[handles[upstream].region].add(downstream)
+            else:
+                callers[handles[downstream].region].add(upstream)
     for node in sources | sinks:
         callers[handles[node].region] |= sources - {node}
     last = data_port(processes - 1)
