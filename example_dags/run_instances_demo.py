@@ -60,8 +60,9 @@ def main() -> int:
         s3_url = stack.enter_context(s3_server(directory / "s3.log"))
         source = End(SOURCE_REGION, s3_url, "sydney", "events/", directory / "s3.log")
         client = source.client()
-        place = {"LocationConstraint": SOURCE_REGION.partition(":")[2]}
-        client.create_bucket(Bucket=source.bucket, CreateBucketConfiguration=place)
+        client.create_bucket(
+            Bucket=source.bucket, CreateBucketConfiguration={"LocationConstraint": "ap-southeast-2"}
+        )
         data.write(client, source.bucket, source.prefix)
         gcs_url = stack.enter_context(fake_gcs.running(directory / "gcs.log"))
         fake_gcs.create_bucket(gcs_url, "belgium")
