@@ -41,7 +41,14 @@ from tests.clouds.gce_wire import (
 
 __all__ = ["PROJECT", "Conditions", "Machine", "Machines", "StrictGce", "strict_gce"]
 
-#: Methods that change something, and so return an operation and take a request id.
+#: Methods that change what an instance's firewall lets in.
+_FIREWALL_METHODS: Final = (
+    "firewalls.delete",
+    "firewalls.insert",
+    "firewalls.patch",
+    "instances.insert",
+)
+#: Methods that make something, and so return an operation and take a request id.
 _INSERTS: Final = ("instances.insert", "firewalls.insert")
 
 
@@ -208,7 +215,17 @@ class StrictGce:
         self._require_permission(request)
         self.instances.advance()
         answer = json_answer(self._rules[request.method](request))
+        if request.method in _FIREWALL_METHODS:
+            self._set_firewalls()
         return Answer(0, b"", "", is_lost=True) if fault is not None else answer
+
+    def _set_firewalls(self) -> None:
+        """Give the machines the rules for their instances' network tags."""
+        for zone in self.instances.zones.values():
+            for instance in zone.instances.values():
+                machine = self.instances.booted.get(instance["id"])
+                if machine is not None:
+                    machine.allow(self.firewalls.let_in(instance["tags"]["items"]))
 
     def _fault(self, method: str) -> _Fault | None:
         for fault in self._faults:

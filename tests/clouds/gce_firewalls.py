@@ -11,9 +11,12 @@ from typing import Any, Final
 from tests.clouds.gce_facts import Conditions, Visibility
 from tests.clouds.gce_wire import PROJECT, GceError, Request, not_found
 
+from skyplane_orchestration.provision.instances.cloud import Ingress
+
 NAME: Final = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
 _FILTER: Final = re.compile(r'name eq "([^"]*)"\Z')
 _MOST_DESCRIPTION: Final = 2048
+_LEAST_PRIORITY: Final = 65536
 #: Fields that a rule of ours has; others are refused, so that a test learns of them.
 _FIELDS: Final = frozenset(
     {
@@ -108,6 +111,26 @@ class FirewallRules:
             for tag in rule.get("targetTags", [""])
         }
 
+    def let_in(self, tags: Iterable[str]) -> set[Ingress]:
+        """The rules that decide on instances with these network tags: those above a rule that
+        denies everything."""
+        matching = [
+            rule
+            for rule in (*self.rules.values(), *_DEFAULT_RULES)
+            if not rule.get("targetTags") or set(rule["targetTags"]) & set(tags)
+        ]
+        lowest = min(
+            (rule["priority"] for rule in matching if "denied" in rule), default=_LEAST_PRIORITY
+        )
+        return {
+            Ingress(*_range(ports), source)
+            for rule in matching
+            if rule["priority"] < lowest
+            for entry in rule["allowed"]
+            for ports in entry["ports"]
+            for source in rule["sourceRanges"]
+        }
+
     def lets_through(self, tags: Iterable[str], port: int, source: str) -> bool:
         """Whether TCP from an address reaches an instance with these network tags."""
         matching = [
@@ -140,6 +163,9 @@ class FirewallRules:
             raise GceError(400, "invalid", "a rule allows or denies")
         if not rule.get("sourceRanges"):
             raise GceError(400, "invalid", "a rule without sources applies to all")
+        for entry in rule.get("denied", []):
+            if entry["IPProtocol"] != "all" or rule["sourceRanges"] != ["0.0.0.0/0"]:
+                raise GceError(400, "invalid", "the fake knows no rule that denies a part")
         for source in rule["sourceRanges"]:
             try:
                 ip_network(source)

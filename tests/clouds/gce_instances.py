@@ -93,7 +93,7 @@ class InstanceRules:
         instance = self._find(self.zone(request.path["zone"]), request.path["instance"])
         if request.body["labelFingerprint"] != instance["labelFingerprint"]:
             raise GceError(412, "conditionNotMet", "Labels fingerprint either invalid or outdated")
-        _check_labels(request.body["labels"])
+        check_labels(request.body["labels"])
         instance["labels"] = dict(request.body["labels"])
         instance["labelFingerprint"] = f"f{int(instance['labelFingerprint'][1:]) + 1}"
         return instance
@@ -209,14 +209,14 @@ class InstanceRules:
         kind = _last(body["machineType"])
         if kind not in TYPES or zone.name in TYPES[kind][3]:
             raise not_found(body["machineType"])
-        _check_labels(body.get("labels", {}))
+        check_labels(body.get("labels", {}))
         for tag in body["tags"]["items"]:
             _require(NAME.match(tag), f"network tag {tag!r}")
         for item in body["metadata"]["items"]:
             _require(len(item["value"].encode()) <= _MOST_METADATA, f"metadata {item['key']}")
         (disk,) = body["disks"]
         _require(disk["boot"] and int(disk["initializeParams"]["diskSizeGb"]) >= 10, "boot disk")
-        _check_labels(disk["initializeParams"]["labels"])
+        check_labels(disk["initializeParams"]["labels"])
         image = disk["initializeParams"]["sourceImage"]
         if _last(image) not in IMAGES:
             raise not_found(image)
@@ -309,7 +309,7 @@ def stop(instance: Resource) -> None:
             access.pop("natIP", None)
 
 
-def _check_labels(labels: dict[str, str]) -> None:
+def check_labels(labels: dict[str, str]) -> None:
     _require(len(labels) <= 64, "the number of labels")
     for name, value in labels.items():
         _require(_LABEL_NAME.match(name) and _LABEL_VALUE.match(value), f"label {name}={value!r}")

@@ -360,7 +360,8 @@ class GcpApi:
             raise ConfigurationInvalid(
                 f"credentials {reference!r} give no token for gcp; name other ones"
             )
-        ends_unix_s = float(found.get("expires_at", self.clock.wall() + _UNKNOWN_LIFE_S))
+        # google-auth compares it with the system's clock.
+        ends_unix_s = float(found.get("expires_at", SYSTEM_CLOCK.wall() + _UNKNOWN_LIFE_S))
         return found["access_token"], datetime.fromtimestamp(ends_unix_s, UTC).replace(tzinfo=None)
 
 

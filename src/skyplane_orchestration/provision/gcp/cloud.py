@@ -86,7 +86,7 @@ class GcpCloud:
         return self._instances(chosen, regions), rest
 
     def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
-        in_parallel([partial(self._firewalls.prepare, tags, region, ingress) for region in regions])
+        self._firewalls.prepare(tags, regions, ingress)
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         return self._launcher.launch(request)

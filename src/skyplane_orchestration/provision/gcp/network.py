@@ -44,37 +44,20 @@ class Firewalls:
         self._options = options
         self._project = options.firewall_project
 
-    def prepare(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Close the instances of a region, and add what they lack; removes nothing."""
-        rules = [self._closed(fleet, region)]
-        rules += [
-            self._opened(fleet, region, ports, sources)
-            for ports, sources in _ranges(ingress).items()
-        ]
-        in_parallel([partial(self._ensure, rule, is_exact=False) for rule in rules])
+    def prepare(self, fleet: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]) -> None:
+        """Close the instances of regions, and add what they lack; removes nothing."""
+        found = {rule.name: rule for rule in self._rules(fleet_prefix(fleet.fleet_key))}
+        wanted = [rule for region in regions for rule in self._wanted(fleet, region, ingress)]
+        self._ensure_all(wanted, found, is_exact=False)
 
     def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of a region to exactly these."""
-        wanted = {
-            rule["name"]: rule
-            for rule in (
-                self._closed(fleet, region),
-                *(
-                    self._opened(fleet, region, ports, sources)
-                    for ports, sources in _ranges(ingress).items()
-                ),
-            )
-        }
         found = self._rules_of(fleet.fleet_key, region)
+        wanted = self._wanted(fleet, region, ingress)
         # The new ones first, so that no rule is missing in between.
-        in_parallel(
-            [
-                partial(self._ensure, rule, is_exact=True)
-                for name, rule in wanted.items()
-                if name not in found or not _is_same(found[name], rule)
-            ]
-        )
-        in_parallel([partial(self._delete, name) for name in found if name not in wanted])
+        self._ensure_all(wanted, found, is_exact=True)
+        names = {rule["name"] for rule in wanted}
+        in_parallel([partial(self._delete, name) for name in found if name not in names])
 
     def of_fleet(self, fleet_key: str) -> Iterator[CloudResource]:
         """The firewalls of a fleet, one for each region."""
@@ -95,6 +78,18 @@ class Firewalls:
         opening = [name for name, rule in found.items() if rule.allowed]
         in_parallel([partial(self._delete, name) for name in opening])
         in_parallel([partial(self._delete, name) for name in found if name not in opening])
+
+    def _wanted(
+        self, fleet: FleetTags, region: str, ingress: Iterable[Ingress]
+    ) -> list[dict[str, Any]]:
+        """All rules of a region."""
+        return [
+            self._closed(fleet, region),
+            *(
+                self._opened(fleet, region, ports, sources)
+                for ports, sources in _ranges(ingress).items()
+            ),
+        ]
 
     def _closed(self, fleet: FleetTags, region: str) -> dict[str, Any]:
         return {
@@ -125,6 +120,19 @@ class Firewalls:
             "target_tags": [tag],
         }
 
+    def _ensure_all(
+        self, wanted: Iterable[dict[str, Any]], found: Mapping[str, Any], *, is_exact: bool
+    ) -> None:
+        """Make the rules that are not as wanted; `found` has those that were seen, by name."""
+        in_parallel(
+            [
+                partial(self._ensure, rule, is_exact=is_exact)
+                for rule in wanted
+                if rule["name"] not in found
+                or not _is_same(found[rule["name"]], rule, is_exact=is_exact)
+            ]
+        )
+
     def _ensure(self, rule: dict[str, Any], *, is_exact: bool) -> None:
         """Make a rule. One that is there gets the sources that it lacks, or exactly these."""
         if self._is_made(rule):
@@ -142,11 +150,12 @@ class Firewalls:
                 f"the firewall rule {name} of {self._options.network_path} does not have the"
                 " description of its fleet; delete it, or give it the description again"
             )
+        if _is_same(found, rule, is_exact=is_exact):
+            return
         if not is_exact:
             sources = sorted({*found.source_ranges, *rule["source_ranges"]})
             rule = {**rule, "source_ranges": sources}
-        if not _is_same(found, rule):
-            self._change("firewalls.patch", rule)
+        self._change("firewalls.patch", rule)
 
     def _is_made(self, rule: dict[str, Any]) -> bool:
         """Whether the rule is new; False if there is one of its name."""
@@ -234,15 +243,16 @@ def _ranges(ingress: Iterable[Ingress]) -> _Ranges:
     return {ports: frozenset(sources) for ports, sources in found.items()}
 
 
-def _is_same(found: Any, rule: Mapping[str, Any]) -> bool:
-    """Whether a rule lets the same traffic through as ours does."""
+def _is_same(found: Any, rule: Mapping[str, Any], *, is_exact: bool) -> bool:
+    """Whether a rule lets the same traffic through as ours does, or also more sources."""
+    theirs, ours = set(found.source_ranges), set(rule["source_ranges"])
     return (
-        set(found.source_ranges) == set(rule["source_ranges"])
+        (theirs == ours if is_exact else theirs >= ours)
         and list(found.target_tags) == rule["target_tags"]
         and found.priority == rule["priority"]
         and not found.disabled
-        and _entries(found.allowed) == _wanted(rule.get("allowed", []))
-        and _entries(found.denied) == _wanted(rule.get("denied", []))
+        and _entries(found.allowed) == _wanted_entries(rule.get("allowed", []))
+        and _entries(found.denied) == _wanted_entries(rule.get("denied", []))
     )
 
 
@@ -250,5 +260,5 @@ def _entries(found: Iterable[Any]) -> list[tuple[str, list[str]]]:
     return [(entry.I_p_protocol, list(entry.ports)) for entry in found]
 
 
-def _wanted(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+def _wanted_entries(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     return [(entry["I_p_protocol"], list(entry.get("ports", []))) for entry in entries]

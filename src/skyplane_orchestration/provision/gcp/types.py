@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,13 +33,15 @@ class Types:
         self._api = api
         self._options = options
         self._known: dict[str, dict[str, TypeFacts]] = {}
+        # Launches at the same time wait for one answer.
+        self._lock = threading.Lock()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
         """Raises ConfigurationInvalid: the region does not offer the type, or not in our zones."""
-        by_region = self._known.get(instance_type)
-        if by_region is None:
-            by_region = self._known[instance_type] = self._ask(instance_type)
-        facts = by_region.get(region)
+        with self._lock:
+            if instance_type not in self._known:
+                self._known[instance_type] = self._ask(instance_type)
+            facts = self._known[instance_type].get(region)
         if facts is None:
             raise ConfigurationInvalid(
                 f"{region} does not offer the machine type {instance_type!r}; choose another type,"

@@ -1,0 +1,41 @@
+"""Quotas of vCPUs."""
+
+from __future__ import annotations
+
+from tests.provision.gcp.harness import GcpHarness
+from tests.provision.gcp.samples import REGION, a_request, prepared
+
+from skyplane_orchestration.model.region_quota import RegionQuota
+
+OTHER_REGION = "gcp:europe-west1"
+
+
+def test_regions_tell_their_quotas_and_what_is_in_use(harness: GcpHarness) -> None:
+    harness.gce.conditions.quotas |= {
+        ("us-central1", "N2_CPUS"): 24.0,
+        ("us-central1", "C3_CPUS"): 8.0,
+        ("", "CPUS_ALL_REGIONS"): 32.0,
+    }
+    cloud = prepared(harness.gcp())
+    cloud.launch(a_request())
+    before = len(harness.gce.calls)
+    assert set(cloud.quotas([REGION])) == {
+        RegionQuota(REGION, "N2_CPUS", vcpus=24, used_vcpus=4),
+        RegionQuota(REGION, "C3_CPUS", vcpus=8),
+        RegionQuota(REGION, "CPUS_ALL_REGIONS", vcpus=32, used_vcpus=4),
+    }
+    assert len(harness.gce.calls) - before == 2
+
+
+def test_spot_instances_have_a_quota_of_their_own(harness: GcpHarness) -> None:
+    harness.gce.conditions.quotas["us-central1", "PREEMPTIBLE_CPUS"] = 16.0
+    cloud = prepared(harness.gcp(spot_relays=True))
+    cloud.launch(a_request())
+    found = {one.name: (one.vcpus, one.used_vcpus) for one in cloud.quotas([REGION])}
+    assert found["PREEMPTIBLE_CPUS"] == (16, 4)
+    assert found["N2_CPUS"] == (1000, 0)
+
+
+def test_no_region_asks_nothing(harness: GcpHarness) -> None:
+    assert harness.gcp().quotas([]) == ()
+    assert harness.gce.calls == []
