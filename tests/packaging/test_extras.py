@@ -19,6 +19,8 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+from tests.clouds.gce import PROJECT, strict_gce
+from tests.clouds.world import IMAGE
 from tests.packaging.environments import (
     UV,
     make_environment,
@@ -82,6 +84,7 @@ EXTRAS_BY_CHECK = {
     "gateway": "gateway",
     "extra aws": "aws",
     "extra gcs": "gcs",
+    "extra gcp": "gcp",
     "extra airflow": "airflow",
     "extra dagster": "dagster",
     "extra plots": "plots",
@@ -246,6 +249,26 @@ def test_ssh_dials_hosts(with_extra: WithExtra) -> None:
             assert f"host 127.0.0.1:{port} cannot be reached over ssh" in done.stdout
         else:
             assert_names("ssh", done)
+
+
+def test_gcp_finds_fleets(with_extra: WithExtra) -> None:
+    sweep = ("sweep", "--provisioner", "cloud", "--clouds", "clouds.yaml", "--deployment", "here")
+    with strict_gce() as gce:
+        for extra in ("", "gcp"):
+            installed = with_extra(extra)
+            clouds = {
+                "image": IMAGE.image,
+                "control_cidrs": ["127.0.0.1/32"],
+                "gcp": {"project": PROJECT, "endpoint_url": gce.url, "credential_ref": "env:HERE"},
+            }
+            (installed.home / "clouds.yaml").write_text(json.dumps(clouds))
+            done = installed.command(*sweep, HERE_ACCESS_TOKEN="token")
+            if extra:
+                succeeded(done)
+            else:
+                assert_names("gcp", done)
+        assert {call.token for call in gce.calls} == {"token"}
+        assert "instances.aggregatedList" in gce.methods()
 
 
 def test_readme_says_what_each_extra_promises(repository: Path) -> None:

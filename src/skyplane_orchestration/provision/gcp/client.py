@@ -182,7 +182,7 @@ class GcpApi:
 
         answer = self._repeated(
             ask,
-            permission="resourcemanager.projects.get",
+            permission="the use of Resource Manager",
             what=f"checking the permissions in project {project}",
             where=f"project {project}",
         )

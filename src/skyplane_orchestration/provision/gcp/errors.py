@@ -136,8 +136,8 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
         )
     if code in _NOT_ENABLED:
         return CloudAccessDenied(
-            f"{said}; enable the API for the project with `gcloud services enable"
-            f" compute.googleapis.com` ({answer.message})"
+            f"{said}; enable this API for the project with `gcloud services enable`"
+            f" ({answer.message})"
         )
     if answer.is_transient:
         return CloudUnavailable(f"{said} and all retries; try again later")
