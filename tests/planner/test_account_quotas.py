@@ -42,6 +42,15 @@ def test_the_account_counts_in_place_of_the_types_limit_and_the_job_may_have_les
     assert direct(many, S, T, 20, limits=Limits(instance_limit=3)).instances[S].count == 3
 
 
+def test_a_quota_of_a_series_limits_its_types_only(triangle: Grid) -> None:
+    (kind,) = (one for one in triangle.types if one.cloud == "aws")
+    for series, free in ((kind.name[:2], kind.vcpus), ("other-", None)):
+        quota = RegionQuota(S, "N2_CPUS", vcpus=kind.vcpus, series=series)
+        grid = triangle.with_account([quota])
+        assert grid.vcpu_quota(S, kind.name) == free
+        assert (plan(grid, S, T, FASTEST).instances[S].count == 1) == (free is not None)
+
+
 def test_a_region_without_machines_is_no_relay(triangle: Grid) -> None:
     assert plan(triangle, S, T, FASTEST).relays == (R,)
     assert plan(hosts(triangle, s=8, t=8, r=0), S, T, FASTEST).relays == ()

@@ -207,9 +207,14 @@ class Grid:
                 return row.read_gbps, row.write_gbps
         return None, None
 
-    def vcpu_quota(self, tag: str) -> int | None:
-        """vCPUs that the account may still run in that region; None if unknown."""
-        read = [quota.free_vcpus for quota in self.account.get(tag, ())]
+    def vcpu_quota(self, tag: str, instance_type: str = "") -> int | None:
+        """vCPUs that the account may still run in that region; None if unknown.
+
+        Args:
+            instance_type: counts the quotas of this type too; empty for those of all types.
+        """
+        quotas = self.account.get(tag, ())
+        read = [quota.free_vcpus for quota in quotas if quota.limits(instance_type)]
         known = [vcpus for vcpus in read if vcpus is not None]
         if known:
             return min(known)

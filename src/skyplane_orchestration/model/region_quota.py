@@ -16,6 +16,7 @@ class RegionQuota:
         vcpus: most vCPUs; None if they are not limited, or the cloud does not tell.
         used_vcpus: in use now.
         instances: most instances of a fleet; None if their number is not limited.
+        series: begin of the names of the instance types that it limits, `n2-`; empty for all.
     """
 
     region: str
@@ -23,7 +24,12 @@ class RegionQuota:
     vcpus: int | None = None
     used_vcpus: int = 0
     instances: int | None = None
+    series: str = ""
 
     @property
     def free_vcpus(self) -> int | None:
         return None if self.vcpus is None else max(0, self.vcpus - self.used_vcpus)
+
+    def limits(self, instance_type: str) -> bool:
+        """Whether it limits instances of a type."""
+        return instance_type.startswith(self.series)

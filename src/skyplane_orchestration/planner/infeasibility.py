@@ -155,8 +155,11 @@ def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasibl
 def no_route(grid: Grid, src: str, destinations: Sequence[str]) -> PlanInfeasible:
     """The error when no path joins the ends."""
     for tag in (src, *destinations):
+        cloud = tag.partition(":")[0]
+        kinds = [kind.name for kind in grid.types if kind.cloud == cloud]
         for quota in grid.account.get(tag, ()):
-            if 0 in (quota.instances, quota.free_vcpus):
+            is_for_all = all(quota.limits(kind) for kind in kinds)
+            if is_for_all and 0 in (quota.instances, quota.free_vcpus):
                 return no_instance(tag, Quota(INSTANCE_QUOTA, 0, quota.name))
     route = f"{src} to {', '.join(destinations)}"
     return PlanInfeasible(

@@ -39,7 +39,7 @@ def quota_of(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> Quota:
     ]
     by_count = min(given, default=kind.instance_limit)
     most = by_count
-    for vcpus in (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag)):
+    for vcpus in (limits.vcpu_quota.get(kind.cloud), grid.vcpu_quota(tag, kind.name)):
         most = most if vcpus is None else min(most, vcpus // kind.vcpus)
     name = VCPU_QUOTA if most < by_count else INSTANCE_QUOTA
     return Quota(name, most, _owner(grid, tag, kind, most, is_vcpu=name == VCPU_QUOTA))
@@ -48,6 +48,8 @@ def quota_of(grid: Grid, tag: str, kind: InstanceType, limits: Limits) -> Quota:
 def _owner(grid: Grid, tag: str, kind: InstanceType, most: int, *, is_vcpu: bool) -> str:
     """The account's quota that allows no more than `most` instances; empty if none does."""
     for quota in grid.account.get(tag, ()):
+        if not quota.limits(kind.name):
+            continue
         vcpus = quota.free_vcpus
         by_vcpus = None if vcpus is None else vcpus // kind.vcpus
         if (by_vcpus if is_vcpu else quota.instances) == most:

@@ -7,8 +7,6 @@ from tests.provision.gcp.samples import REGION, a_request, prepared
 
 from skyplane_orchestration.model.region_quota import RegionQuota
 
-OTHER_REGION = "gcp:europe-west1"
-
 
 def test_regions_tell_their_quotas_and_what_is_in_use(harness: GcpHarness) -> None:
     harness.gce.conditions.quotas |= {
@@ -20,8 +18,9 @@ def test_regions_tell_their_quotas_and_what_is_in_use(harness: GcpHarness) -> No
     cloud.launch(a_request())
     before = len(harness.gce.calls)
     assert set(cloud.quotas([REGION])) == {
-        RegionQuota(REGION, "N2_CPUS", vcpus=24, used_vcpus=4),
-        RegionQuota(REGION, "C3_CPUS", vcpus=8),
+        RegionQuota(REGION, "N2_CPUS", vcpus=24, used_vcpus=4, series="n2-"),
+        RegionQuota(REGION, "C3_CPUS", vcpus=8, series="c3-"),
+        RegionQuota(REGION, "T2A_CPUS", vcpus=1000, series="t2a-"),
         RegionQuota(REGION, "CPUS_ALL_REGIONS", vcpus=32, used_vcpus=4),
     }
     assert len(harness.gce.calls) - before == 2
@@ -34,6 +33,11 @@ def test_spot_instances_have_a_quota_of_their_own(harness: GcpHarness) -> None:
     found = {one.name: (one.vcpus, one.used_vcpus) for one in cloud.quotas([REGION])}
     assert found["PREEMPTIBLE_CPUS"] == (16, 4)
     assert found["N2_CPUS"] == (1000, 0)
+
+
+def test_without_a_quota_of_their_own_spot_instances_have_none(harness: GcpHarness) -> None:
+    names = {one.name for one in harness.gcp(spot_relays=True).quotas([REGION])}
+    assert "PREEMPTIBLE_CPUS" not in names
 
 
 def test_no_region_asks_nothing(harness: GcpHarness) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.model.region_quota import RegionQuota
@@ -11,10 +11,20 @@ from skyplane_orchestration.provision.gcp.options import region_tag
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
 
-#: The series of the machine types of plans: those of the shipped limits.
-_METRICS: Final = ("N2_CPUS", "C3_CPUS")
-_SPOT_METRIC: Final = "PREEMPTIBLE_CPUS"
-#: Of the whole project.
+#: Quota -> series of machine types that count against it. Google tells no quotas of newer series.
+_SERIES: Final = {
+    "CPUS": ("e2-", "f1-", "g1-", "n1-"),
+    "E2_CPUS": ("e2-",),
+    "N2_CPUS": ("n2-",),
+    "N2D_CPUS": ("n2d-",),
+    "C2_CPUS": ("c2-",),
+    "C2D_CPUS": ("c2d-",),
+    "C3_CPUS": ("c3-",),
+    "T2A_CPUS": ("t2a-",),
+    "T2D_CPUS": ("t2d-",),
+}
+_SPOT: Final = "PREEMPTIBLE_CPUS"
+#: Of the whole project. Each region may have all that is free of it.
 _ALL_REGIONS: Final = "CPUS_ALL_REGIONS"
 
 
@@ -24,23 +34,41 @@ def region_quotas(
     """The quotas of each region, and the one that all regions share, for each. Two calls."""
     if not regions:
         return ()
-    metrics = (*_METRICS, _SPOT_METRIC) if with_spot else _METRICS
     what = "reading quotas"
-    project = _quotas(api.call("projects.get", {}, what=what), [_ALL_REGIONS])
-    found = []
-    for page in api.pages("regions.list", {}, what=what):
-        for row in page.items:
-            region = region_tag(row.name)
-            if region in regions:
-                for name, limit, used in (*_quotas(row, metrics), *project):
-                    found.append(RegionQuota(region, name, vcpus=limit, used_vcpus=used))
-    return tuple(found)
+    project = api.call("projects.get", {}, what=what)
+    rows = {
+        region_tag(row.name): row
+        for page in api.pages("regions.list", {}, what=what)
+        for row in page.items
+    }
+    return tuple(
+        quota
+        for region in regions
+        if region in rows
+        for quota in (
+            *_of_region(region, rows[region], with_spot=with_spot),
+            *_named(region, project, _ALL_REGIONS),
+        )
+    )
 
 
-def _quotas(row: Any, metrics: Collection[str]) -> list[tuple[str, int, int]]:
-    """Name, limit and use of a region's or a project's quotas."""
-    return [
-        (str(quota.metric), int(quota.limit), int(quota.usage))
-        for quota in row.quotas
-        if quota.metric in metrics
-    ]
+def _of_region(region: str, row: Any, *, with_spot: bool) -> Iterator[RegionQuota]:
+    for metric, series in _SERIES.items():
+        for one in series:
+            yield from _named(region, row, metric, one)
+    if with_spot:
+        # Without a quota of their own, spot instances count against those of their series.
+        yield from (quota for quota in _named(region, row, _SPOT) if quota.vcpus)
+
+
+def _named(region: str, row: Any, metric: str, series: str = "") -> Iterator[RegionQuota]:
+    """The quota of a region's or a project's row; nothing if Google does not tell it."""
+    for quota in row.quotas:
+        if quota.metric == metric:
+            yield RegionQuota(
+                region,
+                metric,
+                vcpus=int(quota.limit),
+                used_vcpus=int(quota.usage),
+                series=series,
+            )
