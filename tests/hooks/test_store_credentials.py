@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks import store_credentials
 from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import SCOPES_OPTION
 
 BUCKET = Location("s3://bucket/key")
 
@@ -119,6 +120,15 @@ def test_google_connections(
     found = credentials_from_connection(connection, "gcp", Location("gs://bucket/"))
     assert dict(found or {}) == {"access_token": "t"}
     assert google == [asked]
+
+
+def test_scopes_of_a_location_count_before_those_of_the_connection(
+    google: list[dict[str, str]],
+) -> None:
+    connection = FakeConnection("google_cloud_platform", extra_dejson={"scope": "stores"})
+    location = Location("gs://any/", options={SCOPES_OPTION: "instances"})
+    credentials_from_connection(connection, "gcp", location)
+    assert google == [{"scopes": "instances"}]
 
 
 @pytest.mark.parametrize(

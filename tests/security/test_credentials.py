@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from skyplane_gateway.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security import credentials
+from skyplane_orchestration.security.credentials import SCOPES_OPTION, CredentialSources
 
 
 def s3(reference: str) -> Location:
@@ -98,6 +100,21 @@ def test_google_credentials_of_the_environment(monkeypatch: pytest.MonkeyPatch) 
         CredentialSources().resolve(place)
     with pytest.raises(ConfigurationInvalid, match="no profiles"):
         CredentialSources().resolve(Location("gs://bucket/", credential_ref="profile:x"))
+
+
+def test_a_location_may_name_the_scopes_of_googles_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def exchanged(kind: str, values: Mapping[str, str]) -> Credentials:
+        asked.append(values["scopes"])
+        return Credentials({"access_token": "t"})
+
+    monkeypatch.setattr(credentials, "sendable_credentials", exchanged)
+    monkeypatch.setenv("G_IMPERSONATE", "mover@project.iam.gserviceaccount.com")
+    for options in ({SCOPES_OPTION: "one,two"}, {}):
+        place = Location("gs://bucket/", credential_ref="env:G", options=options)
+        CredentialSources().resolve(place)
+    assert asked == ["one,two", ""]
 
 
 @pytest.mark.parametrize(
