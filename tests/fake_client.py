@@ -16,6 +16,7 @@ from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import TeardownReport
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
@@ -81,15 +82,18 @@ class FakeClient:
     def check_destination(self, job: TransferJob) -> None:
         self._note("check_destination", job)
 
-    def check_deletes(self, job: TransferJob) -> None:
+    def source_listing(self) -> SourceListing:
+        return SourceListing()
+
+    def check_deletes(self, job: TransferJob, **_: Any) -> None:
         if job.move or job.delete:
             self._note("check_deletes", job)
 
-    def plan(self, job: TransferJob) -> TransferPlan:
+    def plan(self, job: TransferJob, **_: Any) -> TransferPlan:
         self._note("plan", job)
         return PLAN
 
-    def has_nothing_to_copy(self, job: TransferJob) -> bool:
+    def has_nothing_to_copy(self, job: TransferJob, **_: Any) -> bool:
         return self.is_unchanged
 
     def provision(self, plan: TransferPlan) -> Fleet:

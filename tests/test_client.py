@@ -14,6 +14,7 @@ from tests.transfer.samples import PLAN, A, B, fleet_of, status
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.journal.document import Journal, encode_journal
+from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration import planner
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.errors import (
@@ -139,7 +140,9 @@ class FakeControl:
         tenure = order.tenure
         return SubmittedTransfer(request.transfer_key, tenure.epoch, tenure.lead, joined=False)
 
-    def submit(self, request: TransferRequest, *, least_epoch: int = 1) -> SubmittedTransfer:
+    def submit(
+        self, request: TransferRequest, *, least_epoch: int = 1, listed: ListedRows | None = None
+    ) -> SubmittedTransfer:
         self.script.keys.append((request.transfer_key, least_epoch))
         self.script.do("submit", request.job)
         if self.script.submits:

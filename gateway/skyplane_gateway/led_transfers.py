@@ -27,6 +27,7 @@ from skyplane_gateway.lead.sink_pool import SinkPeer, remote_sink
 from skyplane_gateway.lead.source_peers import LocalSource, RemoteSource, SourcePeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
 from skyplane_gateway.objects import StoreCapabilities
+from skyplane_gateway.stores.listed_rows import ListedRows
 from skyplane_gateway.transport.router import Router
 
 log = logging.getLogger(__name__)
@@ -104,8 +105,18 @@ class LedTransfers:
 
     # -- submit
 
-    async def submit(self, key: str, *, epoch: int, spec: TransferSpec) -> dict[str, Any]:
+    async def submit(
+        self,
+        key: str,
+        *,
+        epoch: int,
+        spec: TransferSpec,
+        listed: ListedRows | None = None,
+    ) -> dict[str, Any]:
         """Lead a transfer, or join it when it runs already.
+
+        Args:
+            listed: rows of the source that the lead need not list.
 
         Raises:
             UnknownTransfer: its source side was not attached before.
@@ -122,7 +133,7 @@ class LedTransfers:
             sources, sinks = self._peers(key, epoch, topology)
             peers: list[SourcePeer | SinkPeer] = [*sources, *sinks]
             try:
-                both_ends = await self._both_ends(key, sources, sinks)
+                both_ends = await self._both_ends(key, sources, sinks, listed)
                 transfer = self._lead_transfer(key, epoch, spec, topology, both_ends)
                 await self._renew_leases()
                 self._require_open()
@@ -169,7 +180,11 @@ class LedTransfers:
         return sources, sinks
 
     async def _both_ends(
-        self, key: str, sources: Sequence[SourcePeer], sinks: Sequence[SinkPeer]
+        self,
+        key: str,
+        sources: Sequence[SourcePeer],
+        sinks: Sequence[SinkPeer],
+        listed: ListedRows | None,
     ) -> Peers:
         capabilities, capacity_bytes = await self._describe(sinks)
         return Peers(
@@ -179,6 +194,7 @@ class LedTransfers:
             capabilities=capabilities,
             sink_capacity_bytes=capacity_bytes,
             threads=self._threads,
+            listed=listed,
         )
 
     async def _describe(

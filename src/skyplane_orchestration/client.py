@@ -35,6 +35,7 @@ from skyplane_orchestration.provision.base import (
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.server_side import why_not_server_side
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.control import SubmittedTransfer
@@ -124,7 +125,21 @@ class Client:
         """
         return planning.within_quotas(self.grid, self.provisioner, ends, policy)
 
-    def plan(self, job: TransferJob, *, proof_s: float | None = None) -> TransferPlan:
+    def source_listing(self) -> SourceListing:
+        """Lets the calls of one run list the source once; see the argument `listing`.
+
+        Keep it for one job, and no longer than the run: what comes to the source after a call has
+        listed it may be left out.
+        """
+        return SourceListing(self._clock)
+
+    def plan(
+        self,
+        job: TransferJob,
+        *,
+        proof_s: float | None = None,
+        listing: SourceListing | None = None,
+    ) -> TransferPlan:
         """The best plan for a job.
 
         Asks the stores for missing regions, and lists the source if `volume_gb` is missing. Stays
@@ -132,13 +147,20 @@ class Client:
 
         Args:
             proof_s: seconds for each attempt to prove that no plan is better; see `planner.plan`.
+            listing: what other calls for this job have listed of the source; gets what this call
+                lists.
 
         Raises:
             UnknownRegion, PlanInfeasible: no plan, and why.
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
-        return planning.plan_job(self.grid, job, self._credentials, self.provisioner, proof_s)
+        return planning.plan_job(
+            self.grid, job, self._credentials, self.provisioner, proof_s, listing
+        )
+
+    def _plan(self, job: TransferJob, listing: SourceListing) -> TransferPlan:
+        return self.plan(job, listing=listing)
 
     def plan_to_all(
         self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
@@ -173,13 +195,13 @@ class Client:
         with timed("check of the destination"):
             preflight.check_destination(job, self._credentials)
 
-    def check_deletes(self, job: TransferJob) -> None:
+    def check_deletes(self, job: TransferJob, *, listing: SourceListing | None = None) -> None:
         """Check the deletes of a move at its source, and of `delete` at the destination.
 
-        Does nothing for a plain copy. Raises ConfigurationInvalid if one end lies in the other,
-        TooManyDeletes or StoreError.
+        Does nothing for a plain copy; `listing` as in `plan`. Raises ConfigurationInvalid if one
+        end lies in the other, TooManyDeletes or StoreError.
         """
-        self._runs.check_deletes(job)
+        self._runs.check_deletes(job, listing)
 
     def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, list[ObjectInfo]]:
         """What `delete` would remove at the destination now. Raises StoreError."""
@@ -239,7 +261,9 @@ class Client:
             parallel=PARALLEL_READS if parallel is None else parallel,
         )
 
-    def unchanged(self, job: TransferJob) -> TransferResult | None:
+    def unchanged(
+        self, job: TransferJob, *, listing: SourceListing | None = None
+    ) -> TransferResult | None:
         """The success of a job that has nothing to copy, which needs no gateways; else None.
 
         With `delete` it also deletes what only the destination has. Raises TransferFailed where
@@ -247,12 +271,16 @@ class Client:
 
         None as well if the ends cannot be listed or have too many keys, and if an earlier try of
         the transfer has left a journal or a fleet.
-        """
-        return self._runs.unchanged(job)
 
-    def has_nothing_to_copy(self, job: TransferJob) -> bool:
+        `listing` as in `plan`.
+        """
+        return self._runs.unchanged(job, listing)
+
+    def has_nothing_to_copy(
+        self, job: TransferJob, *, listing: SourceListing | None = None
+    ) -> bool:
         """Whether `unchanged` would find nothing to copy. Changes nothing."""
-        return self._runs.compared(job) is not None
+        return self._runs.compared(job, listing) is not None
 
     # -- provision and teardown
 
@@ -405,7 +433,7 @@ class Client:
         """
         options = RunOptions(manifest, on_status, on_submitted)
         if not fleet.gateways:
-            return self._runs.run(job, None, self.plan, options)
+            return self._runs.run(job, None, self._plan, options)
         return self._runs.start(job, fleet, transfer_key, options).run(least_epoch=least_epoch)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
@@ -421,14 +449,17 @@ class Client:
         on_fleet: Callable[[Fleet], None] | None = None,
         on_status: OnStatus | None = None,
         manifest: str | None = None,
+        listing: SourceListing | None = None,
     ) -> TransferResult:
         """Plan, provision, transfer and tear down in one call.
 
         Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
         the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
+
+        `listing` as in `plan`: gateways in this process take its rows.
         """
         options = RunOptions(manifest, on_status, on_fleet=on_fleet)
-        return self._runs.run(job, plan, self.plan, options)
+        return self._runs.run(job, plan, self._plan, options, listing)
 
     def resume(
         self,

@@ -14,6 +14,7 @@ from tests.transfer.samples import KEY, fleet_of
 
 from skyplane_gateway.journal.document import journal_key
 from skyplane_gateway.objects import Credentials
+from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
     AddressTaken,
     ConfigurationInvalid,
@@ -55,6 +56,7 @@ class FakeControl:
         self.drains = True
         self.sealing_key: bytes | None = None
         self.credentials: Any = None
+        self.listed: ListedRows | None = None
 
     def _say(self, verb: str, *more: Any) -> None:
         self.calls.append((self.node, verb, *more))
@@ -88,8 +90,11 @@ class FakeControl:
         self.credentials = credentials
         self._say("attach", side, epoch, *([] if bytes_per_s is None else [bytes_per_s]))
 
-    def submit(self, key: str, *, epoch: int, spec: Any) -> dict[str, Any]:
+    def submit(
+        self, key: str, *, epoch: int, spec: Any, listed: ListedRows | None
+    ) -> dict[str, Any]:
         self._say("submit", epoch)
+        self.listed = listed
         return {"epoch": epoch, "joined": False}
 
     def cancel(self, key: str) -> None:
@@ -161,7 +166,7 @@ def request_of(job: TransferJob = JOB) -> TransferRequest:
     return TransferRequest(KEY, job, CredentialSources())
 
 
-def submit(sessions: FakeSessions, job: TransferJob = JOB, **more: int) -> SubmittedTransfer:
+def submit(sessions: FakeSessions, job: TransferJob = JOB, **more: Any) -> SubmittedTransfer:
     return control_of(sessions).submit(request_of(job), **more)
 
 

@@ -27,6 +27,7 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.listed_rows import ListedRows
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,12 @@ Response = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. Attribute `key`: of the transfer in its path; empty for other paths."""
+    """One request.
+
+    Attributes:
+        key: of the transfer in its path; empty for other paths.
+        listed: rows of a source that a caller in this process brings.
+    """
 
     method: str
     path: str
@@ -46,6 +52,7 @@ class Request:
     key: str
     body: bytes
     caller: Caller
+    listed: ListedRows | None = None
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -80,13 +87,19 @@ class ControlCalls:
         }
 
     async def answer(
-        self, method: str, target: str, body: bytes, caller: Callable[[], Caller]
+        self,
+        method: str,
+        target: str,
+        body: bytes,
+        caller: Callable[[], Caller],
+        listed: ListedRows | None = None,
     ) -> tuple[int, Response]:
         """Status and document of the answer.
 
         Args:
             target: path and query, encoded.
             caller: tells who calls. Raises NotAuthorised.
+            listed: see `Request`.
         """
         parts = urlsplit(target)
         words = parts.path.split("/")
@@ -101,20 +114,18 @@ class ControlCalls:
             unknown = ConfigurationInvalid(f"{method} {parts.path}: {status.phrase}")
             return status, unknown.to_dict()
         query = dict(parse_qsl(parts.query))
-        return await self._answered(call, method, parts.path, query, key, body, caller)
+        path = parts.path
+
+        def answering() -> Awaitable[Response]:
+            return call(Request(method, path, query, key, body, caller(), listed))
+
+        return await self._answered(answering, method, path)
 
     async def _answered(
-        self,
-        call: Handler,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        key: str,
-        body: bytes,
-        caller: Callable[[], Caller],
+        self, answering: Callable[[], Awaitable[Response]], method: str, path: str
     ) -> tuple[int, Response]:
         try:
-            return HTTPStatus.OK, await call(Request(method, path, query, key, body, caller()))
+            return HTTPStatus.OK, await answering()
         except SkyplaneError as error:
             status = (
                 HTTPStatus.UNPROCESSABLE_ENTITY
@@ -221,7 +232,9 @@ class ControlCalls:
     async def _submit(self, request: Request) -> Response:
         body = _body(request)
         spec = TransferSpec.from_dict(body["spec"])
-        return await self._gateway.leads.submit(request.key, epoch=int(body["epoch"]), spec=spec)
+        return await self._gateway.leads.submit(
+            request.key, epoch=int(body["epoch"]), spec=spec, listed=request.listed
+        )
 
     async def _transfer_status(self, request: Request) -> Response:
         key, session = request.key, request.query.get("session", "")

@@ -11,7 +11,7 @@ import json
 import ssl
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
 from skyplane_gateway.config import Topology, TransferSpec
@@ -28,6 +28,10 @@ from skyplane_gateway.errors import (
     from_dict,
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.listed_rows import ListedRows
+
+if TYPE_CHECKING:
+    from skyplane_gateway.control.in_memory import MemoryConnections
 
 #: The host of gateways of this process; see `in_memory`.
 IN_MEMORY: Final = "in-memory"
@@ -93,10 +97,11 @@ class ControlClient:
         self._wrong_peer_error = wrong_peer_error
         self._session = session
         self._pool: Connections
+        self._memory: MemoryConnections | None = None
         if context is None:
             from skyplane_gateway.control.in_memory import MemoryConnections
 
-            self._pool = MemoryConnections(port, caller)
+            self._pool = self._memory = MemoryConnections(port, caller)
         else:
             self._pool = ConnectionPool(host, port, context, expected_uri, wrong_peer_error)
 
@@ -169,11 +174,26 @@ class ControlClient:
         body = {"epoch": epoch, "side": side, "credentials": credentials.to_dict()}
         self._call("POST", _transfer_path(transfer_key, "credentials"), body)
 
-    def submit(self, transfer_key: str, *, epoch: int, spec: TransferSpec) -> dict[str, Any]:
-        """Ask the gateway to lead the transfer; joins it when it already runs."""
+    def submit(
+        self,
+        transfer_key: str,
+        *,
+        epoch: int,
+        spec: TransferSpec,
+        listed: ListedRows | None = None,
+    ) -> dict[str, Any]:
+        """Ask the gateway to lead the transfer; joins it when it already runs.
+
+        Args:
+            listed: rows of the source that a gateway of this process need not list; others
+                list everything.
+        """
         body = {"epoch": epoch, "spec": spec.to_dict()}
+        pool = self._pool
+        if listed is not None and self._memory is not None:
+            pool = self._memory.bringing(listed)
         # The new lead first calls the other gateways, and one of them may hang.
-        return self._call("POST", _transfer_path(transfer_key), body, timeout_s=60.0)
+        return self._call("POST", _transfer_path(transfer_key), body, timeout_s=60.0, pool=pool)
 
     def transfer_status(
         self, transfer_key: str, *, renew: bool = True, wait_s: float = 0.0
@@ -271,11 +291,12 @@ class ControlClient:
         path: str,
         body: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
+        pool: Connections | None = None,
     ) -> dict[str, Any]:
         payload = None if body is None else json.dumps(body).encode()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            status, text = self._pool.exchange(method, path, payload, timeout_s)
+            status, text = (pool or self._pool).exchange(method, path, payload, timeout_s)
         except (http.client.HTTPException, OSError) as error:
             raise self._unreachable(error) from error
         try:

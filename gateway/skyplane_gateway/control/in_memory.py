@@ -12,6 +12,7 @@ from itertools import count
 
 from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.control.calls import ControlCalls
+from skyplane_gateway.stores.listed_rows import ListedRows
 
 _numbers = count(1)
 _servers: dict[int, MemoryServer] = {}
@@ -28,13 +29,20 @@ class MemoryServer:
         _servers[self.number] = self
 
     async def answer(
-        self, method: str, target: str, body: bytes, caller: Caller
+        self,
+        method: str,
+        target: str,
+        body: bytes,
+        caller: Caller,
+        listed: ListedRows | None = None,
     ) -> tuple[int, bytes]:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
-            status, document = await self._calls.answer(method, target, body, lambda: caller)
+            status, document = await self._calls.answer(
+                method, target, body, lambda: caller, listed
+            )
         finally:
             self._tasks.discard(task)
         return status, json.dumps(document).encode()
@@ -50,11 +58,19 @@ class MemoryServer:
 
 
 class MemoryConnections:
-    """See `ConnectionPool`: calls to the gateway of that number, by `caller`."""
+    """See `ConnectionPool`: calls to the gateway of that number, by `caller`.
 
-    def __init__(self, number: int, caller: Caller) -> None:
+    `listed` goes along with each call; only a submit uses it.
+    """
+
+    def __init__(self, number: int, caller: Caller, listed: ListedRows | None = None) -> None:
         self._number = number
         self._caller = caller
+        self._listed = listed
+
+    def bringing(self, listed: ListedRows) -> MemoryConnections:
+        """The same connections, with rows of a source."""
+        return MemoryConnections(self._number, self._caller, listed)
 
     def exchange(
         self, method: str, path: str, payload: bytes | None, timeout_s: float
@@ -62,7 +78,7 @@ class MemoryConnections:
         server = _servers.get(self._number)
         if server is None:
             raise ConnectionRefusedError("it has ended")
-        answering = server.answer(method, path, payload or b"", self._caller)
+        answering = server.answer(method, path, payload or b"", self._caller, self._listed)
         try:
             answer = asyncio.run_coroutine_threadsafe(answering, server.loop)
         except RuntimeError as error:

@@ -11,6 +11,7 @@ from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.lease import Lease
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.pollers import Pollers
+from skyplane_gateway.stores.listed_rows import ListedRows
 
 
 class Report(Protocol):
@@ -76,7 +77,14 @@ class Leads(Protocol):
 
     def transfer(self, key: str) -> LedTransfer: ...
 
-    async def submit(self, key: str, *, epoch: int, spec: TransferSpec) -> Mapping[str, Any]: ...
+    async def submit(
+        self,
+        key: str,
+        *,
+        epoch: int,
+        spec: TransferSpec,
+        listed: ListedRows | None = None,
+    ) -> Mapping[str, Any]: ...
 
     async def cancel(self, key: str) -> None: ...
 

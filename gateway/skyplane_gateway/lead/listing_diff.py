@@ -106,7 +106,7 @@ class ListingDiff:
         return [(replace(one, own_time_s=times.get(one.source.key)), at) for one, at in pairs]
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
-        for row in self._source.store.list(prefix, wants=self._rule.wants):
+        for row in self._source.list(prefix, self._rule.wants):
             self._counters.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final, TypeVar
 
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
 from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.base import ObjectStore, Wants
+from skyplane_gateway.stores.listed_rows import ListedRows, list_from
 from skyplane_gateway.stores.readback import read_crc32c
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class SourceStore:
         threads: where calls block; others use them as well.
         deadline_s: longest time of a call to a file store without any progress.
         progress: a value that changes while the transfer makes progress.
+        listed: rows that `list` need not ask the store for.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class SourceStore:
         deadline_s: float,
         progress: Callable[[], object],
         retries: Retries,
+        listed: ListedRows | None = None,
     ) -> None:
         self.store = store
         self._threads = threads
         self._deadline_s = deadline_s
         self._progress = progress
         self._retries = retries
+        self._listed = listed
         self._stalled = asyncio.Event()
 
     async def run(self, call: Callable[..., T], *arguments: Any, size_bytes: int = 0) -> T:
@@ -69,6 +73,10 @@ class SourceStore:
                 self._stalled.set()
             before = now
         return await running
+
+    def list(self, prefix: str, wants: Wants) -> Iterator[ObjectInfo]:
+        """As `ObjectStore.list`. Blocks, so iterate in `run`."""
+        return list_from(self.store, prefix, self._listed, wants)
 
     async def head(self, key: str) -> ObjectInfo:
         """As `ObjectStore.head`, with retries."""

@@ -42,6 +42,7 @@ from skyplane_gateway.lead.throttle_probe import explain_loss
 from skyplane_gateway.object_filter import ALL_OBJECTS
 from skyplane_gateway.objects import StoreCapabilities
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.listed_rows import ListedRows
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Peers:
         sources, sinks: the gateways at both ends, the lead's own included.
         sink_capacity_bytes: sink node -> chunk bytes that it can hold.
         threads: where blocking calls run.
+        listed: rows of the source that are known already.
     """
 
     store: ObjectStore
@@ -74,6 +76,7 @@ class Peers:
     capabilities: StoreCapabilities
     sink_capacity_bytes: Mapping[str, int]
     threads: Executor
+    listed: ListedRows | None = None
 
 
 class LeadTransfer:
@@ -124,6 +127,7 @@ class LeadTransfer:
             deadline_s=stall_s,
             progress=self.progress,
             retries=retries,
+            listed=peers.listed,
         )
         self._context = TransferContext(
             spec=spec,

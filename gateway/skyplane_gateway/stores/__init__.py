@@ -8,6 +8,7 @@ from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
+from skyplane_gateway.stores.listed_rows import ListedRows, list_from
 from skyplane_gateway.stores.mtime import KEPT_TIME, own_time_s
 from skyplane_gateway.stores.options import gives_checksums
 from skyplane_gateway.stores.registry import (
@@ -22,6 +23,7 @@ __all__ = [
     "GUESSED_TYPE",
     "KEPT_TIME",
     "Credentials",
+    "ListedRows",
     "ObjectStore",
     "StoreSpec",
     "ambient_credentials",
@@ -30,6 +32,7 @@ __all__ = [
     "connection_string_fields",
     "escape_name",
     "gives_checksums",
+    "list_from",
     "open_store",
     "own_time_s",
     "require_kind",

@@ -173,9 +173,10 @@ def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
             client, job = asset.client_of(context), asset.job_of(context)
             context.log.info(heading(job))
             client.check_destination(job)
-            client.check_deletes(job)
-            found = client.plan(job)
-            if client.has_nothing_to_copy(job):
+            listing = client.source_listing()
+            client.check_deletes(job, listing=listing)
+            found = client.plan(job, listing=listing)
+            if client.has_nothing_to_copy(job, listing=listing):
                 found = found.without_work()
         context.add_output_metadata(plan_metadata(found))
         return found.to_dict()

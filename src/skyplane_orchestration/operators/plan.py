@@ -28,9 +28,10 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
         job = self.transfer_job()
         self.log.info("%s", heading(job))
         client.check_destination(job)
-        client.check_deletes(job)
-        plan = client.plan(job)
-        if client.has_nothing_to_copy(job):
+        listing = client.source_listing()
+        client.check_deletes(job, listing=listing)
+        plan = client.plan(job, listing=listing)
+        if client.has_nothing_to_copy(job, listing=listing):
             plan = plan.without_work()
         self.log.info(
             "%s to %s at %.2f Gbit/s for %.4f USD per GB, %s, relays: %s",

@@ -101,9 +101,11 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         self, client: Client, job: TransferJob
     ) -> tuple[Fleet | None, TransferResult]:
         fleets: list[Fleet] = []
-        client.check_deletes(job)
+        listing = client.source_listing()
+        client.check_deletes(job, listing=listing)
         result = client.run(
             job,
+            listing=listing,
             on_fleet=fleets.append,
             on_status=ProgressLog(self.log.info),
             manifest=self.manifest,

@@ -29,6 +29,7 @@ from skyplane_orchestration.storage.open import (
     spec_of,
     transfer_spec_of,
 )
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.units import bytes_to_gb
 
 #: Most objects that are listed for a plan; a plan for more has a note.
@@ -125,23 +126,27 @@ def _region_of(location: Location, credentials: CredentialSources) -> str:
     return region
 
 
-def measure(job: TransferJob, credentials: CredentialSources) -> Volume:
+def measure(
+    job: TransferJob, credentials: CredentialSources, listing: SourceListing | None = None
+) -> Volume:
     """Count what is to be copied, by listing the source up to `LISTING_CAP` objects.
+
+    `listing` has the rows that the run knows, and gets the others.
 
     Raises EmptySource if the job does not allow that, or StoreError.
     """
     objects = size = archived = 0
     require_file(job)
     with open_location(job.source, credentials) as store:
-        listing = CountingLister(partial(store.list, wants=rule_of(job).wants), "source")
+        lister = CountingLister((listing or SourceListing()).lister(job, store), "source")
         # Without a listing of the destination there are no conflicts.
-        rows = select(rule_of(job), listing, lambda _: iter(()))
+        rows = select(rule_of(job), lister, lambda _: iter(()))
         for row in islice(rows, LISTING_CAP):
             objects += 1
             size += row.source.size_bytes
             archived += row.refusal is NotRestored
         is_capped = objects == LISTING_CAP and next(rows, None) is not None
-        require_some(job, store, selected=objects, listed=listing.count)
+        require_some(job, store, selected=objects, listed=lister.count)
     return Volume(objects, size, is_capped, archived)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.objects import Credentials
 from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
     AddressTaken,
     FleetLost,
@@ -94,11 +95,21 @@ class FleetControl:
 
     # -- submit
 
-    def submit(self, request: TransferRequest, *, least_epoch: int = 1) -> SubmittedTransfer:
+    def submit(
+        self,
+        request: TransferRequest,
+        *,
+        least_epoch: int = 1,
+        listed: ListedRows | None = None,
+    ) -> SubmittedTransfer:
         """Attach the stores to all ends, then submit the job to the first source.
 
         Joins a transfer that runs already, or whose success no orchestrator has fetched yet.
-        `least_epoch` is the lowest epoch to use, whatever the gateways remember.
+
+        Args:
+            least_epoch: the lowest epoch to use, whatever the gateways remember.
+            listed: rows of the source for the lead of the first epoch. A lead in another process
+                does not get them, and a later one lists what is there by then.
 
         Raises:
             FleetLost: gateways of the fleet do not answer, or have lost each other.
@@ -121,7 +132,8 @@ class FleetControl:
             raise _fleet_lost(silent) from silent
         epoch = max(view.next_epoch, least_epoch, newest + 1)
         first = Tenure(self._fleet.sources[0].node, epoch)
-        return self.take_over(request, Submit(first, view.sources, view.sinks))
+        order = Submit(first, view.sources, view.sinks)
+        return self.take_over(request, order, listed if epoch == 1 else None)
 
     def _join(self, transfer_key: str, tenure: Tenure) -> SubmittedTransfer:
         """Poll the lead, so that nobody tears the fleet down meanwhile. Raises FleetLost."""
@@ -134,7 +146,9 @@ class FleetControl:
             log.info("%s does not know transfer %s any more", tenure.lead, transfer_key)
         return joined
 
-    def take_over(self, request: TransferRequest, order: Submit) -> SubmittedTransfer:
+    def take_over(
+        self, request: TransferRequest, order: Submit, listed: ListedRows | None = None
+    ) -> SubmittedTransfer:
         """Attach the stores to the named gateways, then submit to the named lead.
 
         Raises:
@@ -152,7 +166,9 @@ class FleetControl:
             server_side_copy=not why_not_server_side(request.job),
         )
         try:
-            answer = self._sessions.of(lead).submit(request.transfer_key, epoch=epoch, spec=spec)
+            answer = self._sessions.of(lead).submit(
+                request.transfer_key, epoch=epoch, spec=spec, listed=listed
+            )
         except (GatewayUnreachable, GatewayLost) as error:
             raise _fleet_lost(error) from error
         return SubmittedTransfer(

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
@@ -34,6 +33,7 @@ from skyplane_orchestration.storage.empty_source import CountingLister
 from skyplane_orchestration.storage.extra_objects import ExtraObjects
 from skyplane_orchestration.storage.open import open_ends, rule_of
 from skyplane_orchestration.storage.parallel import map_parallel
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.aliasing import require_distinct_ends, require_no_overlap
 from skyplane_orchestration.transfer.row_spool import RowSpool
 
@@ -86,8 +86,15 @@ class _Deletion:
     reasons: list[str] = field(default_factory=list)
 
 
-def check_extra(job: TransferJob, credentials: CredentialSources, rng: random.Random) -> DeletePlan:
+def check_extra(
+    job: TransferJob,
+    credentials: CredentialSources,
+    rng: random.Random,
+    listing: SourceListing | None = None,
+) -> DeletePlan:
     """Check that a job may delete at its destination, before a fleet is built for it.
+
+    `listing` has the rows of the source that the run knows, and gets the others.
 
     Raises:
         TooManyDeletes: it would delete more than it allows.
@@ -98,7 +105,7 @@ def check_extra(job: TransferJob, credentials: CredentialSources, rng: random.Ra
     with open_ends(job, credentials) as (source, destination):
         require_distinct_ends(job, source, destination, rng)
     with closing(RowSpool()) as found:
-        plan = list_extra(job, credentials, found)
+        plan = list_extra(job, credentials, found, listing)
     plan.require_allowed(job)
     return plan
 
@@ -112,17 +119,22 @@ def preview_extra(
         return plan, [ObjectInfo.from_dict(row) for row in found.rows()]
 
 
-def list_extra(job: TransferJob, credentials: CredentialSources, found: RowSpool) -> DeletePlan:
+def list_extra(
+    job: TransferJob,
+    credentials: CredentialSources,
+    found: RowSpool,
+    listing: SourceListing | None = None,
+) -> DeletePlan:
     """List both ends, and add the extra objects to `found`.
 
     Adds none where the filters select nothing at the source: an empty listing is more often a
     mistake or a fault than a wish. Raises StoreError where a listing fails.
     """
-    rule = rule_of(job)
+    listing = listing or SourceListing()
     with open_ends(job, credentials) as (source, destination):
         extra = ExtraObjects(
-            rule,
-            CountingLister(partial(source.list, wants=rule.wants), "source"),
+            rule_of(job),
+            CountingLister(listing.lister(job, source), "source"),
             CountingLister(destination.list, "destination"),
         )
         with closing(RowSpool()) as listed:

@@ -15,6 +15,7 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.server_side import server_side_note, why_not_server_side
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.units import gbps_of
 
@@ -40,12 +41,13 @@ def plan_job(
     credentials: CredentialSources,
     provisioner: Provisioner,
     proof_s: float | None,
+    listing: SourceListing | None = None,
 ) -> TransferPlan:
     """The best plan for a job; see `Client.plan`."""
     from skyplane_orchestration import planner
 
     with timed("plan: regions and volume"):
-        job, notes = measured(job, credentials)
+        job, notes = measured(job, credentials, listing)
     ends = job.source.region, job.destination.region
     with timed("plan: quotas"):
         grid = within_quotas(grid, provisioner, ends, job.policy)
@@ -117,13 +119,13 @@ def plan_job_to_all(
 
 
 def measured(
-    job: TransferJob, credentials: CredentialSources
+    job: TransferJob, credentials: CredentialSources, listing: SourceListing | None = None
 ) -> tuple[TransferJob, tuple[str, ...]]:
     """The job with regions, volume and number of objects; see `Client.measured`."""
     job = preflight.locate(job, credentials)
     if job.volume_gb is not None:
         return job, ()
-    volume = preflight.measure(job, credentials)
+    volume = preflight.measure(job, credentials, listing)
     job = replace(job, volume_gb=volume.size_gb or None, objects=volume.objects)
     notes = []
     if volume.is_capped:

@@ -21,6 +21,7 @@ from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import remove_journals
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.preflight import require_ends_apart, require_usable
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.finalize import finalize, require_success
@@ -60,7 +61,12 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 
-def check_deletes(job: TransferJob, credentials: CredentialSources, rng: random.Random) -> None:
+def check_deletes(
+    job: TransferJob,
+    credentials: CredentialSources,
+    rng: random.Random,
+    listing: SourceListing | None = None,
+) -> None:
     """Check the deletes of a job, if it has any, before a fleet is built for it.
 
     Raises as `check_move` and `check_extra`.
@@ -71,7 +77,7 @@ def check_deletes(job: TransferJob, credentials: CredentialSources, rng: random.
         from skyplane_orchestration.transfer.deletes import check_extra
 
         with timed("listing of both ends for the deletes"):
-            check_extra(job, credentials, rng)
+            check_extra(job, credentials, rng, listing)
 
 
 class TransferRun:
@@ -79,6 +85,7 @@ class TransferRun:
 
     Args:
         are_deletes_checked: the caller has just called `check_deletes` for this job.
+        listing: what this run has listed of the source.
 
     Attributes:
         fleet: the fleet that was used last.
@@ -97,6 +104,7 @@ class TransferRun:
         clock: Clock,
         rng: random.Random,
         are_deletes_checked: bool = False,
+        listing: SourceListing | None = None,
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -115,6 +123,7 @@ class TransferRun:
         self._clock = clock
         self._rng = rng
         self._are_deletes_checked = are_deletes_checked
+        self._listing = listing or SourceListing(clock)
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
         """Submit the job and follow it to its end; see `Client.transfer`."""
@@ -146,10 +155,11 @@ class TransferRun:
         require_usable(job)
         require_ends_apart(job)
         if not self._are_deletes_checked:
-            check_deletes(job, self._request.credentials, self._rng)
+            check_deletes(job, self._request.credentials, self._rng, self._listing)
             self._are_deletes_checked = True
         with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
-            return control.submit(self._request, least_epoch=least_epoch)
+            listed = self._listing.hand_over(job)
+            return control.submit(self._request, least_epoch=least_epoch, listed=listed)
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
         """Follow a submitted transfer to its end; see `Client.wait`."""

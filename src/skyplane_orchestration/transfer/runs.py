@@ -15,6 +15,7 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.run import (
@@ -46,8 +47,8 @@ class Runs:
         self._rng = rng
         self._checked_deletes: TransferJob | None = None
 
-    def check_deletes(self, job: TransferJob) -> None:
-        check_deletes(job, self._credentials, self._rng)
+    def check_deletes(self, job: TransferJob, listing: SourceListing | None = None) -> None:
+        check_deletes(job, self._credentials, self._rng, listing)
         self._checked_deletes = job
 
     def start(
@@ -56,6 +57,7 @@ class Runs:
         fleet: Fleet,
         transfer_key: str | None = None,
         options: RunOptions | None = None,
+        listing: SourceListing | None = None,
     ) -> TransferRun:
         """A run on a fleet, which has sent nothing yet; under the key of `job` by default."""
         key = transfer_key or transfer_key_of(self._identity, job)
@@ -68,6 +70,7 @@ class Runs:
             clock=self._clock,
             rng=self._rng,
             are_deletes_checked=self._checked_deletes == job,
+            listing=listing,
         )
 
     def provision(self, plan: TransferPlan, generation: int = 0) -> Fleet:
@@ -76,17 +79,21 @@ class Runs:
             return Fleet.without_gateways(key, self._identity.deployment, plan)
         return self._fleets.ensure(key, plan, generation, self._identity.deployment)
 
-    def compared(self, job: TransferJob) -> TransferResult | None:
+    def compared(
+        self, job: TransferJob, listing: SourceListing | None = None
+    ) -> TransferResult | None:
         """The result of a job that has nothing to copy; else None. Changes nothing."""
         if self._fleets.provisioner.describe(self._identity.fleet_key()):
             return None
         from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
 
         key = transfer_key_of(self._identity, job)
-        return result_if_unchanged(job, key, self._credentials, self._clock)
+        return result_if_unchanged(job, key, self._credentials, self._clock, listing)
 
-    def unchanged(self, job: TransferJob) -> TransferResult | None:
-        result = self.compared(job)
+    def unchanged(
+        self, job: TransferJob, listing: SourceListing | None = None
+    ) -> TransferResult | None:
+        result = self.compared(job, listing)
         if result is None or not job.delete:
             return result
         from skyplane_orchestration.transfer.deletes import delete_extra
@@ -104,18 +111,20 @@ class Runs:
         self,
         job: TransferJob,
         plan: TransferPlan | None,
-        make_plan: Callable[[TransferJob], TransferPlan],
+        make_plan: Callable[[TransferJob, SourceListing], TransferPlan],
         options: RunOptions,
+        listing: SourceListing | None = None,
     ) -> TransferResult:
         """From the plan to the teardown."""
         preflight.require_usable(job, options.manifest)
+        listing = listing or SourceListing(self._clock)
         if plan is None:
-            done = None if options.manifest else self.unchanged(job)
+            done = None if options.manifest else self.unchanged(job, listing)
             if done is not None:
                 return done
-            plan = make_plan(job)
+            plan = make_plan(job, listing)
         fleet = self.provision(plan)
-        return self.start(job, fleet, options=options).run_and_tear_down()
+        return self.start(job, fleet, options=options, listing=listing).run_and_tear_down()
 
     def resume(
         self, handle: ResumeHandle, options: RunOptions, max_job_usd: float | None

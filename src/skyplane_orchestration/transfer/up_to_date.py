@@ -17,12 +17,11 @@ from skyplane_gateway.selection import (
     KEEPING_RULES,
     Lister,
     Selection,
-    SelectionRule,
     is_reserved,
     select,
 )
 from skyplane_gateway.stores import check_destination_key, escape_name
-from skyplane_gateway.stores.base import ObjectStore, Wants
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import NotRestored, SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
@@ -30,6 +29,7 @@ from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import journal_folder, open_ends, own_time_of, rule_of
 from skyplane_orchestration.storage.preflight import require_ends_apart
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.listing_ahead import listed_ahead
 from skyplane_orchestration.transfer.results import archived_warnings, reserved_warnings
@@ -46,30 +46,35 @@ class _TooManyKeys(Exception):
 
 
 class _LimitedListings:
-    """Listings that raise `_TooManyKeys` after a number of keys in all."""
+    """Listings that raise `_TooManyKeys` after a number of keys in all.
 
-    def __init__(self, most: int) -> None:
+    `listing` has the rows of the source that the run knows, and gets the others.
+    """
+
+    def __init__(self, most: int, listing: SourceListing) -> None:
         self._left = most
+        self._listing = listing
         self.reserved = 0
         self.first_reserved = ""
         self.archived = 0
 
-    def of(self, store: ObjectStore, wants: Wants | None = None) -> Lister:
+    def _limited(self, rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+        for row in rows:
+            if not self._left:
+                raise _TooManyKeys
+            self._left -= 1
+            yield row
+
+    def of_destination(self, store: ObjectStore) -> Lister:
+        return lambda prefix: self._limited(listed_ahead(store.list(prefix)))
+
+    def of_source(self, job: TransferJob, store: ObjectStore) -> Lister:
+        """Counts objects that are left out because their keys are reserved."""
+        lister = self._listing.lister(job, store, through=listed_ahead)
+
         def listed(prefix: str) -> Iterator[ObjectInfo]:
-            for row in listed_ahead(store.list(prefix, wants=wants)):
-                if not self._left:
-                    raise _TooManyKeys
-                self._left -= 1
-                yield row
-
-        return listed
-
-    def of_source(self, store: ObjectStore, rule: SelectionRule) -> Lister:
-        """`of`, counting objects that are left out because their keys are reserved."""
-
-        def listed(prefix: str) -> Iterator[ObjectInfo]:
-            for row in self.of(store, rule.wants)(prefix):
-                if rule.recursive and is_reserved(row.key):
+            for row in self._limited(lister(prefix)):
+                if job.recursive and is_reserved(row.key):
                     self.reserved += 1
                     self.first_reserved = self.first_reserved or row.key
                 yield row
@@ -78,7 +83,11 @@ class _LimitedListings:
 
 
 def result_if_unchanged(
-    job: TransferJob, transfer_key: str, credentials: CredentialSources, clock: Clock
+    job: TransferJob,
+    transfer_key: str,
+    credentials: CredentialSources,
+    clock: Clock,
+    listing: SourceListing | None = None,
 ) -> TransferResult | None:
     """The success of a job that has nothing to do; None for any other.
 
@@ -88,7 +97,7 @@ def result_if_unchanged(
     if job.move or job.conflict not in KEEPING_RULES:
         return None
     began_s = clock.monotonic()
-    listings = _LimitedListings(MOST_KEYS)
+    listings = _LimitedListings(MOST_KEYS, listing or SourceListing(clock))
     try:
         with timed("comparison of both ends"):
             kept = _kept_objects(job, transfer_key, credentials, listings)
@@ -147,11 +156,10 @@ def _kept_objects(
 def _rows(
     job: TransferJob, source: ObjectStore, destination: ObjectStore, listings: _LimitedListings
 ) -> Iterator[Selection]:
-    rule = rule_of(job)
     return select(
-        rule,
-        listings.of_source(source, rule),
-        listings.of(destination),
+        rule_of(job),
+        listings.of_source(job, source),
+        listings.of_destination(destination),
         check_key=partial(check_destination_key, job.destination.kind),
         escape_name=partial(escape_name, job.destination.kind),
         own_time=own_time_of(job, source),

@@ -17,6 +17,7 @@ from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, ForeignHost
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.storage.source_listing import SourceListing
 
 JOB = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
 QUIET = Console(is_json=True, is_quiet=True)
@@ -49,7 +50,8 @@ def test_a_move_is_of_cp_alone_and_needs_verification(
 
 
 def copy(client: Any) -> None:
-    cp._copy(client, JOB, None, None, TransferProgress(JOB, QUIET))  # type: ignore[arg-type]
+    progress = TransferProgress(JOB, QUIET)
+    cp._copy(client, JOB, None, None, progress, SourceListing())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ConfigurationInvalid("no"), ForeignHost("elsewhere")])

@@ -39,10 +39,9 @@ class FakeSource:
     """Lists what it is given, without threads."""
 
     def __init__(self, list_prefix: Callable[[str], Any]) -> None:
-        self.store = self
         self._list = list_prefix
 
-    def list(self, prefix: str, *, wants: Any) -> Any:
+    def list(self, prefix: str, wants: Any) -> Any:
         return self._list(prefix)
 
     async def run(self, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.model.result import TransferResult
+    from skyplane_orchestration.storage.source_listing import SourceListing
 
 
 def add(commands: arguments.Subparsers) -> None:
@@ -82,11 +83,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
         if options.dry_run:
             return _dry_run(job, client, console)
         check_destination(client, job)
-        client.check_deletes(job)
-        result = None if options.manifest else client.unchanged(job)
+        listing = client.source_listing()
+        client.check_deletes(job, listing=listing)
+        result = None if options.manifest else client.unchanged(job, listing=listing)
     if result is None:
         with as_bad_input():
-            plan = client.plan(job, proof_s=options.prove_s)
+            plan = client.plan(job, proof_s=options.prove_s, listing=listing)
         console.info(heading(job))
         console.info(
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"
@@ -94,7 +96,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
             + (f", at most {size_text(job.bytes_per_s)}/s" if job.bytes_per_s else "")
             + (", large objects by the store itself" if plan.server_side_copy else "")
         )
-        result = _copy(client, job, plan, options.manifest, TransferProgress(job, console))
+        progress = TransferProgress(job, console)
+        result = _copy(client, job, plan, options.manifest, progress, listing)
     from skyplane_orchestration.cli.result_lines import print_result
 
     print_result(console, result)
@@ -124,6 +127,7 @@ def _copy(
     plan: TransferPlan,
     manifest: str | None,
     progress: TransferProgress,
+    listing: SourceListing,
 ) -> TransferResult:
     try:
         return client.run(
@@ -132,6 +136,7 @@ def _copy(
             on_fleet=progress.on_fleet,
             on_status=progress.on_status,
             manifest=manifest,
+            listing=listing,
         )
     except (ConfigurationInvalid, ForeignHost, NotAuthorised) as error:
         if progress.has_fleet:
