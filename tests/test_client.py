@@ -66,6 +66,7 @@ class Script:
     found: tuple[FoundGateway, ...] = ()
     recorded: Fleet | None = None
     keys: list[tuple[str, int]] = field(default_factory=list)
+    listed: list[ListedRows | None] = field(default_factory=list)
     followers: list[int] = field(default_factory=list)
     is_in_use: bool = False
     specs: list[FleetSpec] = field(default_factory=list)
@@ -144,6 +145,7 @@ class FakeControl:
         self, request: TransferRequest, *, least_epoch: int = 1, listed: ListedRows | None = None
     ) -> SubmittedTransfer:
         self.script.keys.append((request.transfer_key, least_epoch))
+        self.script.listed.append(listed)
         self.script.do("submit", request.job)
         if self.script.submits:
             raise self.script.submits.pop(0)
@@ -322,6 +324,46 @@ def test_a_fleet_without_gateways_is_for_a_job_that_has_nothing_to_copy(
     # A killed call may have left gateways: they are found by the key.
     client.teardown(fleet)
     assert script.names[-1] == "destroy"
+
+
+# -- the listing of the source
+
+
+def names(listed: ListedRows | None) -> list[str]:
+    return [] if listed is None else [Path(row.key).name for row in listed.rows]
+
+
+def test_a_run_hands_over_what_it_has_listed(
+    client: Client, script: Script, same: TransferJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (Path(same.source.url.removeprefix("file://")) / "b").write_bytes(b"new")
+    monkeypatch.setattr(client, "plan", lambda job, **_: PLAN)
+    client.run(same)
+    (listed,) = script.listed
+    assert names(listed) == ["a", "b"]
+    assert listed is not None
+    assert not listed.is_complete, "the comparison ends at the first object to copy"
+
+
+def test_calls_share_a_listing_only_if_they_are_told_to(
+    client: Client, script: Script, same: TransferJob
+) -> None:
+    job = replace(same, volume_gb=None)
+    client.run(job, plan=client.plan(job))
+    listing = client.source_listing()
+    plan = client.plan(job, listing=listing)
+    script.statuses = [status("succeeded")]
+    client.run(job, plan=plan, listing=listing)
+    assert [names(listed) for listed in script.listed] == [[], ["a"]]
+
+
+def test_a_rebuilt_fleet_lists_again(client: Client, script: Script, same: TransferJob) -> None:
+    listing = client.source_listing()
+    job = replace(same, volume_gb=None)
+    plan = client.plan(job, listing=listing)
+    script.submits = [FleetLost("gone")]
+    client.run(job, plan=plan, listing=listing)
+    assert [names(listed) for listed in script.listed] == [["a"], []]
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,13 @@ def test_a_submit_chooses_the_epoch(
     assert submit(sessions).epoch == epoch
 
 
+@pytest.mark.parametrize("least_epoch", [1, 2])
+def test_only_the_lead_of_the_first_epoch_gets_listed_rows(least_epoch: int) -> None:
+    sessions, listed = FakeSessions("ab"), ListedRows("data/in/", (), is_complete=True)
+    submit(sessions, least_epoch=least_epoch, listed=listed)
+    assert sessions.gateways["a"].listed is (listed if least_epoch == 1 else None)
+
+
 def test_a_running_transfer_is_joined_and_not_disturbed() -> None:
     sessions = FakeSessions("ab", "cb")
     sessions.gateways["c"].leading[KEY] = {"epoch": 4, "state": "running"}
