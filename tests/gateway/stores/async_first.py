@@ -16,9 +16,9 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.stores.async_requests import (
     AsyncRequests,
-    HasAsyncRequests,
     Unsettled,
     WholeObject,
+    requests_of,
 )
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader
 from skyplane_gateway.stores.http_client import close_connections
@@ -38,8 +38,7 @@ class AsyncFirst:
         return getattr(self._store, name)
 
     def _try(self, request: Callable[[AsyncRequests], Coroutine[Any, Any, T]]) -> T | None:
-        assert isinstance(self._store, HasAsyncRequests)
-        requests = self._store.async_requests
+        requests = requests_of(self._store)
         assert requests is not None
 
         async def once() -> T:

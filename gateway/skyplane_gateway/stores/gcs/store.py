@@ -86,7 +86,7 @@ class GcsStore:
 
     @cached_property
     def async_requests(self) -> AsyncRequests | None:
-        """See `HasAsyncRequests`. Threads are left without aiohttp."""
+        """See `requests_of`. Threads are left without aiohttp."""
         try:
             from skyplane_gateway.stores.gcs.async_requests import open_requests
         except ModuleNotFoundError:

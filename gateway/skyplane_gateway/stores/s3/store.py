@@ -93,7 +93,7 @@ class S3Store:
 
     @cached_property
     def async_requests(self) -> AsyncRequests | None:
-        """See `HasAsyncRequests`. Without httptools or SigV4, threads and boto3 are left."""
+        """See `requests_of`. Without httptools or SigV4, threads and boto3 are left."""
         try:
             from skyplane_gateway.stores.s3.async_requests import open_requests
         except ModuleNotFoundError:

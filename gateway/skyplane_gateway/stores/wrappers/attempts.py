@@ -18,8 +18,8 @@ from skyplane_gateway.retry import RetryBudget, RetryPolicy
 from skyplane_gateway.stores.async_requests import (
     MAX_SMALL_BYTES,
     AsyncRequests,
-    HasAsyncRequests,
     Unsettled,
+    requests_of,
 )
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
@@ -162,8 +162,7 @@ class Attempts:
         self, request: Callable[[AsyncRequests], Awaitable[_T]], size_bytes: int
     ) -> _T | None:
         """One attempt on the event loop; None where the store or the size allow none."""
-        inner = self.renewal.store
-        requests = inner.async_requests if isinstance(inner, HasAsyncRequests) else None
+        requests = requests_of(self.renewal.store)
         if requests is None or size_bytes > MAX_SMALL_BYTES:
             return None
         permit = await self.limiter.acquire_on_loop(self._cancelled)
