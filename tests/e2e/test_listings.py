@@ -29,7 +29,7 @@ def source(servers: tuple[S3Server, S3Server]) -> Iterator[http_proxy.FaultProxy
         ("copy", "cp -r", 1),
         ("filters", "cp -r --include 0* --last 05", 1),
         ("sync", "sync", 1),
-        # A listing after all copies decides what is deleted.
+        # A listing after all copies tells which objects to delete.
         ("delete", "sync --delete", 2),
         # The lead is in another process.
         ("gateways", "cp -r --gateways always", 2),
