@@ -66,7 +66,8 @@ constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes ne
 	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras -o constraints.txt
 	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 		extras = project["optional-dependencies"]; \
-		print(*(need for extra in ("gateway", "aws", "azure", "gcs") for need in extras[extra]), sep="\n")' \
+		print(*(need for extra in ("gateway", "aws", "azure", "gcs") for need in extras[extra] \
+			if not need.startswith("azure-mgmt-")), sep="\n")' \
 		| $(COMPILE) - -c constraints.txt -o gateway/requirements.lock
 
 clean:  ## all that is made here but the environment itself

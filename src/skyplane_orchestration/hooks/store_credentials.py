@@ -131,7 +131,9 @@ def _from_google(
     return sendable_credentials("gcs", values)
 
 
-def _from_azure(connection: StoreConnection, connection_id: str, _: Location) -> Credentials | None:
+def _from_azure(
+    connection: StoreConnection, connection_id: str, location: Location
+) -> Credentials | None:
     """A connection string, a SAS token, a service principal or an account key, in this order.
 
     A principal is `tenant_id` with login (client id) and password (secret). Without any of them
@@ -158,9 +160,10 @@ def _from_azure(connection: StoreConnection, connection_id: str, _: Location) ->
         }
     else:
         values["account_key"] = extra.get("shared_access_key") or connection.password or ""
-    if not any(values.values()):
+    scopes = location.options.get(SCOPES_OPTION, "")
+    if not any(values.values()) and not scopes:
         return ambient_credentials("azure")
-    return sendable_credentials("azure", values)
+    return sendable_credentials("azure", {**values, "scopes": scopes} if scopes else values)
 
 
 _Reader = Callable[[StoreConnection, str, Location], Credentials | None]

@@ -43,7 +43,13 @@ def _gcp(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) 
     return GcpCloud(GcpOptions.from_settings(settings), sources, clock)
 
 
-_MAKERS: Final[Mapping[str, CloudMaker]] = {"aws": _aws, "gcp": _gcp}
+def _azure(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Cloud:
+    from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
+
+    return AzureCloud(AzureOptions.from_settings(settings), sources, clock)
+
+
+_MAKERS: Final[Mapping[str, CloudMaker]] = {"aws": _aws, "azure": _azure, "gcp": _gcp}
 
 _BOOT: Final = frozenset(field.name for field in fields(BootSettings))
 _OPTIONS: Final = frozenset(field.name for field in fields(InstanceOptions))

@@ -21,8 +21,8 @@ from skyplane_orchestration.model.location import Location
 Resolver = Callable[[str, Location], Credentials | None]
 
 _S3_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
-#: Option of a location: OAuth scopes of Google's tokens, separated by commas. By default they are
-#: those of stores.
+#: Option of a location: OAuth scopes of the tokens of Google, separated by commas, or of Azure. By
+#: default they are those of stores.
 SCOPES_OPTION: Final = "scopes"
 #: One suffices. The first three exclude each other; the last also works with the platform's own.
 _GCS_NAMES: Final = ("access_token", "service_account_file", "service_account_json", "impersonate")
@@ -43,7 +43,7 @@ def _from_environment(prefix: str, location: Location) -> Credentials | None:
     if location.kind == "gcs":
         return _gcs_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
     if location.kind == "azure":
-        return _azure_from_environment(prefix)
+        return _azure_from_environment(prefix, location.options.get(SCOPES_OPTION, ""))
     found = _variables(prefix, _S3_NAMES)
     for name in _S3_NAMES[:2]:
         if name not in found:
@@ -62,13 +62,15 @@ def _gcs_from_environment(prefix: str, scopes: str) -> Credentials | None:
     return sendable_credentials("gcs", {**found, "scopes": scopes})
 
 
-def _azure_from_environment(prefix: str) -> Credentials | None:
-    for names in _AZURE_NAMES:
+def _azure_from_environment(prefix: str, scopes: str) -> Credentials | None:
+    # Keys and signatures are for storage only.
+    usable = _AZURE_NAMES[-1:] if scopes else _AZURE_NAMES
+    for names in usable:
         found = _variables(prefix, names)
         if len(found) == len(names):
-            return sendable_credentials("azure", found)
+            return sendable_credentials("azure", {**found, "scopes": scopes})
     choices = "; or ".join(
-        " and ".join(f"{prefix}_{name.upper()}" for name in names) for names in _AZURE_NAMES
+        " and ".join(f"{prefix}_{name.upper()}" for name in names) for names in usable
     )
     raise ConfigurationInvalid(f"credentials env:{prefix} need the variables {choices}")
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from tests.provision.aws.harness import aws_harness
+from tests.provision.azure.harness import azure_harness
 from tests.provision.gcp.harness import gcp_harness
 from tests.provision.instances.cloud_harness import (
     DELETE,
@@ -40,6 +41,7 @@ from skyplane_orchestration.provision.instances.cloud import (
 
 _HARNESSES: Final[dict[str, Callable[[], AbstractContextManager[CloudHarness]]]] = {
     "aws": aws_harness,
+    "azure": azure_harness,
     "gcp": gcp_harness,
 }
 

@@ -206,12 +206,15 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials:
     """The credentials that gateways get for those that a user gave.
 
     A service principal (`tenant_id`, `client_id`, `client_secret`) becomes a token, and a
-    connection string its key or its signature.
+    connection string its key or its signature. `scopes` is for a token of another service than
+    storage, which only a principal can have.
 
     Raises:
         ConfigurationInvalid: something of them is missing.
         Unauthenticated: the principal is not accepted.
     """
+    if scope := values.get("scopes"):
+        return _of_principal(values, scope, f"{scope} needs a service principal")
     if text := values.get("connection_string"):
         return _of_connection_string(text)
     if key := values.get("account_key"):
@@ -220,17 +223,23 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials:
         expiry = sas_expiry(token)
         known = {} if expiry is None else {"expires_at": str(int(expiry))}
         return Credentials({"sas_token": token, **known})
+    return _of_principal(
+        values,
+        _SCOPE,
+        "Azure credentials are an account key, a SAS token, a connection string or a service "
+        "principal",
+    )
+
+
+def _of_principal(values: Mapping[str, str], scope: str, wanted: str) -> Credentials:
     missing = [name for name in _PRINCIPAL if not values.get(name)]
     if missing:
-        raise ConfigurationInvalid(
-            "Azure credentials are an account key, a SAS token, a connection string or a service "
-            f"principal; of the last, {' and '.join(missing)} is missing"
-        )
+        raise ConfigurationInvalid(f"{wanted}, of which {' and '.join(missing)} is missing")
     from azure.identity import ClientSecretCredential
 
     with mapped("asking Microsoft Entra for a token"):
         principal = ClientSecretCredential(*(values[name] for name in _PRINCIPAL))
-        return _token_credentials(principal.get_token(_SCOPE))
+        return _token_credentials(principal.get_token(scope))
 
 
 def sas_expiry(token: str) -> float | None:

@@ -1,0 +1,131 @@
+"""Whether credentials, permissions and networks suffice; makes nothing.
+
+Azure has no dry runs, so reading calls are made, and calls that make or change something are not
+tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from skyplane_orchestration.errors import (
+    CloudAccessDenied,
+    CloudUnavailable,
+    ConfigurationInvalid,
+)
+from skyplane_orchestration.provision.azure.describe import PowerStates
+from skyplane_orchestration.provision.azure.options import region_tag
+from skyplane_orchestration.provision.azure.quotas import region_quotas
+from skyplane_orchestration.provision.base import Finding
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.azure.client import AzureApi
+    from skyplane_orchestration.provision.azure.options import AzureOptions
+    from skyplane_orchestration.provision.azure.types import Sizes
+
+_PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
+_MACHINES: Final = "virtualMachines"
+#: The type that plans use by default.
+_ANY_TYPE: Final = "Standard_D4s_v5"
+_UNTRIED: Final = "what makes, changes and deletes"
+
+
+class Checks:
+    """The checks of `Cloud.check`."""
+
+    def __init__(self, api: AzureApi, options: AzureOptions, sizes: Sizes) -> None:
+        self._api = api
+        self._options = options
+        self._sizes = sizes
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Credentials first; without them nothing else is tried."""
+        try:
+            regions = usable_regions(self._api)
+        except (CloudAccessDenied, CloudUnavailable, ConfigurationInvalid) as error:
+            return (Finding("azure credentials", False, str(error)),)
+        home = (self._options.regions or regions)[0]
+        subscription = self._options.subscription_id
+        return (
+            Finding("azure credentials", True, f"subscription {subscription}; checked in {home}"),
+            *self._providers(),
+            *self._reads(home),
+            *self._unknown_regions(regions),
+        )
+
+    def _providers(self) -> list[Finding]:
+        found = []
+        for name in _PROVIDERS:
+            state = provider(self._api, name).get("registrationState")
+            if state != "Registered":
+                found.append(
+                    Finding(
+                        f"azure {name}",
+                        False,
+                        f"the subscription has not registered it; use `az provider register"
+                        f" --namespace {name}`",
+                    )
+                )
+        return found
+
+    def _reads(self, region: str) -> list[Finding]:
+        missing: dict[str, Finding] = {}
+        for attempt in self._attempts(region):
+            try:
+                attempt()
+            except CloudAccessDenied as error:
+                missing.setdefault(str(error), Finding("azure permissions", False, str(error)))
+            except (CloudUnavailable, ConfigurationInvalid) as error:
+                missing.setdefault(str(error), Finding(f"azure {region}", False, str(error)))
+        return list(missing.values()) or [
+            Finding(
+                "azure permissions",
+                True,
+                f"instances and quotas can be read; not tried without a fleet: {_UNTRIED}",
+            )
+        ]
+
+    def _attempts(self, region: str) -> list[Callable[[], object]]:
+        api = self._api
+        resources, network, compute = api.resources, api.network, api.compute
+        what, where = "checking the permissions", region
+        return [
+            lambda: list(api.listed(what, where, resources.resource_groups.list)),
+            PowerStates(api).of_all,
+            lambda: list(api.listed(what, where, network.network_security_groups.list_all)),
+            lambda: list(api.listed(what, where, network.network_interfaces.list_all)),
+            lambda: list(api.listed(what, where, network.public_ip_addresses.list_all)),
+            lambda: list(api.listed(what, where, compute.disks.list)),
+            lambda: self._sizes.of(region, _ANY_TYPE),
+            lambda: region_quotas(api, region, with_spot=self._options.spot_relays),
+        ]
+
+    def _unknown_regions(self, usable: tuple[str, ...]) -> list[Finding]:
+        """Of the regions that the options name."""
+        named = [*(self._options.regions or ()), *self._options.subnets, *self._options.zones]
+        return [
+            Finding(f"azure {region}", False, "the subscription has no such region")
+            for region in dict.fromkeys(named)
+            if region not in usable
+        ]
+
+
+def provider(api: AzureApi, name: str) -> dict[str, object]:
+    """What the subscription knows of a resource provider."""
+    providers = api.resources.providers
+    return api.get(
+        f"looking for the provider {name}", "the subscription", lambda: providers.get(name)
+    )
+
+
+def usable_regions(api: AzureApi) -> tuple[str, ...]:
+    """Tags of the regions that have virtual machines for the subscription, sorted."""
+    kinds = provider(api, _PROVIDERS[0]).get("resourceTypes")
+    locations = {
+        location
+        for kind in (kinds if isinstance(kinds, list) else [])
+        if kind.get("resourceType") == _MACHINES
+        for location in kind.get("locations") or ()
+    }
+    return tuple(sorted(region_tag(location) for location in locations))

@@ -1,0 +1,171 @@
+"""Azure as a `Cloud`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_orchestration.errors import MissingExtra
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.provision.azure import tags as azure_tags
+from skyplane_orchestration.provision.azure.names import group_name, machine_of
+from skyplane_orchestration.provision.azure.options import AzureOptions
+from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.instances.cloud import (
+    CloudInstance,
+    CloudResource,
+    FleetTags,
+    Ingress,
+    LaunchRequest,
+)
+from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.security.credentials import CredentialSources
+
+T = TypeVar("T")
+
+
+class AzureCloud:
+    """See `Cloud`. Threads may share it.
+
+    Args:
+        options: subscription, credentials, images, networks.
+        sources: resolves `credential_ref`; None for those without an orchestrator's hook.
+        clock: of waits.
+
+    Raises MissingExtra: the SDK is not installed.
+    """
+
+    name = "azure"
+
+    def __init__(
+        self,
+        options: AzureOptions,
+        sources: CredentialSources | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        try:
+            from skyplane_orchestration.provision.azure.client import AzureApi
+            from skyplane_orchestration.provision.azure.describe import PowerStates
+            from skyplane_orchestration.provision.azure.launch import Launcher
+            from skyplane_orchestration.provision.azure.network import Networks
+            from skyplane_orchestration.provision.azure.remainders import Remainders
+            from skyplane_orchestration.provision.azure.types import Sizes
+        except ModuleNotFoundError as error:
+            raise MissingExtra.of("the provisioner 'azure'", "azure") from error
+        self._options = options
+        self._api = AzureApi(options, sources or CredentialSources(), clock)
+        self._networks = Networks(self._api, options)
+        self._sizes = Sizes(self._api, options)
+        self._powers = PowerStates(self._api)
+        self._remainders = Remainders(self._api)
+        self._launcher = Launcher(self._api, options, self._networks, self._sizes)
+
+    @property
+    def store_identity(self) -> str:
+        return "azure" if self._options.managed_identity else ""
+
+    def regions(self) -> tuple[str, ...]:
+        from skyplane_orchestration.provision.azure.checks import usable_regions
+
+        return self._options.regions or usable_regions(self._api)
+
+    def vcpus(self, region: str, instance_type: str) -> int:
+        return self._sizes.of(region, instance_type).vcpus
+
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+        return self._instances(group_name(fleet_key), regions)
+
+    def list_resources(
+        self, deployment: str, regions: Sequence[str]
+    ) -> tuple[tuple[CloudInstance, ...], tuple[CloudResource, ...]]:
+        groups = self._api.resources.resource_groups
+        named = azure_tags.filter_of_deployment(deployment)
+        found = list(
+            self._api.listed(
+                f"looking for the fleets of {deployment!r}",
+                "the subscription",
+                lambda: groups.list(filter=named),
+            )
+        )
+        instances = in_parallel(
+            [partial(self._instances, group["name"], regions) for group in found]
+        )
+        rest = in_parallel([partial(self._remainders.of_group, group, regions) for group in found])
+        return (
+            tuple(one for row in instances for one in row),
+            tuple(one for row in rest for one in row),
+        )
+
+    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+        if not regions:
+            return
+        self._networks.ensure_group(tags, regions[0])
+        _in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        return self._launcher.launch(request)
+
+    def pin_key(self, instance: CloudInstance, key_id: str) -> None:
+        tags = self._api.resources.tags
+        body = cast("Any", {"operation": "Merge", "properties": {"tags": {azure_tags.KEY: key_id}}})
+        scope = (
+            f"subscriptions/{self._options.subscription_id}/resourceGroups/"
+            f"{group_name(instance.tags.fleet_key)}/providers/Microsoft.Compute/virtualMachines/"
+            f"{machine_of(instance)}"
+        )
+        self._api.finished(
+            f"writing a tag of {instance.instance}",
+            instance.region,
+            lambda polling: tags.begin_update_at_scope(scope, body, polling=polling),
+        )
+
+    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._networks.allow(tags, region, ingress)
+
+    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+        from skyplane_orchestration.provision.azure.terminate import terminate
+
+        terminate(self._api, instances)
+
+    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+        by_fleet = defaultdict(list)
+        for resource in resources:
+            by_fleet[resource.tags.fleet_key].append(resource)
+        left = in_parallel([partial(self._remainders.delete, its) for its in by_fleet.values()])
+        return tuple(one for row in left for one in row)
+
+    def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
+        return self._remainders.of_fleet(fleet_key, regions)
+
+    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+        from skyplane_orchestration.provision.azure.console import console_tail
+
+        return console_tail(self._api, instance, max_bytes)
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        from skyplane_orchestration.provision.azure.quotas import region_quotas
+
+        with_spot = self._options.spot_relays
+        found = _in_regions(
+            regions, lambda region: region_quotas(self._api, region, with_spot=with_spot)
+        )
+        return tuple(quota for rows in found for quota in rows)
+
+    def check(self) -> tuple[Finding, ...]:
+        from skyplane_orchestration.provision.azure.checks import Checks
+
+        return Checks(self._api, self._options, self._sizes).findings()
+
+    def _instances(self, group: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+        from skyplane_orchestration.provision.azure.describe import ours
+
+        is_public = self._options.public_address
+        return tuple(ours(self._api, self._powers, group, regions, has_public_address=is_public))
+
+
+def _in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
+    """The results of `work` for each region, all at once. Raises its first error."""
+    return in_parallel([partial(work, region) for region in dict.fromkeys(regions)])

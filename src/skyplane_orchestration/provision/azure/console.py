@@ -1,0 +1,43 @@
+"""The console output of instances: boot diagnostics, which Azure keeps by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Refusal
+from skyplane_orchestration.provision.azure.names import group_name, machine_of
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.azure.client import AzureApi
+    from skyplane_orchestration.provision.instances.cloud import CloudInstance
+
+#: Codes for a machine that has no output yet, or none any more.
+_NONE: Final = NOT_FOUND | {"BlobNotFound", "BootDiagnosticsNotEnabled", "Conflict"}
+#: How long the address of the output can be read.
+_ADDRESS_MINUTES: Final = 5
+
+
+def console_tail(api: AzureApi, instance: CloudInstance, max_bytes: int) -> str:
+    """The end of the console output; empty if Azure has none, or not any more."""
+    if max_bytes <= 0:
+        return ""
+    compute = api.compute
+    what = f"reading the console of {instance.instance}"
+    try:
+        found = api.call(
+            what,
+            instance.region,
+            lambda: compute.virtual_machines.retrieve_boot_diagnostics_data(
+                group_name(instance.tags.fleet_key),
+                machine_of(instance),
+                sas_uri_expiration_time_in_minutes=_ADDRESS_MINUTES,
+            ),
+            expected=_NONE,
+        )
+    except Refusal:
+        return ""
+    address = found.serial_console_log_blob_uri
+    if not address:
+        return ""
+    output = api.download(what, instance.region, address, most_bytes=max_bytes)
+    return output[-max_bytes:].decode(errors="replace")

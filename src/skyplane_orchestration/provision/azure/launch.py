@@ -1,0 +1,369 @@
+"""Launches one instance once, whatever else happens at the same time.
+
+The name of a virtual machine is made of fleet, instance, launch number and zone. It is made on
+the condition that there is none of its name, so Azure refuses a second one.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from skyplane_orchestration.errors import (
+    CloudUnavailable,
+    ConfigurationInvalid,
+    QuotaExceeded,
+)
+from skyplane_orchestration.provision.azure import tags
+from skyplane_orchestration.provision.azure.client import properties_of
+from skyplane_orchestration.provision.azure.describe import as_instance, machines_of, power_of
+from skyplane_orchestration.provision.azure.errors import (
+    CHANGED,
+    NO_CAPACITY,
+    NO_GROUP,
+    VCPU_QUOTA,
+    Refusal,
+    translate,
+)
+from skyplane_orchestration.provision.azure.names import (
+    address_name,
+    disk_name,
+    group_name,
+    interface_name,
+    machine_name,
+)
+from skyplane_orchestration.provision.azure.network import match_none
+from skyplane_orchestration.provision.azure.options import region_name
+from skyplane_orchestration.provision.azure.quotas import exceeded
+from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
+from skyplane_orchestration.provision.instances.user_data import MOST_USER_DATA_BYTES
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.azure.client import AzureApi
+    from skyplane_orchestration.provision.azure.network import Networks
+    from skyplane_orchestration.provision.azure.options import AzureOptions
+    from skyplane_orchestration.provision.azure.types import Sizes
+
+log = logging.getLogger(__name__)
+
+#: There is a machine of this name. The second comes where Azure ignores the condition and the
+#: boot scripts differ, as they do for each launch; the third while one of this name is deleted.
+_EXISTS: Final = frozenset({*CHANGED, "PropertyChangeNotAllowed", "Conflict"})
+#: Most launch numbers that are found used up.
+_MOST_NUMBERS: Final = 16
+#: Azure wants one. Nobody can log in: the private half of its key is thrown away.
+_USER: Final = "skyplane"
+
+
+class Launcher:
+    """Launches instances. Threads may share it."""
+
+    def __init__(
+        self, api: AzureApi, options: AzureOptions, networks: Networks, sizes: Sizes
+    ) -> None:
+        self._api = api
+        self._options = options
+        self._networks = networks
+        self._sizes = sizes
+
+    def launch(self, request: LaunchRequest) -> CloudInstance:
+        """See `Cloud.launch`."""
+        if len(request.user_data.encode()) > MOST_USER_DATA_BYTES:
+            raise ConfigurationInvalid(
+                f"the boot script of {request.instance} is longer than the"
+                f" {MOST_USER_DATA_BYTES} bytes that instances take"
+            )
+        others = self._alive(request)
+        if others:
+            return others[0]
+        for number in range(request.launch_number, request.launch_number + _MOST_NUMBERS):
+            instance = self._with_number(request, number)
+            if instance is not None:
+                return instance
+            log.info("launch %s of %s is used up; trying the next", number, request.instance)
+        raise CloudUnavailable(
+            f"launching {request.instance}: Azure has {_MOST_NUMBERS} launches of it and none"
+            " that is alive; try again later"
+        )
+
+    def _with_number(self, request: LaunchRequest, number: int) -> CloudInstance | None:
+        """The instance of this launch number; None if that one has ended."""
+        refused: Refusal | None = None
+        failed: list[str] = []
+        try:
+            for zone in self._sizes.zones(request.region, request.instance_type):
+                name = machine_name(request, number, zone)
+                try:
+                    self._make(request, name, zone)
+                except Refusal as refusal:
+                    if refusal.code in NO_CAPACITY:
+                        log.info(
+                            "no %s in zone %s of %s: %s",
+                            request.instance_type,
+                            zone or "none",
+                            request.region,
+                            refusal.code,
+                        )
+                        refused = refusal
+                        # Azure keeps some machines that it could not place.
+                        kept = self._found(request, name)
+                        if kept is None:
+                            continue
+                        if not kept.is_alive:
+                            failed.append(name)
+                            self._begin_delete(request, name)
+                            continue
+                    elif refusal.code not in _EXISTS:
+                        raise self._error(request, refusal) from refusal
+                instance = self._found(request, name)
+                return instance if instance is not None and instance.is_alive else None
+        finally:
+            for name in failed:
+                self._wait_deleted(request, name)
+        if refused is None:
+            raise ConfigurationInvalid(f"{request.region} has no zone for {request.instance_type}")
+        raise translate(
+            refused.answer,
+            f"launching {request.instance} ({request.instance_type}) in any zone",
+        ) from refused
+
+    def _make(self, request: LaunchRequest, name: str, zone: str) -> None:
+        """Address, interface and machine. Raises Refusal for what `_with_number` handles."""
+        group, region = group_name(request.tags.fleet_key), request.region
+        network = self._api.network
+        body: Any
+        if self._options.public_address:
+            body = self._address(request)
+            self._api.finished(
+                f"making the address of {request.instance}",
+                region,
+                lambda polling: network.public_ip_addresses.begin_create_or_update(
+                    group, address_name(name), body, polling=polling
+                ),
+                expected={NO_GROUP},
+            )
+        interface: Any = self._interface(request, name)
+        self._api.finished(
+            f"making the interface of {request.instance}",
+            region,
+            lambda polling: network.network_interfaces.begin_create_or_update(
+                group, interface_name(name), interface, polling=polling
+            ),
+            expected={NO_GROUP},
+        )
+        machine = cast("Any", self._machine(request, name, zone))
+        compute = self._api.compute
+        self._api.finished(
+            f"launching {request.instance} ({request.instance_type}) in {region}",
+            region,
+            lambda polling: compute.virtual_machines.begin_create_or_update(
+                group, name, machine, polling=polling, **match_none()
+            ),
+            expected={*NO_CAPACITY, *VCPU_QUOTA, *_EXISTS, NO_GROUP},
+        )
+
+    def _error(self, request: LaunchRequest, refusal: Refusal) -> Exception:
+        what = f"launching {request.instance} ({request.instance_type})"
+        if refusal.code == NO_GROUP:
+            return CloudUnavailable(
+                f"{what}: its resource group is gone; another worker may be tearing the fleet"
+                " down: try again"
+            )
+        size = self._sizes.of(request.region, request.instance_type)
+        usage = exceeded(
+            self._api,
+            request.region,
+            size.vcpus,
+            size.family,
+            is_spot=self._is_spot(request),
+        )
+        if usage is None:
+            if refusal.code == "QuotaExceeded":
+                return translate(refusal.answer, what)
+            return CloudUnavailable(f"{what}: Azure refuses it: {refusal.answer.message}")
+        return QuotaExceeded(
+            f"{what}: Azure refuses {refusal.answer.action} ({refusal.code}); the quota"
+            f" {usage.name} ({usage.shown}) of {request.region} is used up, {usage.used} of"
+            f" {usage.limit}: end other instances, plan with fewer, or ask for more in the portal"
+            " under Quotas"
+        )
+
+    def _found(self, request: LaunchRequest, name: str) -> CloudInstance | None:
+        compute = self._api.compute
+        try:
+            machine = self._api.get(
+                f"looking for {request.instance}",
+                request.region,
+                lambda: compute.virtual_machines.get(
+                    group_name(request.tags.fleet_key), name, expand="instanceView"
+                ),
+            )
+        except Refusal:
+            return None
+        return as_instance(machine, power_of(machine), "")
+
+    def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
+        """The living instances of this name, the oldest first. One call."""
+        group = group_name(request.tags.fleet_key)
+        found = [
+            as_instance(machine, "", "")
+            for machine in machines_of(self._api, group, [request.region])
+            if properties_of(machine).get("provisioningState") in ("Creating", "Succeeded")
+        ]
+        named = [one for one in found if one is not None and one.instance == request.instance]
+        alive = [
+            one
+            for one in named
+            if (look := self._found(request, one.cloud_id.partition("/")[0])) and look.is_alive
+        ]
+        return sorted(alive, key=lambda one: (one.launched_unix_s, one.cloud_id))
+
+    def _begin_delete(self, request: LaunchRequest, name: str) -> None:
+        """Of a machine that Azure keeps although it could not place it."""
+        compute = self._api.compute
+        self._api.begin(
+            f"deleting the machine of {request.instance} that could not be placed",
+            request.region,
+            lambda: compute.virtual_machines.begin_delete(
+                group_name(request.tags.fleet_key), name, force_deletion=True, polling=False
+            ),
+        )
+
+    def _wait_deleted(self, request: LaunchRequest, name: str) -> None:
+        compute = self._api.compute
+        self._api.finished(
+            f"deleting the machine of {request.instance} that could not be placed",
+            request.region,
+            lambda polling: compute.virtual_machines.begin_delete(
+                group_name(request.tags.fleet_key), name, force_deletion=True, polling=polling
+            ),
+        )
+
+    def _is_spot(self, request: LaunchRequest) -> bool:
+        return self._options.spot_relays and not request.is_end
+
+    def _named(self, request: LaunchRequest) -> dict[str, str]:
+        return tags.for_fleet(
+            request.tags,
+            self._options.user_tags,
+            {tags.INSTANCE: request.instance, tags.LAUNCH: request.launch_id},
+        )
+
+    def _address(self, request: LaunchRequest) -> dict[str, Any]:
+        return {
+            "location": region_name(request.region),
+            "tags": tags.for_fleet(request.tags, self._options.user_tags),
+            "sku": {"name": "Standard"},
+            "properties": {
+                "publicIPAllocationMethod": "Static",
+                "publicIPAddressVersion": "IPv4",
+                "deleteOption": "Delete",
+            },
+        }
+
+    def _interface(self, request: LaunchRequest, name: str) -> dict[str, Any]:
+        fleet_key, region = request.tags.fleet_key, request.region
+        configuration: dict[str, Any] = {
+            "primary": True,
+            "privateIPAllocationMethod": "Dynamic",
+            "subnet": {"id": self._networks.subnet_id(fleet_key, region)},
+        }
+        if self._options.public_address:
+            configuration["publicIPAddress"] = {
+                "id": self._id(request, "Microsoft.Network/publicIPAddresses", address_name(name)),
+                "properties": {"deleteOption": "Delete"},
+            }
+        size = self._sizes.of(region, request.instance_type)
+        return {
+            "location": region_name(region),
+            "tags": tags.for_fleet(request.tags, self._options.user_tags),
+            "properties": {
+                "enableAcceleratedNetworking": size.is_accelerated,
+                "networkSecurityGroup": {"id": self._networks.firewall_id(fleet_key, region)},
+                "ipConfigurations": [{"name": "primary", "properties": configuration}],
+            },
+        }
+
+    def _machine(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
+        """The body of the request for a virtual machine."""
+        options = self._options
+        interface = self._id(request, "Microsoft.Network/networkInterfaces", interface_name(name))
+        properties: dict[str, Any] = {
+            "hardwareProfile": {"vmSize": request.instance_type},
+            "storageProfile": self._storage(request, name),
+            "osProfile": {
+                "computerName": name,
+                "adminUsername": _USER,
+                "customData": base64.b64encode(request.user_data.encode()).decode(),
+                "allowExtensionOperations": False,
+                "linuxConfiguration": {
+                    "disablePasswordAuthentication": True,
+                    "ssh": {
+                        "publicKeys": [
+                            {
+                                "path": f"/home/{_USER}/.ssh/authorized_keys",
+                                "keyData": _key_of_nobody(),
+                            }
+                        ]
+                    },
+                },
+            },
+            "networkProfile": {
+                "networkInterfaces": [
+                    {"id": interface, "properties": {"primary": True, "deleteOption": "Delete"}}
+                ]
+            },
+            # Kept by Azure itself; no storage account is needed.
+            "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
+        }
+        body: dict[str, Any] = {
+            "location": region_name(request.region),
+            "tags": self._named(request),
+            "properties": properties,
+        }
+        if zone:
+            body["zones"] = [zone]
+        if self._is_spot(request):
+            properties |= {
+                "priority": "Spot",
+                "evictionPolicy": "Delete",
+                "billingProfile": {"maxPrice": -1},
+            }
+        if request.is_end and options.managed_identity:
+            body["identity"] = {
+                "type": "UserAssigned",
+                "userAssignedIdentities": {options.managed_identity: {}},
+            }
+        return body
+
+    def _storage(self, request: LaunchRequest, name: str) -> dict[str, Any]:
+        size = self._sizes.of(request.region, request.instance_type)
+        disk: dict[str, Any] = {"storageAccountType": "StandardSSD_LRS"}
+        if self._options.disk_encryption_set:
+            disk["diskEncryptionSet"] = {"id": self._options.disk_encryption_set}
+        return {
+            "imageReference": self._options.image_reference(size.architecture),
+            "osDisk": {
+                "name": disk_name(name),
+                "createOption": "FromImage",
+                "deleteOption": "Delete",
+                "diskSizeGB": self._options.disk_gib,
+                "managedDisk": disk,
+            },
+        }
+
+    def _id(self, request: LaunchRequest, kind: str, name: str) -> str:
+        return (
+            f"/subscriptions/{self._options.subscription_id}/resourceGroups/"
+            f"{group_name(request.tags.fleet_key)}/providers/{kind}/{name}"
+        )
+
+
+def _key_of_nobody() -> str:
+    """A public SSH key; its private half is thrown away here."""
+    public = Ed25519PrivateKey.generate().public_key()
+    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

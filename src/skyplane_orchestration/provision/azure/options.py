@@ -1,0 +1,172 @@
+"""Options of Azure: subscription, credentials, images, networks, and what instances get."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from skyplane_gateway.schema import decode
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import parse_region_tag
+from skyplane_orchestration.provision.azure.tags import check_user_tags
+
+#: Images of the marketplace (publisher:offer:sku:version) by the architecture of a size. Their
+#: cloud-init runs the user data, and their packages have a container engine and Python 3.12.
+UBUNTU: Final = {
+    "arm64": "Canonical:ubuntu-24_04-lts:server-arm64:latest",
+    "x86_64": "Canonical:ubuntu-24_04-lts:server:latest",
+}
+#: Size of Ubuntu's image; a disk cannot be smaller.
+LEAST_DISK_GIB: Final = 30
+_MOST_DISK_GIB: Final = 4095
+
+_GUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
+_URN: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+:[\w.-]+\Z")
+_IN_GROUP: Final = r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/"
+_IMAGE_ID: Final = re.compile(
+    _IN_GROUP + r"Microsoft\.Compute/(?:images/[^/]+|galleries/[^/]+/images/[^/]+"
+    r"(?:/versions/[^/]+)?)\Z",
+    re.IGNORECASE,
+)
+_SUBNET_ID: Final = re.compile(
+    _IN_GROUP + r"Microsoft\.Network/virtualNetworks/[^/]+/subnets/[^/]+\Z", re.IGNORECASE
+)
+_IDENTITY_ID: Final = re.compile(
+    _IN_GROUP + r"Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+\Z", re.IGNORECASE
+)
+_ENCRYPTION_ID: Final = re.compile(
+    _IN_GROUP + r"Microsoft\.Compute/diskEncryptionSets/[^/]+\Z", re.IGNORECASE
+)
+_EXAMPLE: Final = "/subscriptions/S/resourceGroups/G/providers/"
+
+
+@dataclass(frozen=True, slots=True)
+class AzureOptions:
+    """How instances are launched on Azure.
+
+    Args:
+        subscription_id: the subscription that has the instances.
+        credential_ref: where credentials come from (`env:PREFIX`, `airflow:CONN_ID`), as in
+            `Location`; a service principal. Empty for this process's own identity.
+        endpoint_url: address of another Resource Manager, of a sovereign cloud or for tests.
+        regions: tags of the regions that are searched for fleets; None for all of the
+            subscription.
+        zones: region tag -> zones (`1`), which are tried in turn. Other regions use all zones
+            that the size has there, and none in regions without zones.
+        images: architecture (`arm64`, `x86_64`) -> marketplace image
+            (publisher:offer:sku:version), or resource id of an own one.
+        subnets: region tag -> resource id of a subnet. Other regions get a virtual network of
+            the fleet.
+        public_address: instances get a public address. Without one, gateways and orchestrator use
+            the private ones, and must reach each other by them.
+        managed_identity: resource id of the user-assigned identity of sources and sinks; relays
+            have none.
+        spot_relays: relays are spot instances.
+        user_tags: more tags of every resource.
+        disk_encryption_set: resource id for the disks; empty for keys of the platform.
+        disk_gib: size of the disk of the operating system.
+
+    Raises ConfigurationInvalid for an invalid value.
+    """
+
+    subscription_id: str
+    credential_ref: str = ""
+    endpoint_url: str = ""
+    regions: tuple[str, ...] | None = None
+    zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=lambda: dict(UBUNTU))
+    subnets: Mapping[str, str] = field(default_factory=dict)
+    public_address: bool = True
+    managed_identity: str = ""
+    spot_relays: bool = False
+    user_tags: Mapping[str, str] = field(default_factory=dict)
+    disk_encryption_set: str = ""
+    disk_gib: int = LEAST_DISK_GIB
+
+    def __post_init__(self) -> None:
+        guid = "01234567-89ab-cdef-0123-456789abcdef"
+        _check("subscription_id of azure", self.subscription_id, _GUID, guid)
+        _check_regions("regions", self.regions or ())
+        if self.regions == ():
+            raise ConfigurationInvalid("regions of azure is empty; omit it to search all regions")
+        _check_regions("zones", self.zones)
+        for region, zones in self.zones.items():
+            if not zones or not all(zone.isascii() and zone.isdecimal() for zone in zones):
+                raise ConfigurationInvalid(
+                    f"zones of azure for {region} must be numbers such as '1', not {list(zones)}"
+                )
+        self._check_images()
+        _check_regions("subnets", self.subnets)
+        for region, subnet in self.subnets.items():
+            example = f"{_EXAMPLE}Microsoft.Network/virtualNetworks/N/subnets/gateways"
+            _check(f"subnets of azure for {region}", subnet, _SUBNET_ID, example)
+        if self.managed_identity:
+            example = f"{_EXAMPLE}Microsoft.ManagedIdentity/userAssignedIdentities/gateways"
+            _check("managed_identity of azure", self.managed_identity, _IDENTITY_ID, example)
+        if self.disk_encryption_set:
+            example = f"{_EXAMPLE}Microsoft.Compute/diskEncryptionSets/E"
+            _check(
+                "disk_encryption_set of azure", self.disk_encryption_set, _ENCRYPTION_ID, example
+            )
+        if not LEAST_DISK_GIB <= self.disk_gib <= _MOST_DISK_GIB:
+            raise ConfigurationInvalid(
+                f"disk_gib of azure must be from {LEAST_DISK_GIB} to {_MOST_DISK_GIB}, not"
+                f" {self.disk_gib}"
+            )
+        check_user_tags(self.user_tags)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> AzureOptions:
+        """Options from a JSON object. Raises ConfigurationInvalid."""
+        return decode(cls, settings, "the setting azure")
+
+    def image_reference(self, architecture: str) -> dict[str, str]:
+        """The image for an architecture, as Azure writes it. Raises ConfigurationInvalid."""
+        image = self.images.get(architecture)
+        if image is None:
+            raise ConfigurationInvalid(
+                f"images of azure has no image for {architecture}, which the instance type needs"
+            )
+        if image.startswith("/"):
+            return {"id": image}
+        names = ("publisher", "offer", "sku", "version")
+        return dict(zip(names, image.split(":"), strict=True))
+
+    def _check_images(self) -> None:
+        for architecture, image in self.images.items():
+            if architecture not in UBUNTU:
+                raise ConfigurationInvalid(
+                    f"images of azure has no use for {architecture}; it can have"
+                    f" {' and '.join(UBUNTU)}"
+                )
+            form = _IMAGE_ID if image.startswith("/") else _URN
+            _check(f"images of azure for {architecture}", image, form, UBUNTU[architecture])
+
+
+def region_name(region: str) -> str:
+    """Azure's own name of a region tag. Raises ConfigurationInvalid for another cloud's."""
+    parsed = parse_region_tag(region)
+    if parsed.cloud != "azure":
+        raise ConfigurationInvalid(f"{region} is not a region of Azure")
+    return parsed.name
+
+
+def region_tag(location: str) -> str:
+    """The region tag of a location, which Azure also writes as `East US`."""
+    return f"azure:{location.replace(' ', '').lower()}"
+
+
+def _check_regions(setting: str, regions: Iterable[str]) -> None:
+    for region in regions:
+        if not region.startswith("azure:"):
+            raise ConfigurationInvalid(
+                f"{setting} of azure has {region!r}; regions are written as azure:westeurope"
+            )
+        parse_region_tag(region)
+
+
+def _check(what: str, value: str, form: re.Pattern[str], example: str) -> None:
+    if not form.match(value):
+        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")

@@ -1,0 +1,110 @@
+"""Tags of a fleet's resources on Azure, and their names.
+
+Azure takes any text of up to 256 characters as a value, so nothing is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.instances.cloud import FleetTags
+
+PREFIX: Final = "skyplane:"
+FLEET: Final = f"{PREFIX}fleet"
+DEPLOYMENT: Final = f"{PREFIX}deployment"
+INSTANCE: Final = f"{PREFIX}instance"
+LAUNCH: Final = f"{PREFIX}launch"
+KEY: Final = f"{PREFIX}key"
+_GENERATION: Final = f"{PREFIX}generation"
+_CREATED: Final = f"{PREFIX}created"
+_HARD_END: Final = f"{PREFIX}hard-end"
+_PROCESSES: Final = f"{PREFIX}processes"
+
+#: Azure keeps these for itself, in any case.
+_RESERVED: Final = ("azure", "microsoft", "windows")
+_FORBIDDEN: Final = frozenset("<>%&\\?/")
+#: Of a virtual machine; the other resources allow longer ones.
+_MOST_NAME_CHARACTERS: Final = 512
+_MOST_VALUE_CHARACTERS: Final = 256
+#: Of the 50 that Azure allows, ours take the rest.
+_MOST_USER_TAGS: Final = 40
+
+
+def check_user_tags(user_tags: Mapping[str, str]) -> None:
+    """Raises ConfigurationInvalid."""
+    if len(user_tags) > _MOST_USER_TAGS:
+        raise ConfigurationInvalid(f"user_tags of azure can have {_MOST_USER_TAGS} tags at most")
+    for name, value in user_tags.items():
+        if not name or len(name) > _MOST_NAME_CHARACTERS or not _FORBIDDEN.isdisjoint(name):
+            raise ConfigurationInvalid(
+                f"user_tags of azure has the name {name!r}; Azure allows {_MOST_NAME_CHARACTERS}"
+                f" characters, and none of {' '.join(sorted(_FORBIDDEN))}"
+            )
+        if len(value) > _MOST_VALUE_CHARACTERS:
+            raise ConfigurationInvalid(
+                f"user_tags of azure has a value for {name!r} that is longer than"
+                f" {_MOST_VALUE_CHARACTERS} characters"
+            )
+        if name.lower().startswith((PREFIX, *_RESERVED)):
+            raise ConfigurationInvalid(
+                f"user_tags of azure cannot have {name!r}: names that begin with {PREFIX!r} are"
+                f" this library's, and what begins with {', '.join(_RESERVED)} is Azure's"
+            )
+
+
+def for_fleet(
+    tags: FleetTags, user_tags: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The tags of a resource.
+
+    Args:
+        more: tags of ours that only this resource has, by name.
+
+    Raises ConfigurationInvalid: the deployment is too long.
+    """
+    values = {
+        FLEET: tags.fleet_key,
+        DEPLOYMENT: tags.deployment,
+        _GENERATION: str(tags.generation),
+        _CREATED: str(tags.created_unix_s),
+        _HARD_END: str(tags.hard_end_unix_s),
+        _PROCESSES: str(tags.processes),
+        **(more or {}),
+    }
+    for name, value in values.items():
+        if len(value) > _MOST_VALUE_CHARACTERS:
+            raise ConfigurationInvalid(
+                f"{name.removeprefix(PREFIX)} {value!r} is longer than the"
+                f" {_MOST_VALUE_CHARACTERS} characters of a tag on Azure"
+            )
+    return {**user_tags, **values}
+
+
+def fleet_of(tags: Mapping[str, str] | None) -> FleetTags | None:
+    """The fleet of a resource; None if it is none of ours.
+
+    Somebody may have changed a tag by hand. Numbers that cannot be read are 0, so that a sweep
+    takes the resource for one past its hard end, and never overlooks it.
+    """
+    if not tags or not tags.get(FLEET) or not tags.get(DEPLOYMENT):
+        return None
+    return FleetTags(
+        fleet_key=tags[FLEET],
+        deployment=tags[DEPLOYMENT],
+        generation=_number(tags.get(_GENERATION)),
+        created_unix_s=_number(tags.get(_CREATED)),
+        hard_end_unix_s=_number(tags.get(_HARD_END)),
+        processes=max(1, _number(tags.get(_PROCESSES))),
+    )
+
+
+def filter_of_deployment(deployment: str) -> str:
+    """The filter of a list of resource groups for the fleets of a deployment."""
+    quoted = deployment.replace("'", "''")
+    return f"tagName eq '{DEPLOYMENT}' and tagValue eq '{quoted}'"
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() else 0

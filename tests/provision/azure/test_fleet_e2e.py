@@ -1,0 +1,75 @@
+"""A fleet of real gateways, on instances that boot the user data that Azure was sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
+from tests.clouds.world import IMAGE, World
+from tests.provision.samples import SECRET, make_plan
+
+from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
+from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
+from skyplane_orchestration.provision.clouds_file import parse_clouds
+from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from skyplane_orchestration.security.authority import Authority
+from skyplane_orchestration.security.credentials import CredentialSources
+
+pytestmark = pytest.mark.e2e
+
+SOURCE, SINK = "azure:westeurope", "azure:eastus"
+KEY = "0123456789abcdef" * 2
+
+
+def plan() -> TransferPlan:
+    made = make_plan([((SOURCE, SINK), 5.0)], {SOURCE: 1, SINK: 1})
+    instances = {region: InstanceGroup("Standard_D4s_v5", 1) for region in (SOURCE, SINK)}
+    return replace(made, instances=instances)
+
+
+def worker(arm: StrictArm) -> InstanceProvisioner:
+    document = {
+        "image": IMAGE.image,
+        "control_cidrs": ["127.0.0.1/32"],
+        "processes_per_instance": 1,
+        "ready_timeout_s": 60.0,
+        "poll_s": 0.1,
+        "azure": {
+            "subscription_id": SUBSCRIPTION,
+            "endpoint_url": arm.url,
+            "regions": [SOURCE, SINK],
+        },
+    }
+    return parse_clouds(document).open(CredentialSources())
+
+
+def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
+    with World(tmp_path) as world, strict_arm(world) as arm:
+        arm.conditions.hidden_for = 2
+        arm.conditions.operation_polls = 0
+        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
+        fleet = worker(arm).ensure(spec, Authority(SECRET, KEY))
+        addresses = {machine.address for machine in world.machines}
+        assert {gateway.control[0] for gateway in fleet.gateways} == addresses
+        assert len(addresses) == 2
+        again = worker(arm).ensure(spec, Authority(SECRET, KEY))
+        assert again.gateways == fleet.gateways
+        assert len(worker(arm).destroy(KEY)) == 2
+        assert arm.leftovers() == {}
+
+
+def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path) -> None:
+    with World(tmp_path) as world, strict_arm(world) as arm:
+        arm.conditions.operation_polls = 0
+        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=10.0))
+        worker(arm).ensure(spec, Authority(SECRET, KEY))
+        # Nobody renews the leases any more.
+        for machine in world.machines:
+            machine.wait_ended()
+        assert worker(arm).describe(KEY) == ()
+        assert len(arm.virtual_machines()) == 2
+        report = worker(arm).sweep("test")
+        assert [orphan.key for orphan in report.orphans] == [KEY]
+        assert arm.leftovers() == {}
