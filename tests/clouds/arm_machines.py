@@ -125,6 +125,8 @@ class MachineRules:
         if not linux["disablePasswordAuthentication"] or not linux["ssh"]["publicKeys"]:
             raise ArmError(400, "InvalidParameter", "linuxConfiguration")
         self._require("Microsoft.Compute/disks/write")
+        if "identity" in body:
+            self._require("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
         interfaces = self._interfaces(body)
         self._check_room(body)
         made = self._state.put(group, MACHINES, name, body)

@@ -108,6 +108,11 @@ class AzureHarness:
         storage = properties(self.resource_of(instance))["storageProfile"]
         storage["osDisk"]["deleteOption"] = "Detach"
 
+    def leave_an_interface(self, instance: CloudInstance) -> None:
+        """Its interface stays when it ends, and so does its address."""
+        profile = properties(self.resource_of(instance))["networkProfile"]
+        profile["networkInterfaces"][0]["properties"]["deleteOption"] = "Detach"
+
     def launch_foreign(self, name: str) -> None:
         state, location = self.arm.state, self.region.partition(":")[2]
         state.groups["theirs"] = {

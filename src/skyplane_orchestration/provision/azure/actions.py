@@ -19,7 +19,7 @@ def action_of(method: str, url: str) -> str:
         lower.pop()
     if "providers" not in lower:
         # subscriptions/S/resourceGroups[/G[/resources]], subscriptions/S/operationresults/O
-        return "/".join([_RESOURCES, "subscriptions", *parts[2:3], verb])
+        return "/".join([_RESOURCES, "subscriptions", *parts[2::2], verb])
     last = len(lower) - 1 - lower[::-1].index("providers")
     after = parts[last + 1 :]
     if len(after) == 1:
