@@ -7,6 +7,7 @@ checks each provisioner against this page.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -39,7 +40,7 @@ class FleetTimes:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if not value > 0:
+            if not 0 < value < math.inf:
                 raise ConfigurationInvalid(f"{name} must be a number above zero, not {value:g}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -113,12 +113,20 @@ class Fleets:
             with timed("teardown: cancelling and logs"), self.control(known) as control:
                 tails = control.cancel_unended()
         answered = set(tails)
-        for node, tail in self.provisioner.log_tails(key).items():
+        for node, tail in self._log_tails(key).items():
             tails.setdefault(node, tail)
         # A gateway that answered may end before the provisioner looks.
         with timed("teardown: waiting for their end"):
             stopped = answered.union(self.provisioner.destroy(key))
         return TeardownReport(tuple(sorted(stopped)), tails)
+
+    def _log_tails(self, key: str) -> Mapping[str, str]:
+        """Logs that can be read without the gateways; none if they cannot be read."""
+        try:
+            return self.provisioner.log_tails(key)
+        except SkyplaneError as error:
+            log.warning("the logs of fleet %s cannot be read: %s", key, error)
+            return {}
 
     def teardown_after_error(self, fleet: Fleet) -> None:
         """Take a fleet down; log an error instead of raising it."""

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import GatewayConfig, Route
 from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
+    CloudUnavailable,
     FleetLost,
     GatewayDraining,
     GatewayError,
     GatewayUnreachable,
     NotAuthorised,
     ProvisionFailed,
+    SkyplaneError,
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle, instance_of
@@ -102,7 +103,9 @@ class _BringUp:
 
     def run(self) -> BroughtUp:
         found = self.members.current()
-        if self.spec.must_exist and not found:
+        is_gone = self.spec.must_exist and not found
+        # A teardown deletes the firewall too; the instances may have ended by themselves.
+        if is_gone and not self.tools.clouds.rest_of(self.spec.key, tuple(self.instances)):
             raise FleetLost(f"fleet {self.spec.key} was torn down")
         self.tags = self._tags_of(found)
         self.nodes = split_into_processes(
@@ -111,6 +114,7 @@ class _BringUp:
         routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
         control = control_ingress(self.tools.options.control_cidrs, self.tags.processes)
+        self._require_own_secret(found.values())
         self._is_prepared = True
         self.tools.clouds.prepare(self.tags, tuple(self.instances), control)
         with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
@@ -129,6 +133,12 @@ class _BringUp:
         tags = _oldest_tags(placed.values())
         return BroughtUp(tuple(handles.values()), routes, tags)
 
+    def _require_own_secret(self, found: Iterable[CloudInstance]) -> None:
+        """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""
+        for instance in found:
+            if instance.key_id and instance.address:
+                self._all_answer(instance, self._nodes_of(instance))
+
     def undo(self) -> None:
         """End what `run` has launched. Raises TeardownIncomplete."""
         if self._is_prepared:
@@ -144,33 +154,35 @@ class _BringUp:
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its instance's console output."""
-        name = instance_of(node)
-        region = self.members.region_of[name]
-        found = self.tools.clouds.describe(self.spec.key, [region])
-        last = [instance for instance in found if instance.instance == name]
-        tail = why = ""
-        if last:
-            newest = max(last, key=lambda instance: instance.launched_unix_s)
-            why = f" ({newest.why_ended})" if newest.why_ended else ""
-            cloud = self.tools.clouds.of(newest.region)
-            tail = cloud.console_tail(newest, _CONSOLE_TAIL_BYTES).strip()
+        last = self._last_of(instance_of(node))
+        why = f" ({last.why_ended})" if last is not None and last.why_ended else ""
+        tail = "" if last is None else self._console_tail(last)
         said = f"the end of its console output:\n{tail}" if tail else "it has no console output"
         return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}{why}; {said}")
+
+    def _last_of(self, name: str) -> CloudInstance | None:
+        """The newest instance of a name, if the cloud tells."""
+        try:
+            found = self.tools.clouds.describe(self.spec.key, [self.members.region_of[name]])
+        except SkyplaneError as error:
+            log.warning("why %s has failed is not known: %s", name, error)
+            return None
+        named = [instance for instance in found if instance.instance == name]
+        return max(named, key=lambda instance: instance.launched_unix_s, default=None)
+
+    def _console_tail(self, instance: CloudInstance) -> str:
+        cloud = self.tools.clouds.of(instance.region)
+        try:
+            return cloud.console_tail(instance, _CONSOLE_TAIL_BYTES).strip()
+        except SkyplaneError as error:
+            log.warning("the console output of %s cannot be read: %s", instance.instance, error)
+            return ""
 
     # -- instances
 
     def _tags_of(self, found: Mapping[str, CloudInstance]) -> FleetTags:
-        """The tags of the fleet's instances, or those of a new fleet.
-
-        Raises ConfigurationInvalid: the fleet belongs to another deployment.
-        """
+        """The tags of the fleet's instances, or those of a new fleet."""
         now_s = int(self.tools.clock.wall())
-        for instance in found.values():
-            if instance.tags.deployment != self.spec.deployment:
-                raise ConfigurationInvalid(
-                    f"fleet {self.spec.key} belongs to deployment {instance.tags.deployment!r},"
-                    f" not to {self.spec.deployment!r}"
-                )
         if found and (tags := _oldest_tags(found.values())).hard_end_unix_s > now_s:
             return tags
         if found:  # They should have ended by themselves.
@@ -204,7 +216,12 @@ class _BringUp:
         """Launch, enrol and adopt until every instance has working gateways."""
         ready: dict[str, CloudInstance] = {}
         while True:
-            current = self.members.current()
+            try:
+                current = self.members.current()
+            except CloudUnavailable as error:
+                log.warning("fleet %s: %s; trying again", self.spec.key, error)
+                self.pause(next(iter(self.members.region_of)), "cannot be looked for")
+                continue
             for name in self.members.region_of:
                 if self._is_own_gone(name, current):
                     self._note_replacement(name, "ended")
@@ -250,7 +267,9 @@ class _BringUp:
         for instance in lost:
             if self.members.is_own(instance):
                 limit_s = self.tools.options.boot_timeout_s
-                self._note_replacement(instance.instance, f"did not answer within {limit_s:g} s")
+                self._note_replacement(
+                    instance.instance, f"did not answer within {limit_s:g} s{self._hint(instance)}"
+                )
             else:
                 log.warning(
                     "fleet %s: replacing %s, which does not answer",
@@ -258,6 +277,16 @@ class _BringUp:
                     instance.instance,
                 )
         self.members.end(lost)
+
+    def _hint(self, instance: CloudInstance) -> str:
+        """What may keep this worker from an instance that it has never reached."""
+        if instance.cloud_id in self._keys:
+            return ""
+        cidrs = ", ".join(self.tools.options.control_cidrs)
+        return (
+            f" at {instance.address or 'no address'}, not even once (is this worker's address one"
+            f" of control_cidrs, {cidrs}?)"
+        )
 
     def _newly_ready(self, waiting: Sequence[CloudInstance]) -> dict[str, CloudInstance]:
         placed = [instance for instance in waiting if instance.address]
@@ -311,7 +340,10 @@ class _BringUp:
         return True
 
     def _alive_nodes(self, handles: Mapping[str, GatewayHandle]) -> set[str]:
-        current = self.members.current()
+        try:
+            current = self.members.current()
+        except CloudUnavailable:
+            return set(handles)  # The next look tells.
         return {node for node in handles if instance_of(node) in current}
 
     def _nodes_of(self, instance: CloudInstance) -> list[str]:

@@ -74,13 +74,17 @@ class FleetInstances:
         return instance.launch_id in self._own
 
     def current(self) -> dict[str, CloudInstance]:
-        """Name -> the instance of that name; ends superfluous ones."""
+        """Name -> the instance of that name; ends superfluous ones.
+
+        Raises ConfigurationInvalid: the fleet belongs to another deployment.
+        """
         found = self._tools.clouds.describe(self._spec.key, self.regions)
         seen: dict[str, int] = {}
         alive: dict[str, list[CloudInstance]] = {}
         for instance in found:
             seen[instance.instance] = seen.get(instance.instance, 0) + 1
             if instance.is_alive:
+                self._require_own(instance.tags)
                 alive.setdefault(instance.instance, []).append(instance)
         for name, count in seen.items():
             self._launches[name] = max(self._launches.get(name, 0), count)
@@ -94,6 +98,13 @@ class FleetInstances:
                 current[name] = first
         self._tools.clouds.terminate(surplus)
         return current
+
+    def _require_own(self, tags: FleetTags) -> None:
+        if tags.deployment != self._spec.deployment:
+            raise ConfigurationInvalid(
+                f"fleet {self._spec.key} belongs to deployment {tags.deployment!r},"
+                f" not to {self._spec.deployment!r}"
+            )
 
     def _add_fresh(self, alive: dict[str, list[CloudInstance]], shown: set[str]) -> None:
         """Add launched instances that the cloud does not show yet."""

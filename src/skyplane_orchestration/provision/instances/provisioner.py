@@ -69,8 +69,7 @@ class InstanceProvisioner:
         _require_own_deployment(spec.deployment)
         began_s = self._tools.clock.monotonic()
         instances = node_names(spec.plan, spec.max_instances_per_region)
-        for region in instances:
-            self._tools.clouds.of(region)
+        self._require_searched(instances)
         sessions = open_sessions(authority, self._connect)
         up = bring_up(spec, instances, authority, self._tools, sessions)
         return Fleet(
@@ -85,6 +84,17 @@ class InstanceProvisioner:
             provision_s=self._tools.clock.monotonic() - began_s,
             hard_end_unix_s=float(up.tags.hard_end_unix_s),
         )
+
+    def _require_searched(self, regions: Iterable[str]) -> None:
+        """Raise ConfigurationInvalid for a region in which no teardown would look."""
+        for region in regions:
+            self._tools.clouds.of(region)
+        unknown = sorted(set(regions) - set(self._tools.clouds.regions()))
+        if unknown:
+            raise ConfigurationInvalid(
+                f"the plan has {', '.join(unknown)}, which the account may not use, or which the"
+                " setting regions of its cloud leaves out; plan with --provisioner cloud"
+            )
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         found: dict[str, list[str]] = {}
@@ -102,8 +112,11 @@ class InstanceProvisioner:
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         try:
-            regions = self._regions_of(fleet_key)
-            return end_fleet(fleet_key, regions, self._tools) if regions else ()
+            regions, unreachable = self._regions_of(fleet_key)
+            stopped = end_fleet(fleet_key, regions, self._tools) if regions else ()
+            if unreachable:
+                raise unreachable[0]
+            return stopped
         except TeardownIncomplete:
             raise
         except SkyplaneError as error:
@@ -145,12 +158,18 @@ class InstanceProvisioner:
     def _alive(self, fleet_key: str) -> list[CloudInstance]:
         return [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
 
-    def _regions_of(self, fleet_key: str) -> tuple[str, ...]:
-        """The regions that have something of the fleet."""
-        regions = self._tools.clouds.regions()
-        instances = self._tools.clouds.describe(fleet_key, regions)
-        resources = self._tools.clouds.rest_of(fleet_key, regions)
-        return regions_of(instances, resources)
+    def _regions_of(self, fleet_key: str) -> tuple[tuple[str, ...], list[SkyplaneError]]:
+        """The regions that have something of the fleet, and the errors of clouds without answer."""
+        regions: set[str] = set()
+        unreachable: list[SkyplaneError] = []
+        for cloud in self._tools.clouds.all():
+            try:
+                searched = cloud.regions()
+                instances = cloud.describe(fleet_key, searched)
+                regions.update(regions_of(instances, cloud.rest_of(fleet_key, searched)))
+            except SkyplaneError as error:
+                unreachable.append(error)
+        return tuple(sorted(regions)), unreachable
 
 
 def _require_own_deployment(name: str) -> None:

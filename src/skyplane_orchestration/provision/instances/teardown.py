@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from skyplane_orchestration.errors import SkyplaneError, TeardownIncomplete
+from skyplane_orchestration.errors import CloudUnavailable, SkyplaneError, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.instances.cloud import (
@@ -54,11 +54,32 @@ def end_fleet(
 
     Raises TeardownIncomplete: something is left.
     """
-    stopped = end_instances(fleet_key, regions, tools, expected=expected)
-    delete_rest(fleet_key, tools.clouds.rest_of(fleet_key, regions), tools)
+    clock, options = tools.clock, tools.options
+    stopped = set(end_instances(fleet_key, regions, tools, expected=expected))
+    deadline_s = clock.monotonic() + options.end_timeout_s
+    while left := _deleted_rest(fleet_key, regions, tools):
+        if clock.monotonic() >= deadline_s:
+            raise TeardownIncomplete(
+                f"the instances of fleet {fleet_key} have ended, but these cannot be deleted:"
+                f" {', '.join(left)}; run teardown again"
+            )
+        clock.sleep(options.poll_s)
+        # An instance that a cloud has not shown before may keep them.
+        stopped.update(end_instances(fleet_key, regions, tools))
     if stopped:
         log.info("fleet %s: %s ended", fleet_key, counted(len(stopped), "gateway"))
-    return stopped
+    return tuple(sorted(stopped))
+
+
+def _deleted_rest(fleet_key: str, regions: Sequence[str], tools: Tools) -> tuple[str, ...]:
+    """Delete what a fleet has besides instances; the names of those that are left."""
+    try:
+        rest = tools.clouds.rest_of(fleet_key, regions)
+        left = tools.clouds.delete_rest(rest) if rest else ()
+    except CloudUnavailable as error:
+        log.warning("fleet %s: %s; trying again", fleet_key, error)
+        return (str(error),)
+    return tuple(f"{one.region} {one.kind} {one.cloud_id}" for one in left)
 
 
 def end_instances(
@@ -82,15 +103,24 @@ def end_instances(
     unseen = set(expected)
     again_after_s: dict[str, float] = {}
     while True:
-        found = [one for one in tools.clouds.describe(fleet_key, regions) if which(one)]
-        left = [instance for instance in found if instance.state != "ended"]
-        alive = [instance for instance in left if instance.is_alive]
-        stopped.update(node for instance in alive for node in gateway_names(instance))
         elapsed_s = clock.monotonic() - began_s
-        due = [
-            one for one in left if one.is_alive or elapsed_s >= again_after_s.get(one.cloud_id, 0.0)
-        ]
-        tools.clouds.terminate(due)
+        try:
+            found = [one for one in tools.clouds.describe(fleet_key, regions) if which(one)]
+            left = [instance for instance in found if instance.state != "ended"]
+            alive = [instance for instance in left if instance.is_alive]
+            stopped.update(node for instance in alive for node in gateway_names(instance))
+            due = [
+                one
+                for one in left
+                if one.is_alive or elapsed_s >= again_after_s.get(one.cloud_id, 0.0)
+            ]
+            tools.clouds.terminate(due)
+        except CloudUnavailable as error:
+            if elapsed_s >= options.end_timeout_s:
+                raise
+            log.warning("fleet %s: %s; trying again", fleet_key, error)
+            clock.sleep(options.poll_s)
+            continue
         again_after_s |= {one.cloud_id: elapsed_s + _AGAIN_AFTER_S for one in due}
         unseen -= {instance.launch_id for instance in found}
         if not left and (not unseen or elapsed_s >= VISIBLE_WITHIN_S):
@@ -100,21 +130,6 @@ def end_instances(
             raise TeardownIncomplete(
                 f"instances of fleet {fleet_key} have not ended after {options.end_timeout_s:g} s:"
                 f" {names}; run teardown again, or they end by themselves at the hard end"
-            )
-        clock.sleep(options.poll_s)
-
-
-def delete_rest(fleet_key: str, resources: Sequence[CloudResource], tools: Tools) -> None:
-    """Delete what a fleet has besides instances. Raises TeardownIncomplete."""
-    clock, options = tools.clock, tools.options
-    deadline_s = clock.monotonic() + options.end_timeout_s
-    left = tuple(resources)
-    while left and (left := tools.clouds.delete_rest(left)):
-        if clock.monotonic() >= deadline_s:
-            names = ", ".join(f"{one.region} {one.kind} {one.cloud_id}" for one in left)
-            raise TeardownIncomplete(
-                f"the instances of fleet {fleet_key} have ended, but these cannot be deleted:"
-                f" {names}; run teardown again"
             )
         clock.sleep(options.poll_s)
 
@@ -135,13 +150,11 @@ def sweep_clouds(
     for key, found in sorted(fleets.items()):
         if found.is_gone:
             continue
-        reason = found.orphan_reason(
-            tools.clock.wall(), tools.options.ready_timeout_s, older_than_s
-        )
-        if not reason:
+        orphan = _swept(key, found, tools, dry_run=dry_run, older_than_s=older_than_s)
+        if orphan is None:
             kept.append(key)
-            continue
-        orphans.append(_sweep_one(key, found, reason, tools, dry_run=dry_run))
+        else:
+            orphans.append(orphan)
     return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
 
 
@@ -160,7 +173,11 @@ class _Found:
 
     @property
     def tags(self) -> FleetTags:
-        return (self.instances[0] if self.instances else self.resources[0]).tags
+        # A cloud shows ended instances for a while, those of a former fleet with this key too.
+        order = {"running": 0, "starting": 0, "ending": 1, "ended": 3}
+        rows = [(order[one.state], one.tags) for one in self.instances]
+        rows += [(2, one.tags) for one in self.resources]
+        return min(rows, key=lambda row: (row[0], row[1].hard_end_unix_s))[1]
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -170,6 +187,10 @@ class _Found:
     def is_gone(self) -> bool:
         """Clouds show ended instances for a while; nothing is left of such a fleet."""
         return not self.resources and all(one.state == "ended" for one in self.instances)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.instances and not self.resources
 
     def gateways(self) -> tuple[str, ...]:
         alive = [instance for instance in self.instances if instance.is_alive]
@@ -199,11 +220,25 @@ def _list(cloud: Cloud, deployment: str) -> Iterable[CloudInstance | CloudResour
     return (*instances, *resources)
 
 
-def _sweep_one(key: str, found: _Found, reason: str, tools: Tools, *, dry_run: bool) -> SweptFleet:
-    gateways, failure = found.gateways(), ""
-    if not dry_run:
-        try:
-            end_fleet(key, found.regions, tools)
-        except SkyplaneError as error:
-            failure = str(error)
+def _swept(
+    key: str, found: _Found, tools: Tools, *, dry_run: bool, older_than_s: float | None
+) -> SweptFleet | None:
+    """Remove a fleet if it is abandoned; None if it is not."""
+    limits = (tools.options.ready_timeout_s, older_than_s)
+    if not found.orphan_reason(tools.clock.wall(), *limits):
+        return None
+    regions, failure = found.regions, ""
+    try:
+        # The list may be minutes old, and a retry may have brought the fleet up again.
+        found = _Found()
+        found.instances += tools.clouds.describe(key, regions)
+        found.resources += tools.clouds.rest_of(key, regions)
+        reason = "" if found.is_empty else found.orphan_reason(tools.clock.wall(), *limits)
+        if not reason:
+            return None
+        gateways = found.gateways()
+        if not dry_run:
+            end_fleet(key, regions, tools)
+    except SkyplaneError as error:
+        gateways, reason, failure = (), "it is abandoned", str(error)
     return SweptFleet(key, reason, gateways, failure)

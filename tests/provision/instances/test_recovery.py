@@ -1,0 +1,248 @@
+"""Fleets on cloud instances when clouds, workers or instances fail."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.manual_clock import ManualClock
+from tests.provision.instances.harness import InstancesHarness, Killed, killed_before
+from tests.provision.instances.memory_cloud import MemoryCloud
+from tests.provision.samples import SECRET, A, B, C, make_plan
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_orchestration.errors import (
+    CloudAccessDenied,
+    CloudUnavailable,
+    ConfigurationInvalid,
+    NotAuthorised,
+    ProvisionFailed,
+    SkyplaneError,
+)
+from skyplane_orchestration.provision.base import FleetTimes
+from skyplane_orchestration.transfer.fleets import Fleets
+
+
+@pytest.fixture
+def harness() -> InstancesHarness:
+    return InstancesHarness()
+
+
+def fleets_of(harness: InstancesHarness, provisioner: Any) -> Fleets:
+    from skyplane_orchestration.security.authority import Authority
+
+    return Fleets(
+        provisioner,
+        lambda key: Authority(SECRET, key),
+        session="test",
+        times=FleetTimes(),
+        clock=SYSTEM_CLOCK,
+    )
+
+
+def _age(harness: InstancesHarness, seconds: int) -> None:
+    """As if all ended instances of the account had been made long ago."""
+    for cloud_id, one in harness.account.instances.items():
+        if one.state == "ended":
+            tags = replace(
+                one.tags,
+                created_unix_s=one.tags.created_unix_s - seconds,
+                hard_end_unix_s=one.tags.hard_end_unix_s - seconds,
+            )
+            harness.account.instances[cloud_id] = replace(one, tags=tags)
+
+
+@pytest.mark.parametrize(("age_s", "older"), [(7200, 3600.0), (86401, None)])
+def test_a_sweep_keeps_a_new_fleet_whose_former_instances_are_still_shown(
+    harness: InstancesHarness, age_s: int, older: float | None
+) -> None:
+    """A retry of a run: the same key, while EC2 shows the ended instances for an hour."""
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.provisioner().destroy(spec.key)
+    _age(harness, age_s)
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    report = harness.provisioner().sweep("test", older_than_s=older)
+    assert (report.orphans, len(harness.running())) == ((), 5)
+
+
+def test_a_sweep_looks_again_before_it_ends_a_fleet(harness: InstancesHarness) -> None:
+    """Its list is minutes old when it comes to the last orphan."""
+    one, other = harness.spec("01"), harness.spec("02")
+    for spec in (one, other):
+        with pytest.raises(Killed):
+            harness.provisioner(die=killed_before("launch")).ensure(spec, harness.authority(spec))
+    begun: list[str] = []
+
+    def a_retry_begins(verb: str) -> None:
+        if verb == "delete_rest" and not begun:
+            begun.append(verb)
+            harness.provisioner().ensure(other, harness.authority(other))
+
+    late = harness.provisioner(
+        die=a_retry_begins, clock=replace(SYSTEM_CLOCK, wall=lambda: time.time() + 21.0)
+    )
+    late.sweep("test")
+    assert len(harness.running()) == 5
+
+
+def test_a_teardown_ends_instances_although_consoles_cannot_be_read(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.kill(fleet.gateway(f"{B}/0"))
+
+    def denied(self: MemoryCloud, instance: object, max_bytes: int) -> str:
+        raise CloudAccessDenied("AWS refuses ec2:GetConsoleOutput")
+
+    monkeypatch.setattr(MemoryCloud, "console_tail", denied)
+    try:
+        fleets_of(harness, harness.provisioner()).teardown(spec.key)
+    except SkyplaneError as error:
+        print(error)
+    assert harness.traces() == []
+
+
+def test_the_reason_of_a_failure_survives_a_console_that_cannot_be_read(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(self: MemoryCloud, instance: object, max_bytes: int) -> str:
+        raise CloudAccessDenied("AWS refuses ec2:GetConsoleOutput")
+
+    monkeypatch.setattr(MemoryCloud, "console_tail", denied)
+    spec = harness.spec()
+    with pytest.raises(ProvisionFailed, match="cannot bind"):
+        harness.failing().ensure(spec, harness.authority(spec))
+
+
+def test_a_fleet_whose_instances_all_died_is_not_torn_down(harness: InstancesHarness) -> None:
+    """A copy within a region has one gateway; if it dies, its transfer asks for a repair."""
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    for gateway in fleet.gateways:
+        harness.kill(gateway)
+    again = harness.provisioner().ensure(replace(spec, must_exist=True), harness.authority(spec))
+    assert len(again.gateways) == 5
+
+
+def test_a_region_that_no_search_looks_at_gets_no_instance(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`regions` of aws does not name the region of a plan."""
+    before = MemoryCloud.regions
+    monkeypatch.setattr(
+        MemoryCloud, "regions", lambda self: () if self.name == "gcp" else before(self)
+    )
+    spec = harness.spec()
+    try:
+        harness.provisioner().ensure(spec, harness.authority(spec))
+    except ConfigurationInvalid:
+        assert harness.traces() == []
+        return
+    harness.provisioner().destroy(spec.key)
+    assert harness.traces() == []
+
+
+def test_a_refused_fleet_of_another_deployment_keeps_all_its_instances(
+    harness: InstancesHarness,
+) -> None:
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    fewer = make_plan([((A, C), 4.0)], {A: 1, C: 1})
+    other = replace(spec, deployment="staging", plan=fewer)
+    with pytest.raises(ConfigurationInvalid, match="belongs to deployment 'test'"):
+        harness.provisioner().ensure(other, harness.authority(other))
+    assert len(harness.running()) == 5
+
+
+def test_one_unreachable_region_does_not_keep_the_instances_of_the_others(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region with an outage, or one that a policy of the organisation forbids."""
+    spec = harness.spec()
+    plan = make_plan([((A, C), 4.0)], {A: 1, C: 1})
+    spec = replace(spec, plan=plan)
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    before = MemoryCloud.describe
+
+    def describe(self: MemoryCloud, key: str, regions: Any) -> Any:
+        if B in regions:
+            raise CloudAccessDenied(f"AWS refuses ec2:DescribeInstances in {B}")
+        return before(self, key, regions)
+
+    monkeypatch.setattr(MemoryCloud, "describe", describe)
+    try:
+        harness.provisioner().destroy(spec.key)
+    except SkyplaneError as error:
+        print(error)
+    assert harness.running() == []
+
+
+def test_a_teardown_goes_on_when_one_look_at_the_cloud_fails(harness: InstancesHarness) -> None:
+    """Many jobs end at once, and a description is throttled longer than its retries last."""
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    looks: list[str] = []
+
+    def throttled(verb: str) -> None:
+        if verb == "describe":
+            looks.append(verb)
+            if len(looks) == 5:
+                raise CloudUnavailable("AWS refuses ec2:DescribeInstances and all retries")
+
+    try:
+        harness.provisioner(die=throttled).destroy(spec.key)
+    except SkyplaneError as error:
+        print(error)
+    assert harness.running() == []
+
+
+def test_a_bring_up_goes_on_when_one_look_at_the_cloud_fails(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    looks: list[str] = []
+
+    def throttled(verb: str) -> None:
+        if verb == "describe":
+            looks.append(verb)
+            if len(looks) == 5:
+                raise CloudUnavailable("AWS refuses ec2:DescribeInstances and all retries")
+
+    waiting = ManualClock()
+    clock = Clock(monotonic=waiting.clock.monotonic, sleep=waiting.advance)
+    worker = harness.provisioner(die=throttled, clock=clock, poll_s=2.0)
+    worker.ensure(spec, harness.authority(spec))
+    assert len(harness.running()) == 5
+
+
+def test_an_instance_that_never_answers_names_control_cidrs(harness: InstancesHarness) -> None:
+    """The first mistake of most users: the addresses of the workers are not the right ones."""
+    spec = harness.spec()
+    harness.account.mute.update({f"{A}/0", f"{A}/1", f"{B}/0", f"{C}/0", f"{C}/1"})
+    waiting = ManualClock()
+    clock = Clock(monotonic=waiting.clock.monotonic, sleep=waiting.advance)
+    worker = harness.provisioner(clock=clock, poll_s=2.0, ready_timeout_s=420.0)
+    with pytest.raises(ProvisionFailed, match="control_cidrs"):
+        worker.ensure(spec, harness.authority(spec))
+
+
+def test_a_fleet_with_another_secret_keeps_its_firewall(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    before = {place: set(rules) for place, (_, rules) in harness.account.firewalls.items()}
+
+    class Refusing:
+        def status(self) -> None:
+            raise NotAuthorised("the fleet has another fleet secret")
+
+        def close(self) -> None:
+            pass
+
+    other = harness.provisioner(control_cidrs=("0.0.0.0/0",))
+    other._connect = lambda *_: Refusing()  # type: ignore[assignment, return-value]
+    with pytest.raises(NotAuthorised):
+        other.ensure(spec, harness.authority(spec))
+    after = {place: set(rules) for place, (_, rules) in harness.account.firewalls.items()}
+    assert after == before
