@@ -241,7 +241,7 @@ def test_a_fleet_with_another_secret_keeps_its_firewall(harness: InstancesHarnes
             pass
 
     other = harness.provisioner(control_cidrs=("0.0.0.0/0",))
-    other._connect = lambda *_: Refusing()  # type: ignore[assignment, return-value]
+    other._connect = lambda *_: Refusing()  # type: ignore[assignment]
     with pytest.raises(NotAuthorised):
         other.ensure(spec, harness.authority(spec))
     after = {place: set(rules) for place, (_, rules) in harness.account.firewalls.items()}
