@@ -157,6 +157,18 @@ def test_a_file_takes_no_credentials() -> None:
         credentials_from_connection(FakeConnection(), "aws_prod", Location("file:///data/"))
 
 
+@pytest.mark.parametrize(
+    "connection",
+    [FakeConnection("wasb"), FakeConnection("wasb", login="account", password="a2V5")],
+)
+def test_a_token_of_another_service_than_storage_needs_a_principal(
+    connection: FakeConnection,
+) -> None:
+    location = Location("az://any/any/", options={SCOPES_OPTION: "instances"})
+    with pytest.raises(ConfigurationInvalid, match="needs a service principal, of which tenant_id"):
+        credentials_from_connection(connection, "azure_prod", location)
+
+
 def resolve_azure(**fields: Any) -> dict[str, str] | None:
     connection = FakeConnection("wasb", **fields)
     location = Location("az://account/container/")

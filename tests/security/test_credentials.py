@@ -117,6 +117,23 @@ def test_a_location_may_name_the_scopes_of_googles_tokens(monkeypatch: pytest.Mo
     assert asked == ["one,two", ""]
 
 
+def test_a_principal_of_azure_gets_a_token_of_the_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Mapping[str, str]] = []
+
+    def exchanged(kind: str, values: Mapping[str, str]) -> Credentials:
+        asked.append(values)
+        return Credentials({"bearer_token": "t"})
+
+    monkeypatch.setattr(credentials, "sendable_credentials", exchanged)
+    # A key of storage does not count then.
+    for name in ("ACCOUNT_KEY", "TENANT_ID", "CLIENT_ID", "CLIENT_SECRET"):
+        monkeypatch.setenv(f"A_{name}", name.lower())
+    options = {SCOPES_OPTION: "one"}
+    CredentialSources().resolve(Location("az://any/any/", credential_ref="env:A", options=options))
+    names = ("tenant_id", "client_id", "client_secret")
+    assert asked == [{**{name: name for name in names}, "scopes": "one"}]
+
+
 @pytest.mark.parametrize(
     "place",
     [

@@ -102,7 +102,8 @@ class AzureCloud:
     def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
         if not regions:
             return
-        self._networks.ensure_group(tags, regions[0])
+        # The same one for all workers: a group cannot be made again in another region.
+        self._networks.ensure_group(tags, min(regions))
         _in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
 
     def launch(self, request: LaunchRequest) -> CloudInstance:

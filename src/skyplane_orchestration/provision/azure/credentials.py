@@ -40,7 +40,7 @@ class _ReferenceCredential:
         """Raises CloudAccessDenied."""
         # Principals of storage are those of all services, but for the scope of their tokens.
         location = Location(
-            "https://any.blob.core.windows.net/any/",
+            "az://any/any/",
             credential_ref=self._reference,
             options={SCOPES_OPTION: self._scope},
         )

@@ -19,7 +19,6 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
 )
 from skyplane_orchestration.provision.azure import tags
-from skyplane_orchestration.provision.azure.client import properties_of
 from skyplane_orchestration.provision.azure.describe import as_instance, machines_of, power_of
 from skyplane_orchestration.provision.azure.errors import (
     CHANGED,
@@ -207,12 +206,11 @@ class Launcher:
         return as_instance(machine, power_of(machine), "")
 
     def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
-        """The living instances of this name, the oldest first. One call."""
+        """The living instances of this name, the oldest first. One call, and one for each."""
         group = group_name(request.tags.fleet_key)
         found = [
             as_instance(machine, "", "")
             for machine in machines_of(self._api, group, [request.region])
-            if properties_of(machine).get("provisioningState") in ("Creating", "Succeeded")
         ]
         named = [one for one in found if one is not None and one.instance == request.instance]
         alive = [

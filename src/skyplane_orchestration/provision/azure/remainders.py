@@ -28,6 +28,8 @@ INTERFACE: Final = "network-interface"
 ADDRESS: Final = "public-ip-address"
 GROUP: Final = "resource-group"
 
+#: A machine that another worker has just launched ends at once.
+_FORCED: Final = "Microsoft.Compute/virtualMachines"
 #: In this order; each is in use by those before it.
 _ORDER: Final = (INTERFACE, ADDRESS, DISK, FIREWALL)
 #: Codes for a resource that something else uses. Disks in use are refused with the last.
@@ -140,7 +142,9 @@ class Remainders:
             self._api.begin(
                 f"deleting the resource group {name}",
                 f"the resource group {name}",
-                lambda: resources.resource_groups.begin_delete(name, polling=False),
+                lambda: resources.resource_groups.begin_delete(
+                    name, force_deletion_types=_FORCED, polling=False
+                ),
                 expected=NOT_FOUND | GROUP_ENDS | {"Conflict"},
             )
         except Refusal:

@@ -1,0 +1,45 @@
+"""The console output of Azure's machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.provision.azure.harness import AzureHarness, azure_harness
+from tests.provision.azure.samples import a_request, prepared
+
+
+class _Machine:
+    """A machine that only prints."""
+
+    address = "127.77.0.1"
+    is_running = True
+
+    def shut_down(self) -> None: ...
+
+    def cut_power(self) -> None: ...
+
+    def console(self) -> str:
+        return "first line\nlast line\n"
+
+    def allow(self, rules: object) -> None: ...
+
+
+class _Machines:
+    def boot(self, user_data: str) -> _Machine:
+        return _Machine()
+
+
+def test_the_end_of_the_console_is_read() -> None:
+    with azure_harness(_Machines()) as harness:
+        cloud = prepared(harness.azure())
+        launched = cloud.launch(a_request())
+        assert cloud.console_tail(launched, 10) == "last line\n"
+        assert cloud.console_tail(launched, 1000) == "first line\nlast line\n"
+        assert cloud.console_tail(launched, 0) == ""
+
+
+def test_without_output_it_is_empty(harness: AzureHarness) -> None:
+    cloud = prepared(harness.azure())
+    launched = cloud.launch(a_request())
+    assert cloud.console_tail(launched, 10) == ""
+    assert cloud.console_tail(replace(launched, cloud_id="gw-none/0"), 10) == ""
