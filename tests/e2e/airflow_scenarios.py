@@ -38,7 +38,7 @@ NOWHERE = "203.0.113.1"
 
 @contextmanager
 def sink_cannot_start() -> Iterator[None]:
-    def open_provisioner(settings: Settings, place: str) -> LocalProvisioner:
+    def open_provisioner(settings: Settings, place: str, sources: object) -> LocalProvisioner:
         return LocalProvisioner(LocalOptions(address_map={"aws:eu-west-3": NOWHERE}))
 
     with patch.object(Settings, "open_provisioner", open_provisioner):
