@@ -147,7 +147,14 @@ def test_a_fleet_key_is_hexadecimal(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_teardown_of_an_unknown_fleet_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["teardown", "--fleet-key", "00ff", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"fleet": "00ff", "stopped": []}
+    assert json.loads(capsys.readouterr().out) == {
+        "fleet": "00ff",
+        "provisioner": "local",
+        "stopped": [],
+    }
+    assert main(["teardown", "--fleet-key", "00ff"]) == 0
+    said = capsys.readouterr().out
+    assert said == "fleet 00ff: 0 gateways ended (nothing ran at --provisioner local)\n"
 
 
 def test_a_sweep_without_fleets_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,7 +249,7 @@ def test_a_failed_transfer_names_its_first_failed_objects(
     )
     result = SimpleNamespace(resume_handle="", failures=failures, failed=12)
     error = TransferFailed("12 of 12 objects failed", result=result)
-    assert _report(error, Console(is_json=False, is_quiet=True), 1) == 1
+    assert _report(error, Console(is_json=False, is_quiet=True), 1, None) == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("skyplane-orch: 12 of 12 objects failed\n")

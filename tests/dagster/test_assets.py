@@ -122,6 +122,22 @@ def test_a_failed_transfer_has_the_resume_handle_in_its_metadata(lab: Lab) -> No
     assert said["skyplane/result"].value["resume_handle"] == "skyplane-resume:abc"
 
 
+def test_a_failed_transfer_logs_a_command_that_finds_its_fleet(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    left = samples.result(failed=25, resume_handle="skyplane-resume:abc")
+    lab.client.fail("transfer", TransferFailed("2 of 3 objects failed", result=left))
+    lab.resource = type(lab.resource)(
+        name=lab.resource.name,
+        provisioner="cloud",
+        clouds_file="clouds.yaml",
+        deployment="prod",
+    )
+    lab.materialize(asset())
+    command = "skyplane-orch resume RESULT.json --provisioner cloud --clouds clouds.yaml"
+    assert f"{command} --deployment prod" in capfd.readouterr().err
+
+
 def test_an_unexpected_error_in_an_op_leaves_no_fleet(lab: Lab) -> None:
     lab.client.fail("transfer", RuntimeError("a bug"))
     assert not lab.materialize(asset()).success

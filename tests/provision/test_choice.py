@@ -32,3 +32,41 @@ HOSTS = Path("hosts.yaml")
 def test_settings_of_another_provisioner_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=says):
         ProvisionerChoice(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "deployment", "options"),
+    [
+        ({}, "local", ""),
+        ({"run_root": Path("/my runs")}, "local", " --run-root '/my runs'"),
+        (
+            {"provisioner": "cloud", "clouds_file": Path("c.yaml")},
+            "prod",
+            " --provisioner cloud --clouds c.yaml --deployment prod",
+        ),
+        (
+            {"provisioner": "ssh", "hosts_file": HOSTS},
+            "prod",
+            " --provisioner ssh --hosts hosts.yaml --deployment prod",
+        ),
+        ({"provisioner": "ssh", "hosts": {}}, "local", " --provisioner ssh --hosts HOSTS.yaml"),
+    ],
+)
+def test_a_command_names_the_same_provisioner_and_deployment(
+    settings: dict[str, Any],
+    deployment: str,
+    options: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SKYPLANE_DEPLOYMENT", raising=False)
+    command = ProvisionerChoice(**settings).command(deployment, "resume", "3f9c2a1b")
+    assert command == "skyplane-orch resume 3f9c2a1b" + options
+
+
+def test_a_command_overrides_the_deployment_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SKYPLANE_DEPLOYMENT", "prod")
+    choice = ProvisionerChoice()
+    assert choice.command("local", "sweep") == "skyplane-orch sweep --deployment local"
+    assert choice.command("prod", "sweep") == "skyplane-orch sweep --deployment prod"

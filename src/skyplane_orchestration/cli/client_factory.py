@@ -11,7 +11,7 @@ from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client, FleetTimes
-    from skyplane_orchestration.provision.base import Provisioner
+    from skyplane_orchestration.provision.choice import ProvisionerChoice
     from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Owner of every run that this command starts.
@@ -22,26 +22,31 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
     """Create a client; an empty `run` is a new one. Raises ConfigurationInvalid."""
     from skyplane_orchestration.client import Client
 
+    place: GatewayPlace = getattr(options, "gateways", "always")
     return Client(
         identity=RunIdentity(options.deployment, OWNER, run or uuid.uuid4().hex),
-        provisioner=_provisioner_from(options),
+        provisioner=_choice_of(options).open(place),
         grid=grid,
         price_overrides=getattr(options, "price_overrides", None),
         times=_times_from(options),
     )
 
 
-def _provisioner_from(options: argparse.Namespace) -> Provisioner:
+def command_line(options: argparse.Namespace, *words: str) -> str:
+    """A command for the user to run, which looks where the command of `options` has worked."""
+    return _choice_of(options).command(options.deployment, *words)
+
+
+def _choice_of(options: argparse.Namespace) -> ProvisionerChoice:
     from skyplane_orchestration.provision.choice import ProvisionerChoice
 
-    place: GatewayPlace = getattr(options, "gateways", "always")
     return ProvisionerChoice(
         provisioner=options.provisioner,
         run_root=options.run_root,
         hosts_file=options.hosts,
         clouds_file=options.clouds,
         processes_per_instance=getattr(options, "processes_per_instance", None),
-    ).open(place)
+    )
 
 
 def _times_from(options: argparse.Namespace) -> FleetTimes:

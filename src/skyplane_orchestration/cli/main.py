@@ -198,6 +198,7 @@ def _drop_stdout() -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     console = Console(is_json="--json" in arguments, is_quiet=False)
+    options: argparse.Namespace | None = None
     try:
         with as_bad_input():
             first = arguments[0] if arguments else ""
@@ -209,21 +210,24 @@ def _run(arguments: Sequence[str]) -> int:
         with timed("the command after its start"):
             code: int = options.run_command(options, Console.of(options))
     except BadInput as refused:
-        return _report(refused.error, console, BAD_INPUT)
+        return _report(refused.error, console, BAD_INPUT, options)
     except SkyplaneError as error:
-        return _report(error, console, FAILED)
+        return _report(error, console, FAILED, options)
     return code
 
 
-def _report(error: SkyplaneError, console: Console, code: int) -> int:
+def _report(
+    error: SkyplaneError, console: Console, code: int, options: argparse.Namespace | None
+) -> int:
+    """Print an error; `options` are those of the command, None if they could not be read."""
     message = with_option_names(str(error))
     print_error(message)
     result = getattr(error, "result", None)
     if result is not None and result.failures and not console.is_json:
         _show_failures(result)
     handle = getattr(result, "resume_handle", "")
-    if handle and not console.is_json:
-        _print_resume_command(handle)
+    if handle and options is not None and not console.is_json:
+        _print_resume_command(handle, options)
     if console.is_json:
         document: dict[str, object] = {"error": {**error.to_dict(), "message": message}}
         if result is not None:
@@ -244,14 +248,14 @@ def _show_failures(result: TransferResult) -> None:
             output.print(f"... and {more} more (--manifest PATH lists all)")
 
 
-def _print_resume_command(handle: str) -> None:
+def _print_resume_command(handle: str, options: argparse.Namespace) -> None:
     """Save the handle to a file and print the command that resumes the transfer."""
+    from skyplane_orchestration.cli.client_factory import command_line
     from skyplane_orchestration.cli.handle_files import handle_directory, save_handle
 
     try:
-        print_error(
-            f"to resume it within 24 h: skyplane-orch resume {save_handle(handle, time.time())}"
-        )
+        name = save_handle(handle, time.time())
+        print_error(f"to resume it within 24 h: {command_line(options, 'resume', name)}")
     except OSError as error:
         print_error(
             f"the resume handle is not saved: {handle_directory()} cannot be written"

@@ -232,7 +232,8 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
                 manifest=asset.manifest_of(context),
             )
         except SkyplaneError as error:
-            _log_failure(context.log, _result_of(error))
+            resource = getattr(context.resources, asset.resource_key)
+            _log_failure(context.log, _result_of(error), resource.command("resume", "RESULT.json"))
             raise failure_of(error) from error
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt, SystemExit):
             # The run is terminated: Dagster runs no other op and no hook.
@@ -290,16 +291,17 @@ def cleanup_hook(asset: AssetTransfer) -> dg.HookDefinition:
     return cleanup
 
 
-def _log_failure(log: logging.Logger, result: TransferResult | None) -> None:
-    """Log the failed objects and how to resume."""
+def _log_failure(log: logging.Logger, result: TransferResult | None, command: str) -> None:
+    """Log the failed objects and how to resume; `command` is the one for a shell."""
     if result is None:
         return
     log_failures(log, result)
     if result.resume_handle:
         log.info(
-            "to resume transfer %s within 24 h, re-execute this run from failure, or run "
-            "skyplane-orch resume with the resume_handle of skyplane/result in this op's metadata",
+            "to resume transfer %s within 24 h, re-execute this run from failure, or write "
+            "skyplane/result of this op's metadata to RESULT.json and run %s",
             result.transfer_key,
+            command,
         )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.provision.base import Finding, Provisioner
+    from skyplane_orchestration.provision.choice import ProvisionerChoice
     from skyplane_orchestration.security.credentials import CredentialSources
 
 
@@ -88,7 +89,14 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """
         return self._open_provisioner().check()
 
+    def command(self, *words: str) -> str:
+        """A command line of `skyplane-orch` that finds the fleets of this resource."""
+        return self._choice().command(self.deployment, *words)
+
     def _open_provisioner(self) -> Provisioner:
+        return self._choice().open(sources=self.credential_sources())
+
+    def _choice(self) -> ProvisionerChoice:
         from skyplane_orchestration.provision.choice import ProvisionerChoice
 
         return ProvisionerChoice(
@@ -98,7 +106,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             clouds_file=Path(self.clouds_file) if self.clouds_file else None,
             processes_per_instance=self.processes_per_instance,
             gateway_settings=self.gateway_settings,
-        ).open(sources=self.credential_sources())
+        )
 
     def credential_sources(self) -> CredentialSources:
         """The resolver of `credential_ref`s; override this to add schemes."""

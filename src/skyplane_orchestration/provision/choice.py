@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
@@ -70,6 +73,26 @@ class ProvisionerChoice:
                 "gateway_settings and processes_per_instance of the provisioner 'cloud' are fields"
                 " of the clouds_file"
             )
+
+    def command(self, deployment: str, *words: str) -> str:
+        """A command line of `skyplane-orch` that finds the fleets of this choice.
+
+        Args:
+            words: the subcommand and its own arguments.
+        """
+        named: list[str] = []
+        for option, value in (("--run-root", self.run_root), ("--clouds", self.clouds_file)):
+            named += [option, str(value)] if value is not None else []
+        if self.provisioner == SSH:
+            # Hosts that are in the settings of an orchestrator have no file.
+            named += ["--hosts", str(self.hosts_file or "HOSTS.yaml")]
+        if self.provisioner != LOCAL:
+            named = ["--provisioner", self.provisioner, *named]
+        if {deployment, os.environ.get("SKYPLANE_DEPLOYMENT") or deployment} != {
+            DEFAULT_DEPLOYMENT
+        }:
+            named += ["--deployment", deployment]
+        return shlex.join(["skyplane-orch", *words, *named])
 
     def open(
         self, place: GatewayPlace = "always", sources: CredentialSources | None = None

@@ -50,8 +50,9 @@ def test_a_move_is_of_cp_alone_and_needs_verification(
 
 
 def copy(client: Any) -> None:
+    options = build_parser("cp").parse_args(["cp", "a", "b"])
     progress = TransferProgress(JOB, QUIET)
-    cp._copy(client, JOB, None, None, progress, SourceListing())  # type: ignore[arg-type]
+    cp._copy(client, JOB, None, options, progress, SourceListing())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ConfigurationInvalid("no"), ForeignHost("elsewhere")])

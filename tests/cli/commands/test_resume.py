@@ -19,9 +19,9 @@ from tests.transfer.samples import fleet_of
 from skyplane_orchestration.cli.commands.resume import _read_handle
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.handle_files import handle_directory, save_handle
-from skyplane_orchestration.cli.main import _report, main
+from skyplane_orchestration.cli.main import _report, build_parser, main
 from skyplane_orchestration.client import Client
-from skyplane_orchestration.errors import ConfigurationInvalid, TransferFailed
+from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, TransferFailed
 from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import PREFIX, RESUME_TTL_S, ResumeHandle
@@ -89,8 +89,9 @@ def failed(handle: str) -> TransferFailed:
     )
 
 
-def report(handle: str, *, is_json: bool = False) -> None:
-    assert _report(failed(handle), Console(is_json=is_json, is_quiet=False), 1) == 1
+def report(handle: str, *words: str, is_json: bool = False) -> None:
+    options = build_parser("cp").parse_args(["cp", "a", "b", *words])
+    assert _report(failed(handle), Console(is_json=is_json, is_quiet=False), 1, options) == 1
 
 
 def test_a_failed_transfer_prints_a_short_id_and_keeps_its_handle(
@@ -108,6 +109,15 @@ def test_a_failed_transfer_prints_a_short_id_and_keeps_its_handle(
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     assert _read_handle(match[1]) == word
+
+
+def test_the_printed_command_has_the_options_of_the_fleet(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--provisioner", "cloud", "--clouds", "clouds.yaml", "--deployment", "prod")
+    report(PREFIX + "abc", *where, "--lease-s", "60")
+    (last,) = capsys.readouterr().err.splitlines()[-1:]
+    assert re.search("skyplane-orch resume [0-9a-f]{8} " + " ".join(where) + "$", last), last
 
 
 def test_with_json_the_handle_is_only_in_the_result(
@@ -234,3 +244,22 @@ def test_an_interrupted_resume_on_a_running_fleet_leaves_the_transfer_running(
     monkeypatch.setattr(LocalProvisioner, "describe", lambda *_: ("a gateway",))
     assert main(["resume", handle.to_text(), "--json"]) == 130
     assert json.loads(capsys.readouterr().out)["result"]["state"] == "running"
+
+
+def test_an_interruption_is_reported_although_the_fleet_cannot_be_asked_for(
+    handle: ResumeHandle, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resume(client: Client, found: ResumeHandle, **_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    def describe(provisioner: LocalProvisioner, key: str) -> Any:
+        raise CloudAccessDenied("AWS refuses ec2:DescribeInstances (ExpiredToken)")
+
+    monkeypatch.setattr(Client, "resume", resume)
+    monkeypatch.setattr(LocalProvisioner, "describe", describe)
+    assert main(["resume", handle.to_text(), "--deployment", "prod"]) == 130
+    said = capsys.readouterr().err
+    command = f"skyplane-orch teardown --fleet-key {handle.fleet_key} --deployment prod"
+    assert "ExpiredToken" in said
+    assert said.splitlines()[-2].endswith(f"to end it: {command}")
+    assert said.splitlines()[-1].endswith("interrupted")

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from skyplane_gateway.amounts import size_text
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
-from skyplane_orchestration.cli.console import Console, print_error
+from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, BadInput, as_bad_input
+from skyplane_orchestration.cli.leftovers import print_may_still_run
 from skyplane_orchestration.cli.preflight import check_destination
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import (
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             + (", large objects by the store itself" if plan.server_side_copy else "")
         )
         progress = TransferProgress(job, console)
-        result = _copy(client, job, plan, options.manifest, progress, listing)
+        result = _copy(client, job, plan, options, progress, listing)
     from skyplane_orchestration.cli.result_lines import print_result
 
     print_result(console, result)
@@ -125,7 +126,7 @@ def _copy(
     client: Client,
     job: TransferJob,
     plan: TransferPlan,
-    manifest: str | None,
+    options: argparse.Namespace,
     progress: TransferProgress,
     listing: SourceListing,
 ) -> TransferResult:
@@ -135,7 +136,7 @@ def _copy(
             plan=plan,
             on_fleet=progress.on_fleet,
             on_status=progress.on_status,
-            manifest=manifest,
+            manifest=options.manifest,
             listing=listing,
         )
     except (ConfigurationInvalid, ForeignHost, NotAuthorised) as error:
@@ -145,7 +146,7 @@ def _copy(
         raise BadInput(error) from error
     except BaseException as error:
         progress.stop()
-        _tear_down_leftovers(client)
+        _tear_down_leftovers(client, options)
         if isinstance(error, KeyboardInterrupt):
             raise progress.interruption() from error
         raise
@@ -153,15 +154,17 @@ def _copy(
         progress.stop()
 
 
-def _tear_down_leftovers(client: Client) -> None:
-    """Tear down a fleet that an interruption between two steps of the client left."""
+def _tear_down_leftovers(client: Client, options: argparse.Namespace) -> None:
+    """Tear down a fleet that an interruption between two steps of the client left.
+
+    An error is printed, since it must not hide the reason for this teardown.
+    """
     key = client.identity.fleet_key()
-    if not client.provisioner.describe(key):
-        return
     try:
-        client.teardown(key)
+        if client.provisioner.describe(key):
+            client.teardown(key)
     except SkyplaneError as error:
-        print_error(f"{error}; see skyplane-orch teardown --fleet-key {key}")
+        print_may_still_run(options, key, error)
 
 
 # ---------------------------------------------------------------- dry run

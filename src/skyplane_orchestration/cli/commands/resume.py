@@ -12,11 +12,18 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_text
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.leftovers import print_may_still_run
 from skyplane_orchestration.cli.progress import TransferProgress
-from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    ForeignHost,
+    NotAuthorised,
+    SkyplaneError,
+)
 from skyplane_orchestration.transfer.progress_log import heading
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.model.resume_handle import ResumeHandle
 
@@ -61,7 +68,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 max_job_usd=options.max_job_usd,
             )
     except KeyboardInterrupt as error:
-        is_up = bool(client.provisioner.describe(handle.fleet_key))
+        is_up = _is_up(client, handle.fleet_key, options)
         raise progress.interruption(is_left_running=is_up) from error
     finally:
         progress.stop()
@@ -70,6 +77,15 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
     print_result(console, result)
     return SUCCESS
+
+
+def _is_up(client: Client, key: str, options: argparse.Namespace) -> bool:
+    """Whether a fleet runs; counts as running if that cannot be found out."""
+    try:
+        return bool(client.provisioner.describe(key))
+    except SkyplaneError as error:
+        print_may_still_run(options, key, error)
+    return True
 
 
 def _refuse_airflow_credentials(handle: ResumeHandle) -> None:

@@ -29,11 +29,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
         report = client.teardown(fleet)
     key = fleet if isinstance(fleet, str) else fleet.key
     if console.is_json:
-        console.write_json({"fleet": key, "stopped": list(report.stopped)})
+        console.write_json(
+            {"fleet": key, "provisioner": options.provisioner, "stopped": list(report.stopped)}
+        )
     else:
         from skyplane_orchestration.cli.render import text_line
 
-        names = ", ".join(report.stopped) or "nothing was running"
+        names = ", ".join(report.stopped) or f"nothing ran at --provisioner {options.provisioner}"
         console.print(
             text_line(f"fleet {key}: {counted(len(report.stopped), 'gateway')} ended ({names})")
         )
