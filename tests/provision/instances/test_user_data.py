@@ -64,8 +64,40 @@ def test_the_document_reaches_the_gateway_unchanged(settings: BootSettings) -> N
     assert EnrolmentDocument.from_json(done.stdout) == awkward
 
 
-def test_the_hard_end_is_in_whole_minutes_rounded_up() -> None:
-    assert "shutdown -P +2\n" in user_data(IMAGE, document(), 61.0)
+def scheduled_ends(settings: BootSettings, hard_end_s: float, setup_s: int) -> list[str]:
+    """The minutes that the script gives to `shutdown`, if the gateways start after `setup_s`."""
+    script = user_data(settings, document(), hard_end_s)
+    lines = script.splitlines()
+    first = lines.index("uptime_s() { cut -d. -f1 /proc/uptime; }")
+    last = next(n for n, line in enumerate(lines) if line.startswith("address="))
+    program = [
+        'shutdown() { echo "$2"; }',
+        "systemctl() { :; }",
+        *lines[first:last],
+        f"uptime_s() {{ echo $((booted_s + {setup_s})); }}",
+        "schedule_hard_end",
+    ]
+    done = subprocess.run(
+        ["sh", "-euc", "\n".join(program)], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+def test_a_boot_that_hangs_ends_long_before_the_hard_end(settings: BootSettings) -> None:
+    """`docker pull` has no timeout, and nobody may be left who replaces the instance."""
+    assert scheduled_ends(settings, 86400.0, 0) == ["+15", "+1440"]
+    lines = user_data(settings, document(), 86400.0).splitlines()
+    calls = [n for n, line in enumerate(lines) if line == "schedule_hard_end"]
+    gateways = next(n for n, line in enumerate(lines) if TOKEN in line)
+    waits = [n for n, line in enumerate(lines) if line.lstrip().startswith("retry ")]
+    assert max(waits) < calls[0] < gateways
+    assert len(calls) == 1
+
+
+def test_the_hard_end_counts_from_the_boot_in_whole_minutes_rounded_up() -> None:
+    assert scheduled_ends(IMAGE, 86400.0, 299) == ["+15", "+1436"]
+    assert scheduled_ends(IMAGE, 61.0, 59) == ["+2", "+2"]
 
 
 def test_a_script_fits_ec2() -> None:

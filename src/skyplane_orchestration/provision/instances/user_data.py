@@ -1,7 +1,7 @@
 """The boot script of an instance: the same POSIX shell script for every cloud.
 
-It powers the machine off when the gateways have ended, when anything fails, at the hard end, and
-at a reboot.
+It powers the machine off when the gateways have ended, when anything fails, when the gateways have
+not started in time, at the hard end, and at a reboot.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
 #: EC2's limit, the smallest of the clouds.
 MOST_USER_DATA_BYTES: Final = 16 << 10
+
+#: Longest time from the boot to the start of the supervisor, which ends by itself when nobody
+#: enrols it. A pull or an install that hangs would otherwise keep the machine to its hard end.
+SETUP_MINUTES: Final = 15
 
 #: Extras of the wheel that a gateway needs.
 _WHEEL_EXTRAS: Final = "aws,azure,gateway,gcs"
@@ -103,8 +107,10 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
     """
     if not 0 < hard_end_s < math.inf:
         raise ConfigurationInvalid(f"hard_end_s must be positive and finite, not {hard_end_s!r}")
+    minutes = math.ceil(hard_end_s / SECONDS_PER_MINUTE)
     values = {
-        "MINUTES": str(math.ceil(hard_end_s / SECONDS_PER_MINUTE)),
+        "MINUTES": str(minutes),
+        "SETUP": str(min(minutes, SETUP_MINUTES)),
         "IMAGE": shlex.quote(settings.image),
         "URL": shlex.quote(settings.wheel_url),
         "NAME": shlex.quote(settings.wheel_name),
@@ -165,10 +171,18 @@ install_packages() {
     fi
 }
 
-# The hard end.
-shutdown -P +@MINUTES@
+uptime_s() { cut -d. -f1 /proc/uptime; }
+
+# Whatever hangs before the gateways start, the machine powers off. The hard end takes its place.
+booted_s=$(uptime_s)
+shutdown -P +@SETUP@
 # A reboot is the end too: gateways hold their keys in memory only.
 systemctl set-default poweroff.target
+
+# The new schedule replaces the first one.
+schedule_hard_end() {
+    shutdown -P +"$((@MINUTES@ - ($(uptime_s) - booted_s) / 60))"
+}
 
 address=$(hostname -I | cut -d' ' -f1)
 [ -n "$address" ] || { say 'the machine has no address'; exit 1; }
@@ -191,6 +205,7 @@ if [ "$engine" = docker ]; then retry systemctl start docker; fi
 
 retry "$engine" pull --quiet "$image"
 say "starting the gateways on $address"
+schedule_hard_end
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
 # document is in no argument of a process.
 printf '%s\n' @DOCUMENT@ |
@@ -234,6 +249,7 @@ umask 022
 retry "$directory/venv/bin/pip" install --quiet --no-cache-dir "${wheel}[@EXTRAS@]"
 
 say "starting the gateways on $address"
+schedule_hard_end
 # Keys are in memory only. `printf` is part of the shell, so the document is in no argument of a
 # process.
 printf '%s\n' @DOCUMENT@ |

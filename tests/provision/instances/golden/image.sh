@@ -39,10 +39,18 @@ install_packages() {
     fi
 }
 
-# The hard end.
-shutdown -P +1440
+uptime_s() { cut -d. -f1 /proc/uptime; }
+
+# Whatever hangs before the gateways start, the machine powers off. The hard end takes its place.
+booted_s=$(uptime_s)
+shutdown -P +15
 # A reboot is the end too: gateways hold their keys in memory only.
 systemctl set-default poweroff.target
+
+# The new schedule replaces the first one.
+schedule_hard_end() {
+    shutdown -P +"$((1440 - ($(uptime_s) - booted_s) / 60))"
+}
 
 address=$(hostname -I | cut -d' ' -f1)
 [ -n "$address" ] || { say 'the machine has no address'; exit 1; }
@@ -63,6 +71,7 @@ if [ "$engine" = docker ]; then retry systemctl start docker; fi
 
 retry "$engine" pull --quiet "$image"
 say "starting the gateways on $address"
+schedule_hard_end
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
 # document is in no argument of a process.
 printf '%s\n' '{"schema_version": 1, "fleet_key": "abababababababababababababababab", "instance": "aws:us-east-1/0", "port": 7600, "start_within_s": 900.0, "authority_pem": "-----BEGIN CERTIFICATE-----\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\n-----END CERTIFICATE-----\n", "token_hex": "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"}' |
