@@ -30,8 +30,9 @@ from skyplane_gateway.stores import check_destination_key, escape_name
 #: listing of millions waits in the store and not in memory.
 _IN_FLIGHT: Final = 64
 
-#: Limits of a batch of small objects, which share a chunk.
-BATCH_OBJECTS: Final = 256
+#: Limits of a batch of small objects, which share a chunk. With larger ones, the sink waits for the
+#: first batch, and the source for the last.
+BATCH_OBJECTS: Final = 64
 BATCH_BYTES: Final = 4 << 20
 
 #: Objects per page when a sink lists the destination.
