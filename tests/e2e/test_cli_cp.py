@@ -158,7 +158,8 @@ def test_the_steps_one_by_one(
     swept = answer_of(orch(home, "sweep", "--dry-run", "--older-than-s", "0", "--json"))
     assert [orphan["key"] for orphan in swept["orphans"]] == [fleet["key"]]
     down = answer_of(orch(home, "teardown", "--fleet", document, "--json"))
-    assert down == {"fleet": fleet["key"], "stopped": [g["node"] for g in fleet["gateways"]]}
+    nodes = [gateway["node"] for gateway in fleet["gateways"]]
+    assert down == {"fleet": fleet["key"], "provisioner": "local", "stopped": nodes}
     twice = answer_of(orch(home, "teardown", "--fleet-key", fleet["key"], "--json"))
     assert twice["stopped"] == []
     assert home.traces() == []
