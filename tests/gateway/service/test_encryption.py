@@ -130,7 +130,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
 def objects_of() -> dict[str, bytes]:
     chooser = random.Random(5)
     sizes = [0, 1, 1000, MIB, 3 * MIB + 1]
-    return {f"key-{number}": chooser.randbytes(size) for number, size in enumerate(sizes)}
+    return {f"secret-key-{number}": chooser.randbytes(size) for number, size in enumerate(sizes)}
 
 
 def infect(relay: Any, attack: Attack, turns: Iterator[bool]) -> list[bytes]:
@@ -165,8 +165,8 @@ async def test_attacks_on_some_frames_change_nothing(fleet_of: Any, kit: Any, na
         assert (status["state"], status["error"]) == ("succeeded", None)
     assert kit.content(destination) == objects
     everything = b"".join(seen)
-    assert b"key-" not in everything
-    assert objects["key-2"] not in everything
+    assert b"secret-key-" not in everything
+    assert objects["secret-key-2"] not in everything
 
 
 @pytest.mark.parametrize("name", ["payload", "polynomial", "plain text", "withheld"])
