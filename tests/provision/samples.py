@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from tests.transfer import samples
 
+from skyplane_gateway.control.client import ControlClient
+from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import (
     InstanceGroup,
     PlanEdge,
     PlanPath,
     TransferPlan,
 )
-from skyplane_orchestration.security.authority import FleetSecret
+from skyplane_orchestration.provision.control_sessions import open_sessions
+from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 SECRET = FleetSecret(b"a fleet secret of the test suite")
 
@@ -43,3 +47,11 @@ def make_plan(
         ),
         paths=tuple(PlanPath(tuple(regions), flow_gbps) for regions, flow_gbps in paths),
     )
+
+
+def expire_leases(fleet: Fleet, authority: Authority) -> None:
+    """Let the leases of a fleet's gateways run out at once, in place of a wait for them."""
+    sessions = open_sessions(authority, ControlClient)
+    with closing(sessions):
+        for gateway in fleet.gateways:
+            sessions.get(gateway.node, gateway.control).renew(0.1)

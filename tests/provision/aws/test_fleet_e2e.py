@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.world import IMAGE, World
-from tests.provision.samples import SECRET, make_plan
+from tests.provision.samples import SECRET, expire_leases, make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
@@ -65,10 +65,10 @@ def test_an_instance_whose_gateways_end_ends_itself(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
     with World(tmp_path) as world, strict_ec2(world) as ec2:
-        times = FleetTimes(start_within_s=10.0)
+        times = FleetTimes(start_within_s=60.0)
         spec = FleetSpec(KEY, 0, "test", plan(), times)
-        worker(ec2).ensure(spec, Authority(SECRET, KEY))
-        # Nobody renews the leases any more.
+        authority = Authority(SECRET, KEY)
+        expire_leases(worker(ec2).ensure(spec, authority), authority)
         for machine in world.machines:
             machine.wait_ended()
         assert worker(ec2).describe(KEY) == ()

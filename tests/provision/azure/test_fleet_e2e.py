@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
 from tests.clouds.world import IMAGE, World
-from tests.provision.samples import SECRET, make_plan
+from tests.provision.samples import SECRET, expire_leases, make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
@@ -63,9 +63,9 @@ def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
 def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path) -> None:
     with World(tmp_path) as world, strict_arm(world) as arm:
         arm.conditions.operation_polls = 0
-        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=10.0))
-        worker(arm).ensure(spec, Authority(SECRET, KEY))
-        # Nobody renews the leases any more.
+        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
+        authority = Authority(SECRET, KEY)
+        expire_leases(worker(arm).ensure(spec, authority), authority)
         for machine in world.machines:
             machine.wait_ended()
         assert worker(arm).describe(KEY) == ()

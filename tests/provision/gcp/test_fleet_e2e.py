@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.clouds.gce import PROJECT, StrictGce, strict_gce
 from tests.clouds.world import IMAGE, World
-from tests.provision.samples import SECRET, make_plan
+from tests.provision.samples import SECRET, expire_leases, make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
@@ -61,9 +61,9 @@ def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
 def test_instances_that_have_powered_off_are_swept_with_their_disks(tmp_path: Path) -> None:
     with World(tmp_path) as world, strict_gce(world) as gce:
         gce.conditions.now_s = time.time()
-        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=10.0))
-        worker(gce).ensure(spec, Authority(SECRET, KEY))
-        # Nobody renews the leases any more.
+        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
+        authority = Authority(SECRET, KEY)
+        expire_leases(worker(gce).ensure(spec, authority), authority)
         for machine in world.machines:
             machine.wait_ended()
         assert worker(gce).describe(KEY) == ()
