@@ -32,7 +32,7 @@ demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in th
 demo-dagster: $(INSTALLED)  ## the same as a Dagster asset
 	@$(BIN)/python example_dags/run_demo.py dagster
 
-demo-clouds: $(INSTALLED)  ## S3 to Google Cloud Storage through instances of fake clouds
+demo-clouds: $(INSTALLED)  ## S3 to Google Cloud Storage through instances of three fake clouds
 	@$(BIN)/python example_dags/run_instances_demo.py
 
 demo-clouds-stores: $(INSTALLED)  ## S3 to Google Cloud Storage to Azure Blob Storage, on emulators
