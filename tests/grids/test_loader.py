@@ -193,6 +193,7 @@ LIMITS = (
     "cloud,instance_type,vcpus,egress_gbps,ingress_gbps,connection_limit,usd_per_hour,"
     "instance_limit\n"
 )
+BURSTS = LIMITS.replace("\n", ",burst_ingress_gbps,burst_s\n")
 STORAGE = "cloud_or_region_glob,read_gbps,write_gbps\n"
 
 
@@ -227,6 +228,8 @@ STORAGE = "cloud_or_region_glob,read_gbps,write_gbps\n"
         ("limits.csv", LIMITS + 2 * "aws,x,1,1,1,64,1,1\n", "row 3: .* twice"),
         ("limits.csv", LIMITS + "aws,x,1.5,1,1,64,1,1\n", "row 2: vcpus .* whole number"),
         ("limits.csv", LIMITS + "aws,,1,1,1,64,1,1\n", "row 2: instance_type is empty"),
+        ("limits.csv", BURSTS + "aws,x,1,2,2,64,1,1,3,\n", "row 2: a burst needs .* burst_s"),
+        ("limits.csv", BURSTS + "aws,x,1,2,2,64,1,1,1,300\n", "row 2: a burst rate is below"),
         ("storage.csv", STORAGE + "azure,fast,1\n", r"storage\.csv row 2: read_gbps is 'fast'"),
         ("storage.csv", STORAGE + ",1,1\n", "row 2: .*is empty"),
         ("storage.csv", "region,read_gbps\naws,1\n", "row 1: the header lacks cloud_or_region"),

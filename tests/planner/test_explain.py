@@ -66,6 +66,8 @@ def confirm(grid: Grid, why: Explanation, limits: Limits) -> None:
     rate = answer.throughput_gbps
     said = list(why.sentences)
     assert said.pop(0).startswith("Binding limits" if answer.binding else "No limit binds")
+    assert tuple(said[: len(why.rates)]) == why.rates
+    del said[: len(why.rates)]
     alone = direct(grid, answer.src, answer.dst, 1, limits=limits)
     there, price = alone.throughput_gbps, alone.cost.usd_per_gb
     now = answer.cost.usd_per_gb

@@ -29,7 +29,12 @@ MEASURED, MODELLED, MIXED, UNKNOWN = "measured", "modelled", "mixed", "unknown"
 class InstanceType:
     """One row of limits.csv. Rates are per instance, for traffic that leaves or enters the region.
 
-    `provenance` is `table` for the grid's own file, else `shipped`.
+    Attributes:
+        egress_gbps, ingress_gbps: the rates that the instance sustains.
+        burst_egress_gbps, burst_ingress_gbps: the rates of a burst, not below the sustained ones;
+            None where the provider publishes none.
+        burst_s: the least time that a burst of a new instance lasts; 0 without a burst.
+        provenance: `table` for the grid's own file, else `shipped`.
     """
 
     cloud: str
@@ -43,6 +48,21 @@ class InstanceType:
     as_of: str = ""
     source: str = ""
     provenance: str = FROM_TABLE
+    burst_egress_gbps: float | None = None
+    burst_ingress_gbps: float | None = None
+    burst_s: float = 0.0
+
+    @property
+    def has_burst(self) -> bool:
+        return self.burst_egress_gbps is not None or self.burst_ingress_gbps is not None
+
+    def bursting(self) -> InstanceType:
+        """The same type with the rates of its burst in place of those that it sustains."""
+        return replace(
+            self,
+            egress_gbps=self.burst_egress_gbps or self.egress_gbps,
+            ingress_gbps=self.burst_ingress_gbps or self.ingress_gbps,
+        )
 
 
 @dataclass(frozen=True, slots=True)

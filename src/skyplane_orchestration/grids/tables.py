@@ -134,7 +134,7 @@ def _instance_type(row: Row, provenance: str) -> InstanceType:
         raise row.bad(f"unknown cloud {row['cloud']!r}; use one of {', '.join(KNOWN_CLOUDS)}")
     if not row["instance_type"]:
         raise row.bad("instance_type is empty")
-    return InstanceType(
+    kind = InstanceType(
         cloud=row["cloud"],
         name=row["instance_type"],
         vcpus=row.whole("vcpus"),
@@ -146,7 +146,16 @@ def _instance_type(row: Row, provenance: str) -> InstanceType:
         as_of=row.day("as_of"),
         source=row.get("source"),
         provenance=provenance,
+        burst_egress_gbps=row.optional_quantity("burst_egress_gbps"),
+        burst_ingress_gbps=row.optional_quantity("burst_ingress_gbps"),
+        burst_s=row.optional_quantity("burst_s") or 0.0,
     )
+    if kind.has_burst != (kind.burst_s > 0):
+        raise row.bad("a burst needs a rate (burst_egress_gbps, burst_ingress_gbps) and burst_s")
+    at_burst = kind.bursting()
+    if at_burst.egress_gbps < kind.egress_gbps or at_burst.ingress_gbps < kind.ingress_gbps:
+        raise row.bad("a burst rate is below the sustained one")
+    return kind
 
 
 def read_storage(directory: Traversable, findings: Findings) -> tuple[StorageLimit, ...]:

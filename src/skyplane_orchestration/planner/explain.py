@@ -21,6 +21,7 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.baselines import direct
+from skyplane_orchestration.planner.burst import counted, rate_sentences
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
 from skyplane_orchestration.planner.infeasibility import describe_limit
 from skyplane_orchestration.planner.optimize import plan
@@ -87,6 +88,7 @@ class Explanation:
         more: one more instance per region, where that improves the plan; else None.
         money, more_money: the plan's cost, and 10 % more.
         gbps_for_more: the most throughput for 10 % more; None for a plan without edges.
+        rates: which rates of the plan's instance types count, where they have a burst.
     """
 
     plan: TransferPlan
@@ -97,6 +99,7 @@ class Explanation:
     money: float
     more_money: float
     gbps_for_more: float | None
+    rates: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -127,6 +130,10 @@ def explain_plan(
     money = price_of(explained)
     if not explained.edges:
         return Explanation(explained, None, None, (), None, money, money * MORE_MONEY, None)
+    objective = objective_from_dict(explained.objective)
+    rates = tuple(rate_sentences(grid, explained, objective))
+    # All second plans count the same rates as the plan, whatever their own objective.
+    grid = counted(grid, objective, explained.volume_gb)
 
     def replan(
         objective: Objective, without: tuple[str, ...] = (), within: _Bounds = (grid, limits)
@@ -156,6 +163,7 @@ def explain_plan(
         money,
         money * MORE_MONEY,
         with_more.throughput_gbps if with_more else None,
+        rates,
     )
 
 
@@ -262,6 +270,7 @@ def _sentences(why: Explanation) -> Iterator[str]:
         yield f"Binding limits: {'; '.join(describe_limit(name) for name in explained.binding)}."
     else:
         yield "No limit binds: the search found nothing cheaper at the requested rate or above."
+    yield from why.rates
     if why.direct is None:
         yield "There is no direct path."
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
@@ -19,6 +20,7 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
+from skyplane_orchestration.planner.burst import counted, notes_on_bursts
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.gap import gap_of, solver_status
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
@@ -49,7 +51,9 @@ def plan(
     - `Deadline`: the cheapest total that meets the deadline, provisioning included.
     - `MaximizeThroughput`: the fastest plan under the ceiling, then the cheapest at that rate.
 
-    Ties go to fewer relays. Every plan is checked against (4b) to (4j) before it is returned.
+    The rates that instances sustain count; those of a burst for a transfer that surely ends
+    while it lasts. Ties go to fewer relays. Every plan is checked against (4b) to (4j) before it
+    is returned.
 
     Args:
         volume_gb: GB (1e9 bytes) to move; required for totals in USD and for deadlines.
@@ -63,10 +67,12 @@ def plan(
     objective needs a volume.
     """
     require_volume(objective, policy, volume_gb)
-    request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
+    counting = counted(grid, objective, volume_gb)
+    request = PlanRequest(counting, src, (dst,), volume_gb, objects, limits)
     if is_single_region(grid, src, dst):
         return _plan_in_single_region(request, objective, policy)
     found = _plan_over_edges(request, objective, policy, proof_s)
+    found = replace(found, notes=(*found.notes, *notes_on_bursts(grid, found)))
     logger.info(
         "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d relays, gap %.2g, %.3f s",
         found.src,
