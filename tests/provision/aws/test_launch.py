@@ -244,16 +244,42 @@ def test_before_the_next_zone_a_worker_looks_for_the_instance_of_another(
     assert harness.launches() == 1
 
 
-def test_a_token_that_a_refusal_has_used_up_is_followed_by_the_next(harness: AwsHarness) -> None:
+def test_refused_launches_make_no_later_one_slow(harness: AwsHarness) -> None:
+    """Each retry undoes its fleet, firewall included, and makes it again."""
+    harness.set_quota(0)
+    for number in range(2):
+        cloud = prepared(harness.aws())
+        with pytest.raises(QuotaExceeded):
+            cloud.launch(a_request(launch_id=f"{number:032x}"))
+        assert cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [REGION])) == ()
+    harness.set_quota(8)
+    began_s = harness.clock.now_s
+    prepared(harness.aws()).launch(REQUEST)
+    assert harness.clock.now_s - began_s < 5
+    assert harness.launches() == 1
+
+
+def test_refused_repairs_cost_a_later_one_a_single_wait(harness: AwsHarness) -> None:
+    """A fleet that lives keeps its firewall, so its tokens stay used up."""
     cloud = prepared(harness.aws())
     harness.set_quota(0)
-    with pytest.raises(QuotaExceeded):
-        cloud.launch(REQUEST)
+    for number in range(2):
+        with pytest.raises(QuotaExceeded):
+            cloud.launch(a_request(launch_id=f"{number:032x}"))
     harness.set_quota(8)
     began_s = harness.clock.now_s
     assert cloud.launch(a_request(launch_id="f" * 32)).launch_id == "f" * 32
-    assert 20 < harness.clock.now_s - began_s < 60
+    assert 20 < harness.clock.now_s - began_s < 40
     assert harness.launches() == 1
+
+
+def test_a_name_that_has_ended_many_times_is_launched_again(harness: AwsHarness) -> None:
+    """AWS keeps tokens of ended instances for a day, and shows those for an hour."""
+    cloud = prepared(harness.aws())
+    for number in range(17):
+        again = a_request(launch_id=f"{number:032x}", launch_number=number)
+        harness.ec2.end_by_hand(cloud.launch(again).cloud_id)
+    assert cloud.launch(a_request(launch_id="f" * 32)).launch_id == "f" * 32
 
 
 def test_tokens_fit_and_differ(harness: AwsHarness) -> None:

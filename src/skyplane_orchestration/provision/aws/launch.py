@@ -1,7 +1,8 @@
 """Launches one instance once, whatever else happens at the same time.
 
-The client token is made of fleet, instance, launch number and subnet, so AWS refuses a second
-instance of the same token. AWS keeps tokens per zone, and those of failed requests too.
+The client token is made of fleet, security group, instance, launch number and subnet, so AWS
+refuses a second instance of the same token. AWS keeps tokens per zone, and those of failed requests
+too. A fleet that was undone has another security group, and so other tokens, when it is made again.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ log = logging.getLogger(__name__)
 #: A token of another request, which may have succeeded or failed.
 _OTHER_REQUEST: Final = "IdempotentParameterMismatch"
 _DEAD_TOKEN: Final = "IdempotentInstanceTerminated"
-#: Most tokens that are found used up; each costs a wait.
-_MOST_TOKENS: Final = 16
+#: Most launch numbers that are tried in turn; each costs a call.
+_MOST_NUMBERS: Final = 16
+
+
+class _RefusedBefore(CloudUnavailable):
+    """AWS knows a token, and shows no instance of it: it has refused an earlier request."""
 
 
 class Launcher:
@@ -64,25 +69,35 @@ class Launcher:
                 f"the boot script of {request.instance} is longer than the"
                 f" {MOST_USER_DATA_BYTES} bytes that AWS takes"
             )
-        for number in range(request.launch_number, request.launch_number + _MOST_TOKENS):
-            instance = self._with_number(request, number)
+        numbers = range(request.launch_number, request.launch_number + _MOST_NUMBERS)
+        for attempt in map(str, numbers):
+            try:
+                instance = self._with_number(request, attempt)
+            except _RefusedBefore:
+                log.info("launch %s of %s was refused before", attempt, request.instance)
+                break
             if instance is not None:
                 return instance
-            log.info("launch %s of %s is used up; trying the next", number, request.instance)
-        raise CloudUnavailable(
-            f"launching {request.instance}: AWS knows {_MOST_TOKENS} launches of it and shows no"
-            " instance that is alive; try again later"
-        )
+            log.info("the instance of launch %s of %s has ended", attempt, request.instance)
+        # A token that nobody else has. The caller ends the second instance if two workers get here.
+        instance = self._with_number(request, request.launch_id)
+        if instance is None:
+            raise CloudUnavailable(f"launching {request.instance}: it has ended at once; try again")
+        return instance
 
-    def _with_number(self, request: LaunchRequest, number: int) -> CloudInstance | None:
-        """The instance of this launch number; None if that one has ended, or never was."""
+    def _with_number(self, request: LaunchRequest, number: str) -> CloudInstance | None:
+        """The instance of this launch number; None if that one has ended.
+
+        Raises _RefusedBefore.
+        """
         refused: Refusal | None = None
         for subnet in self._networks.of(request.region).subnets:
             if refused is not None and (others := self._alive(request)):
                 return others[0]
-            token = client_token(request, number, subnet)
+            group_id = self._firewalls.group_id(request.tags, request.region)
+            token = client_token(request, number, subnet, group_id)
             try:
-                instance = self._run(request, token, subnet)
+                instance = self._run(request, token, subnet, group_id)
             except Refusal as refusal:
                 if refusal.code in NO_CAPACITY:
                     log.info("no %s in %s: %s", request.instance_type, subnet.zone, refusal.code)
@@ -107,10 +122,12 @@ class Launcher:
             f"launching {request.instance} ({request.instance_type}) in any zone",
         ) from refused
 
-    def _run(self, request: LaunchRequest, token: str, subnet: Subnet) -> CloudInstance | None:
+    def _run(
+        self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
+    ) -> CloudInstance | None:
         """The instance of the token. Raises Refusal for what `_with_number` handles."""
         ec2 = self._api.ec2(request.region)
-        arguments = cast("Any", self._arguments(request, token, subnet))
+        arguments = cast("Any", self._arguments(request, token, subnet, group_id))
         answer = self._api.call_when_visible(
             f"launching {request.instance} ({request.instance_type}) in {subnet.zone}",
             request.region,
@@ -126,7 +143,9 @@ class Launcher:
         # AWS may answer a repeated request without tags.
         return instance or self._of_token(request, token)
 
-    def _arguments(self, request: LaunchRequest, token: str, subnet: Subnet) -> dict[str, Any]:
+    def _arguments(
+        self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
+    ) -> dict[str, Any]:
         """Of RunInstances."""
         options = self._options
         arguments: dict[str, Any] = {
@@ -139,7 +158,7 @@ class Launcher:
                 {
                     "DeviceIndex": 0,
                     "SubnetId": subnet.subnet_id,
-                    "Groups": [self._firewalls.group_id(request.tags, request.region)],
+                    "Groups": [group_id],
                     "AssociatePublicIpAddress": options.public_address,
                     "DeleteOnTermination": True,
                 }
@@ -166,9 +185,17 @@ class Launcher:
         return arguments
 
     def _of_token(self, request: LaunchRequest, token: str) -> CloudInstance | None:
-        """The living instance of a token; None if it has ended, or AWS shows none."""
+        """The living instance of a token; None if it has ended.
+
+        Raises _RefusedBefore: AWS shows none within half a minute.
+        """
         found = self._api.until_visible(lambda: self._described(request, token))
-        return found if found is not None and found.is_alive else None
+        if found is None:
+            raise _RefusedBefore(
+                f"launching {request.instance}: AWS knows this launch, and shows no instance of it;"
+                " try again later"
+            )
+        return found if found.is_alive else None
 
     def _described(self, request: LaunchRequest, token: str) -> CloudInstance | None:
         for entry in described(self._api, request.region, _same_name(request)):
@@ -192,9 +219,9 @@ class Launcher:
         )
 
 
-def client_token(request: LaunchRequest, number: int, subnet: Subnet) -> str:
+def client_token(request: LaunchRequest, number: str, subnet: Subnet, group_id: str) -> str:
     """At most 64 ASCII characters."""
-    parts = (request.tags.fleet_key, request.instance, str(number), subnet.subnet_id)
+    parts = (request.tags.fleet_key, group_id, request.instance, number, subnet.subnet_id)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
