@@ -31,7 +31,7 @@ def test_a_file_with_an_empty_section_opens_its_cloud(tmp_path: Path) -> None:
         ({"image": ""}, "either image"),
         ({"control_cidrs": []}, "control_cidrs is missing"),
         ({"control_cidrs": ["here"]}, "'here' is not a range"),
-        ({"poll_s": 0}, "poll_s must be a number above zero"),
+        ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
         ({"colour": "red"}, "unknown fields: colour"),
         ({"aws": ["us-east-1"]}, "aws must have settings"),
         ({"gateway_settings": {"node": "me"}}, "gateway_settings cannot hold node"),

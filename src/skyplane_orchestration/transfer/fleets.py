@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 #: How often, and at what interval, this process checks whether another one is done with a fleet.
 _CHECKS: Final = 40
 _CHECK_INTERVAL_S: Final = 0.25
+#: Between looks at the gateways of a fleet, 10 s together.
+_LOOK_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 3.0, 3.0)
 
 
 class Fleets:
@@ -144,10 +146,13 @@ class Fleets:
         Gateways that are started before that would be torn down as well.
         """
         before = self.provisioner.describe(fleet.key)
-        for _ in range(_CHECKS):
-            if self.provisioner.describe(fleet.key) != before or not before:
+        # A look asks all regions of all clouds, and a cloud takes its time.
+        for wait_s in _LOOK_WAITS_S:
+            if not before:
                 return
-            self._clock.sleep(_CHECK_INTERVAL_S)
+            self._clock.sleep(wait_s)
+            if self.provisioner.describe(fleet.key) != before:
+                return
 
     def is_unused(self, fleet: Fleet, submitted: SubmittedTransfer) -> bool:
         """Whether a fleet may be torn down; False if a transfer runs on it.

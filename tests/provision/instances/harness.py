@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from tests.provision.instances.memory_cloud import (
     MemoryAccount,
@@ -18,9 +18,12 @@ from tests.provision.samples import SECRET, A, B, C, make_plan
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
-from skyplane_orchestration.provision.instances.options import InstanceOptions
+from skyplane_orchestration.provision.instances.options import LEAST_POLL_S, InstanceOptions
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
+
+#: Nobody has to wait for a cloud in memory.
+HASTY: Final = replace(SYSTEM_CLOCK, sleep=lambda seconds: time.sleep(seconds / 100))
 
 
 class Killed(BaseException):
@@ -51,13 +54,13 @@ class InstancesHarness:
             control_cidrs=("203.0.113.7/32",),
             ready_timeout_s=20.0,
             end_timeout_s=20.0,
-            poll_s=0.001,
+            poll_s=LEAST_POLL_S,
         )
 
     def provisioner(
         self,
         *,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock = HASTY,
         die: Callable[[str], None] = lambda verb: None,
         **options: Any,
     ) -> InstanceProvisioner:
@@ -87,7 +90,7 @@ class InstancesHarness:
 
     def late(self, seconds: float) -> InstanceProvisioner:
         """One that looks at the world so many seconds from now."""
-        return self.provisioner(clock=Clock(wall=lambda: time.time() + seconds))
+        return self.provisioner(clock=replace(HASTY, wall=lambda: time.time() + seconds))
 
     def spec(self, key: str = "f1ee7", **changes: Any) -> FleetSpec:
         plan = make_plan([((A, C), 4.0), ((A, B, C), 2.0)], {A: 2, B: 1, C: 2})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.aws.errors import Refusal
-from skyplane_orchestration.provision.aws.once import Once
+from skyplane_orchestration.provision.instances.once import Once
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Refusal
 from skyplane_orchestration.provision.azure.names import address_name, cloud_id, interface_name
 from skyplane_orchestration.provision.azure.options import region_tag
 from skyplane_orchestration.provision.instances.cloud import CloudInstance, InstanceState
+from skyplane_orchestration.provision.instances.once import Once
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -37,17 +37,11 @@ class PowerStates:
 
     def __init__(self, api: AzureApi) -> None:
         self._api = api
-        self._lock = threading.Lock()
-        self._known: dict[str, str] = {}
-        self._read_s = float("-inf")
+        self._known: Once[str, Mapping[str, str]] = Once(_POWER_LIFE_S, api.clock)
 
     def of_all(self) -> Mapping[str, str]:
         """Lower-case resource id -> `running`; without machines that Azure tells nothing of."""
-        with self._lock:
-            if self._api.clock.monotonic() >= self._read_s + _POWER_LIFE_S:
-                self._known = self._read()
-                self._read_s = self._api.clock.monotonic()
-            return self._known
+        return self._known.get("the subscription", self._read)
 
     def _read(self) -> dict[str, str]:
         compute = self._api.compute

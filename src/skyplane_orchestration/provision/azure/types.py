@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.azure.options import region_name
+from skyplane_orchestration.provision.instances.once import Once
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi, Resource
@@ -42,15 +42,11 @@ class Sizes:
     def __init__(self, api: AzureApi, options: AzureOptions) -> None:
         self._api = api
         self._options = options
-        self._known: dict[str, dict[str, Size]] = {}
-        self._lock = threading.Lock()
+        self._known: Once[str, dict[str, Size]] = Once()
 
     def of(self, region: str, instance_type: str) -> Size:
         """Raises ConfigurationInvalid: the region does not offer the size."""
-        with self._lock:
-            sizes = self._known.get(region)
-            if sizes is None:
-                sizes = self._known[region] = self._look_up(region)
+        sizes = self._known.get(region, lambda: self._look_up(region))
         size = sizes.get(instance_type)
         if size is None:
             raise ConfigurationInvalid(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.gcp.options import region_of_zone
+from skyplane_orchestration.provision.instances.once import Once
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -32,16 +32,12 @@ class Types:
     def __init__(self, api: GcpApi, options: GcpOptions) -> None:
         self._api = api
         self._options = options
-        self._known: dict[str, dict[str, TypeFacts]] = {}
-        # Launches at the same time wait for one answer.
-        self._lock = threading.Lock()
+        self._known: Once[str, dict[str, TypeFacts]] = Once()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
         """Raises ConfigurationInvalid: the region does not offer the type, or not in our zones."""
-        with self._lock:
-            if instance_type not in self._known:
-                self._known[instance_type] = self._ask(instance_type)
-            facts = self._known[instance_type].get(region)
+        known = self._known.get(instance_type, lambda: self._ask(instance_type))
+        facts = known.get(region)
         if facts is None:
             raise ConfigurationInvalid(
                 f"{region} does not offer the machine type {instance_type!r}; choose another type,"

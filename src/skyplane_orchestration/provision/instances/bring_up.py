@@ -150,7 +150,7 @@ class _BringUp:
         """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""
         if self.tools.clock.monotonic() >= self._deadline_s:
             raise self.failure(node, f"{what} within {self.tools.options.ready_timeout_s:g} s")
-        self.tools.clock.sleep(self.tools.options.poll_s)
+        self.tools.pause()
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its instance's console output."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.base import Finding
@@ -16,10 +17,14 @@ from skyplane_orchestration.provision.instances.cloud import (
     FleetTags,
     Ingress,
 )
+from skyplane_orchestration.provision.instances.once import Once
 from skyplane_orchestration.provision.parallel import in_parallel
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+#: An account gets a new region rarely, and searches ask for all regions often.
+_KEEP_REGIONS_S: Final = 300.0
 
 
 class Clouds:
@@ -28,8 +33,9 @@ class Clouds:
     All verbs are those of `Cloud`, for regions of several clouds.
     """
 
-    def __init__(self, clouds: Iterable[Cloud]) -> None:
+    def __init__(self, clouds: Iterable[Cloud], clock: Clock = SYSTEM_CLOCK) -> None:
         self._by_name = {cloud.name: cloud for cloud in clouds}
+        self._regions: Once[str, tuple[str, ...]] = Once(_KEEP_REGIONS_S, clock)
 
     def of(self, region: str) -> Cloud:
         """Raises ConfigurationInvalid: the cloud of the region is not configured."""
@@ -47,8 +53,12 @@ class Clouds:
 
     def regions(self) -> tuple[str, ...]:
         """All regions of all clouds."""
-        found = in_parallel([cloud.regions for cloud in self.all()])
+        found = in_parallel([partial(self.regions_of, cloud) for cloud in self.all()])
         return tuple(region for regions in found for region in regions)
+
+    def regions_of(self, cloud: Cloud) -> tuple[str, ...]:
+        """The regions of one cloud, which is asked again after some minutes."""
+        return self._regions.get(cloud.name, cloud.regions)
 
     def describe(self, fleet_key: str, regions: Iterable[str]) -> tuple[CloudInstance, ...]:
         return self._each(regions, str, lambda cloud, tags: cloud.describe(fleet_key, tags))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
 from skyplane_orchestration.provision.processes.settings import check_gateway_settings
+
+LEAST_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class InstanceOptions:
         answer_timeout_s: how long an instance that has been configured may not answer before
             it is replaced.
         end_timeout_s: timeout until ended instances and their firewalls are gone.
-        poll_s: time between two looks at a cloud.
+        poll_s: time between two looks at a cloud, on average; at least 0.1.
         gateway_settings: more fields of every gateway's configuration.
 
     Raises ConfigurationInvalid for an invalid value.
@@ -60,10 +63,14 @@ class InstanceOptions:
             "boot_timeout_s",
             "answer_timeout_s",
             "end_timeout_s",
-            "poll_s",
         ):
             if not getattr(self, name) > 0:
                 raise ConfigurationInvalid(f"{name} must be a number above zero")
+        if not LEAST_POLL_S <= self.poll_s < math.inf:
+            raise ConfigurationInvalid(
+                f"poll_s must be at least {LEAST_POLL_S:g} s, not {self.poll_s!r}: clouds refuse"
+                " those who ask too often"
+            )
         check_gateway_settings(self.gateway_settings)
 
 

@@ -58,7 +58,7 @@ class InstanceProvisioner:
         connect: SessionFactory = ControlClient,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._tools = Tools(Clouds(clouds), boot, options, clock)
+        self._tools = Tools(Clouds(clouds, clock), boot, options, clock)
         self._connect = connect
 
     @property
@@ -162,9 +162,10 @@ class InstanceProvisioner:
         """The regions that have something of the fleet, and the errors of clouds without answer."""
         regions: set[str] = set()
         unreachable: list[SkyplaneError] = []
-        for cloud in self._tools.clouds.all():
+        clouds = self._tools.clouds
+        for cloud in clouds.all():
             try:
-                searched = cloud.regions()
+                searched = clouds.regions_of(cloud)
                 instances = cloud.describe(fleet_key, searched)
                 regions.update(regions_of(instances, cloud.rest_of(fleet_key, searched)))
             except SkyplaneError as error:

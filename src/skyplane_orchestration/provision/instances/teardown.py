@@ -16,6 +16,7 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     FleetTags,
 )
+from skyplane_orchestration.provision.instances.clouds import Clouds
 from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
 from skyplane_orchestration.provision.parallel import in_parallel
 
@@ -63,7 +64,7 @@ def end_fleet(
                 f"the instances of fleet {fleet_key} have ended, but these cannot be deleted:"
                 f" {', '.join(left)}; run teardown again"
             )
-        clock.sleep(options.poll_s)
+        tools.pause()
         # An instance that a cloud has not shown before may keep them.
         stopped.update(end_instances(fleet_key, regions, tools))
     if stopped:
@@ -119,7 +120,7 @@ def end_instances(
             if elapsed_s >= options.end_timeout_s:
                 raise
             log.warning("fleet %s: %s; trying again", fleet_key, error)
-            clock.sleep(options.poll_s)
+            tools.pause()
             continue
         again_after_s |= {one.cloud_id: elapsed_s + _AGAIN_AFTER_S for one in due}
         unseen -= {instance.launch_id for instance in found}
@@ -131,7 +132,7 @@ def end_instances(
                 f"instances of fleet {fleet_key} have not ended after {options.end_timeout_s:g} s:"
                 f" {names}; run teardown again, or they end by themselves at the hard end"
             )
-        clock.sleep(options.poll_s)
+        tools.pause()
 
 
 def sweep_clouds(
@@ -140,7 +141,8 @@ def sweep_clouds(
     """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`."""
     fleets: dict[str, _Found] = {}
     orphans: list[SweptFleet] = []
-    for result in in_parallel([partial(_list, cloud, deployment) for cloud in tools.clouds.all()]):
+    clouds = tools.clouds
+    for result in in_parallel([partial(_list, clouds, one, deployment) for one in clouds.all()]):
         if isinstance(result, SweptFleet):
             orphans.append(result)
             continue
@@ -211,9 +213,11 @@ class _Found:
         return ""
 
 
-def _list(cloud: Cloud, deployment: str) -> Iterable[CloudInstance | CloudResource] | SweptFleet:
+def _list(
+    clouds: Clouds, cloud: Cloud, deployment: str
+) -> Iterable[CloudInstance | CloudResource] | SweptFleet:
     try:
-        instances, resources = cloud.list_resources(deployment, cloud.regions())
+        instances, resources = cloud.list_resources(deployment, clouds.regions_of(cloud))
     except SkyplaneError as error:
         # One lost cloud must not keep the instances of the others alive.
         return SweptFleet("", f"the cloud {cloud.name} is not reached", (), str(error))

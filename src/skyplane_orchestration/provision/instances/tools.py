@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ from skyplane_orchestration.provision.instances.options import InstanceOptions
 
 #: A cloud may show a new instance this late.
 VISIBLE_WITHIN_S: Final = 60.0
+_JITTER: Final = (0.8, 1.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +24,7 @@ class Tools:
     boot: Boot
     options: InstanceOptions
     clock: Clock
+
+    def pause(self) -> None:
+        """Sleep until the next look at a cloud. Fleets that start together drift apart."""
+        self.clock.sleep(self.options.poll_s * random.uniform(*_JITTER))
