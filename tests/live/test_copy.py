@@ -44,11 +44,11 @@ class Live:
 @pytest.fixture
 def live() -> Iterator[Live]:
     run = secrets.token_hex(3)
-    ends = []
-    for name in ("SOURCE", "DESTINATION"):
-        ends.append(f"{_given(name).rstrip('/')}/{run}/")
+    source, destination = (
+        f"{_given(name).rstrip('/')}/{run}/" for name in ("SOURCE", "DESTINATION")
+    )
     choice = ["--provisioner", "cloud", "--clouds", _given("CLOUDS"), "--deployment", f"live-{run}"]
-    made = Live(*ends, tuple(choice))
+    made = Live(source, destination, tuple(choice))
     sweep = ["sweep", "--older-than-s", "0", *choice]
     print(f"after a kill: skyplane-orch {shlex.join(sweep)}")
     try:
