@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.clouds.world import Machine, World
 from tests.e2e import image as images
+from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION
 from tests.provision.instances.memory_cloud import MemoryAccount, MemoryCloud
 
 from skyplane_orchestration.model.job import Limits, TransferJob
@@ -75,7 +76,7 @@ class MachineAccount(MemoryAccount):
 
 class MachineCloud(MemoryCloud):
     def regions(self) -> tuple[str, ...]:
-        return tuple(sorted({region for region, _ in self.account.firewalls}))
+        return (SOURCE_REGION, DESTINATION_REGION)
 
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         assert isinstance(self.account, MachineAccount)
