@@ -38,6 +38,7 @@ from skyplane_orchestration.storage.server_side import why_not_server_side
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
+from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
@@ -380,9 +381,15 @@ class Client:
         return self._runs.start(job, fleet, transfer_key).submit(least_epoch=least_epoch)
 
     def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
-        """The progress of a transfer; renews its lead's lease. Raises GatewayUnreachable."""
+        """The progress of a transfer, and its cost so far; renews its lead's lease.
+
+        Raises GatewayUnreachable.
+        """
         with self._fleets.control(fleet) as control:
-            return control.status(submitted)
+            status = control.status(submitted)
+        budget = Budget(None, self._clock)
+        budget.record(fleet, status)
+        return replace(status, cost=budget.cost)
 
     def wait(
         self,

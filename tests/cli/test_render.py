@@ -19,6 +19,7 @@ def test_a_result_is_printed_without_markup(capsys: pytest.CaptureFixture[str]) 
         copied_earlier=1,
         failures=(failure,),
         warnings=("an upload [1] stays open",),
+        estimated_usd=7.0,
     )
     print_result(Console(is_json=False, is_quiet=False), result)
     output = capsys.readouterr().out
@@ -27,7 +28,7 @@ def test_a_result_is_printed_without_markup(capsys: pytest.CaptureFixture[str]) 
         "[red]no",
         "upload [1]",
         "1 of 2 objects",
-        "planned cost $6.00",
+        "cost $6.00 at the plan's prices, estimated $7.00",
         "gateways are processes of this machine, and all bytes pass through it",
         "1 copied earlier",
     ):

@@ -30,6 +30,7 @@ from tests.clouds.arm_state import (
 from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request, read_request
 from tests.clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
 from tests.clouds.ec2_instances import Machine, Machines
+from tests.clouds.usage import Usage
 
 from skyplane_orchestration.provision.instances.cloud import Ingress
 
@@ -130,6 +131,11 @@ class StrictArm:
                 if one["location"] == location and tag in (one.get("tags") or {})
                 for rule in openings(one)
             }
+
+    @property
+    def usage(self) -> Usage:
+        """What it bills."""
+        return self.machines.usage
 
     def leftovers(self) -> dict[str, list[str]]:
         """All that exists, by kind; empty for nothing."""

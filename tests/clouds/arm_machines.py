@@ -24,6 +24,7 @@ from tests.clouds.arm_state import (
 )
 from tests.clouds.arm_wire import ArmError, Reply, Request
 from tests.clouds.ec2_instances import Machine, Machines
+from tests.clouds.usage import Usage
 
 _PROVIDER: Final = "Microsoft.Compute"
 _MOST_CUSTOM_DATA_BYTES: Final = 65536
@@ -50,6 +51,7 @@ class MachineRules:
         self._powers: dict[str, str] = {}
         self._deleting: dict[str, int] = {}
         self.booted: dict[str, Machine] = {}
+        self.usage = Usage()
         self.user_data: dict[str, str] = {}
         #: Resource ids of machines that were placed.
         self.ever_placed: list[str] = []
@@ -233,6 +235,15 @@ class MachineRules:
             for interface in self._interfaces_of(machine):
                 for one in properties(interface)["ipConfigurations"]:
                     one["properties"]["privateIPAddress"] = booted.address
+        facts = properties(machine)
+        self.usage.begin(
+            machine["id"].lower(),
+            f"azure:{machine['location']}",
+            facts["hardwareProfile"]["vmSize"],
+            disk_gib=int(facts["storageProfile"]["osDisk"]["diskSizeGB"]),
+            has_address=address is not None,
+            address=booted.address,
+        )
         firewall = self._firewall_of(machine)
         if firewall is not None:
             booted.allow(openings(firewall))
@@ -335,6 +346,8 @@ class MachineRules:
         key = machine["id"].lower()
         self._deleting.pop(key, None)
         self._powers.pop(key, None)
+        # Azure bills a machine that has powered itself off until it is deleted.
+        self.usage.end(key)
         booted = self.booted.get(key)
         if booted is not None and booted.is_running:
             booted.cut_power()

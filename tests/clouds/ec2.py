@@ -40,6 +40,7 @@ from tests.clouds.ec2_moto import (
     all_instances,
     backends,
 )
+from tests.clouds.usage import Usage
 
 __all__ = ["Conditions", "Machine", "Machines", "StrictEc2", "strict_ec2"]
 
@@ -159,6 +160,11 @@ class StrictEc2:
                 if group.name != "default"
                 for rule in present_rules(group)
             }
+
+    @property
+    def usage(self) -> Usage:
+        """What it bills."""
+        return self._instances.usage
 
     def leftovers(self) -> dict[str, list[str]]:
         """Everything that exists and that no account has from its beginning, by kind."""

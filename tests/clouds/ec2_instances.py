@@ -27,6 +27,7 @@ from tests.clouds.ec2_moto import (
     texts_in,
     vcpus_of,
 )
+from tests.clouds.usage import Usage
 
 from skyplane_orchestration.provision.instances.cloud import Ingress
 
@@ -82,6 +83,7 @@ class InstanceRules:
         self._visibility = visibility
         self._machines = machines
         self.booted: dict[str, Machine] = {}
+        self.usage = Usage()
         self._launches: dict[tuple[str, str, str], _Launch] = {}
         self._pending: dict[str, int] = {}
         self._ending: dict[str, int] = {}
@@ -187,6 +189,15 @@ class InstanceRules:
                 interface.public_ip = machine.address
             else:
                 interface.private_ip_address = machine.address
+            (volume,) = instance.block_device_mapping.values()
+            self.usage.begin(
+                instance.id,
+                f"aws:{request.region}",
+                instance.instance_type,
+                disk_gib=int(instance.ec2_backend.volumes[volume.volume_id].size),
+                has_address=bool(interface.public_ip),
+                address=machine.address,
+            )
         self._visibility.hide(instance.id, self._conditions.hidden_for)
         if self._conditions.pending_for:
             self._pending[instance.id] = self._conditions.pending_for
@@ -276,12 +287,15 @@ class InstanceRules:
         machine = self.booted.get(instance.id)
         if machine is not None and machine.is_running:
             machine.cut_power()
+        self.usage.end(instance.id)
         instance.terminate()
         instance.state_reason.code = reason
         instance.state_reason.message = f"{reason}: strict fake"
 
     def _shut_down(self, instance_id: str) -> None:
         machine = self.booted.get(instance_id)
+        # EC2 does not bill an instance that is shutting down.
+        self.usage.end(instance_id)
         if machine is not None and machine.is_running:
             machine.shut_down()
 

@@ -38,6 +38,7 @@ from tests.clouds.gce_wire import (
     not_found,
     read_request,
 )
+from tests.clouds.usage import Usage
 
 __all__ = ["PROJECT", "Conditions", "Machine", "Machines", "StrictGce", "strict_gce"]
 
@@ -181,6 +182,11 @@ class StrictGce:
     def openings(self) -> set[Opening]:
         with self._lock:
             return self.firewalls.openings()
+
+    @property
+    def usage(self) -> Usage:
+        """What it bills."""
+        return self.instances.usage
 
     def leftovers(self) -> dict[str, list[str]]:
         """Everything that exists and that no project has from its beginning, by kind."""

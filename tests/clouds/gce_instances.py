@@ -19,6 +19,7 @@ from tests.clouds.gce_facts import (
 )
 from tests.clouds.gce_firewalls import NAME
 from tests.clouds.gce_wire import GceError, Request, not_found
+from tests.clouds.usage import Usage
 
 _LABEL_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}\Z")
@@ -58,6 +59,7 @@ class InstanceRules:
             for letter in letters
         }
         self.booted: dict[str, Machine] = {}
+        self.usage = Usage()
         self.ever_launched: list[Resource] = []
         self._ids = itertools.count(4_711_000_000_000_000_001)
         self._addresses = itertools.count(1)
@@ -143,6 +145,7 @@ class InstanceRules:
                 machine = self.booted.get(instance["id"])
                 if instance["status"] in _ACTIVE and machine is not None and not machine.is_running:
                     stop(instance)
+                    self.usage.end(instance["id"])
                 ends_s = instance.get("_ends_s")
                 if instance["status"] == "RUNNING" and ends_s and self._conditions.now_s >= ends_s:
                     self._gone(zone, instance)
@@ -197,6 +200,7 @@ class InstanceRules:
         machine = self.booted.get(instance["id"])
         if machine is not None and machine.is_running:
             machine.cut_power()
+        self.usage.end(instance["id"])
         del zone.instances[instance["name"]]
         for attached in instance["disks"]:
             disk = zone.disks[_last(attached["source"])]
@@ -297,6 +301,14 @@ class InstanceRules:
             address = machine.address
             if not interface.get("accessConfigs"):
                 interface["networkIP"] = address
+            self.usage.begin(
+                instance["id"],
+                f"gcp:{zone.region}",
+                _last(instance["machineType"]),
+                disk_gib=int(disk["initializeParams"]["diskSizeGb"]),
+                has_address=bool(interface.get("accessConfigs")),
+                address=address,
+            )
         for access in interface.get("accessConfigs", []):
             access["natIP"] = address
 

@@ -16,7 +16,7 @@ from skyplane_gateway.errors import NotFound
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.objects import IF_ABSENT, StoreSpec
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
+from skyplane_orchestration.model.fleet import Fleet, FleetInstance, GatewayHandle
 from skyplane_orchestration.model.job import (
     Deadline,
     Limits,
@@ -108,6 +108,7 @@ VALUES: dict[str, Any] = {
         host="here/boot",
         provision_s=1.5,
         hard_end_unix_s=4e9,
+        instances=(FleetInstance(f"{A}/0", A, "i-0abc", 3e9),),
     ),
     "result": TransferResult(
         transfer_key="cd" * 16,
@@ -129,6 +130,7 @@ VALUES: dict[str, Any] = {
         error="1 of 3 objects failed",
         error_code="objects-failed",
         warnings=("look",),
+        estimated_usd=0.7,
     ),
     "gateway configuration": GatewayConfig(
         "a/0", "ab" * 16, "127.0.0.1", "127.0.0.1", "/run/a", {"b/0": "00" * 32}, readers=3

@@ -156,14 +156,14 @@ def test_outlets_get_the_facts(hook: Any, context: Any) -> None:
     assert facts["planned_cost"]["total_usd"] == 6.0
 
 
-def test_the_log_names_the_machine_and_the_planned_cost(
+def test_the_log_names_the_machine_and_the_cost(
     hook: Any, context: Any, task_log: Callable[[], str]
 ) -> None:
     here = "gateways are processes of this machine, and all bytes pass through it"
     fleet = fleet_document(hook, context)
     assert f"1 gateway up in 1.5 s; {here}" in task_log()
     SkyplaneTransferOperator(task_id="transfer", fleet=fleet, **ENDS).execute(context)
-    assert f"planned cost $6.00; {here}" in task_log()
+    assert f"cost $6.00 at the plan's prices; {here}" in task_log()
 
 
 def test_failed_objects_fail_the_task_and_are_named(

@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.manual_clock import ManualClock
 from tests.transfer import samples
 from tests.transfer.samples import GB, JOB, A, B, R, fleet_of
 
 from skyplane_gateway.journal.totals import SentRow, Totals
+from skyplane_orchestration.model.fleet import FleetInstance
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus, empty_status
@@ -30,6 +32,15 @@ PLAN = replace(
     ),
 )
 FLEET = fleet_of("ab", "arb", plan=PLAN, regions={"a": A, "r": R, "b": B}, provision_s=100.0)
+
+
+#: Of the same prices, on instances of clouds; that of R was replaced after 5 s.
+INSTANCES = (
+    FleetInstance(f"{A}/0", A, "i-a", 1000.0),
+    FleetInstance(f"{R}/0", R, "r-1", 1000.0),
+    FleetInstance(f"{R}/1", R, "r-2", 1000.0, ended_unix_s=1005.0),
+)
+CLOUD_FLEET = replace(FLEET, provisioner="cloud", instances=INSTANCES)
 
 
 def status(
@@ -157,6 +168,44 @@ def test_a_cost_equal_to_the_limit_exceeds_it() -> None:
         if error is not None:
             assert error.is_permanent, "who retries by themselves must not"
             assert "max_job_usd" in error.message
+
+
+def test_instances_are_billed_from_their_launch_and_for_the_minimum_of_their_cloud() -> None:
+    clock = ManualClock(1000.0)
+    clock.advance(10.0)
+    budget = Budget(None, clock.clock)
+    budget.record(CLOUD_FLEET, status(1, 0.5, {}))
+    # AWS has a minimum of 60 s, Azure of 300 s.
+    assert budget.cost.instance_usd == pytest.approx(0.0001 * (60 + 2 * 300))
+    clock.advance(390.0)
+    assert budget.cost.instance_usd == pytest.approx(0.0001 * (400 + 400 + 300))
+
+
+def test_a_replaced_fleet_costs_what_both_have_cost() -> None:
+    clock = ManualClock(1000.0)
+    clock.advance(500.0)
+    budget = Budget(None, clock.clock)
+    budget.record(CLOUD_FLEET, status(1, 1.0, {}))
+    again = FleetInstance(f"{A}/0", A, "i-b", 1400.0)
+    budget.record(replace(CLOUD_FLEET, instances=(again, *INSTANCES[1:])), status(2, 1.0, {}))
+    clock.advance(500.0)
+    assert budget.cost.instance_usd == pytest.approx(0.0001 * (500 + 600 + 1000 + 300))
+
+
+def test_a_second_try_pays_from_its_beginning_and_the_total_from_the_launch() -> None:
+    clock = ManualClock(1000.0)
+    clock.advance(1000.0)
+    budget = Budget(None, clock.clock)
+    last = replace(status(2, 10.0, {}), earlier=Totals(40.0, ()))
+    budget.record(CLOUD_FLEET, last)
+    clock.advance(10.0)
+    result = budget.with_totals(result_of(JOB, CLOUD_FLEET, last))
+    assert result.this_try.cost.instance_usd == pytest.approx(0.0001 * (10 + 10))
+    assert result.cost.instance_usd == pytest.approx(0.0001 * (1010 + 1010 + 300))
+    clock.advance(30.0)
+    ended = budget.after_teardown(result)
+    assert ended.this_try.cost.instance_usd == pytest.approx(0.0001 * (40 + 40))
+    assert ended.cost.instance_usd == pytest.approx(0.0001 * (1040 + 1040 + 300))
 
 
 @given(

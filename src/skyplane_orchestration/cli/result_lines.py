@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from skyplane_orchestration.formatting import counted, duration, size, throughput, usd
 from skyplane_orchestration.model.fleet import where_gateways_run
+from skyplane_orchestration.transfer.task_log import cost_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +45,7 @@ def result_parts(result: TransferResult) -> list[str | Table]:
         (
             f"{duration(result.seconds)}, {throughput(result.goodput_gbps)}"
             f" (planned {throughput(result.planned_gbps)}),"
-            f" planned cost {usd(result.cost.total_usd)}"
+            f" {cost_text(result)}"
         ),
         where_gateways_run(result.gateways),
     ]
@@ -59,7 +60,7 @@ def result_parts(result: TransferResult) -> list[str | Table]:
     if own.seconds < result.seconds:
         parts.append(
             f"this try: {counted(own.copied, 'object')} ({size(own.copied_bytes)}) in"
-            f" {duration(own.seconds)}, planned cost {usd(own.cost.total_usd)}"
+            f" {duration(own.seconds)}, cost {usd(own.cost.total_usd)}"
         )
     if result.failures:
         from skyplane_orchestration.cli.render import failure_table

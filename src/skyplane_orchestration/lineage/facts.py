@@ -78,6 +78,7 @@ def transfer_facts(
         "planned_gbps": result.planned_gbps,
         "gateways": result.gateways,
         "planned_cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
+        "estimated_usd": result.estimated_usd,
         "this_try": this_try_facts(result),
         "planned_usd_per_gb": plan.cost.usd_per_gb if plan else 0.0,
         "instances": _instances(plan),

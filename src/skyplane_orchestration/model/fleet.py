@@ -82,6 +82,25 @@ class GatewayHandle:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetInstance:
+    """One instance that a cloud bills for a fleet.
+
+    Args:
+        name: `region tag/index`; a replaced instance has the name of its successor.
+        region: region tag.
+        cloud_id: the cloud's own id.
+        launched_unix_s: wall time of its launch.
+        ended_unix_s: wall time by which it had ended; None while it is a member.
+    """
+
+    name: str
+    region: str
+    cloud_id: str
+    launched_unix_s: float
+    ended_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """Gateways that are up and connected, under one fleet key.
 
@@ -96,6 +115,7 @@ class Fleet:
         host: name and boot id of the machine, for fleets that only this machine can reach.
         provision_s: duration of provisioning.
         hard_end_unix_s: wall time at which the gateways end, whatever happens.
+        instances: what clouds bill; none for gateways on machines that the user has anyway.
     """
 
     key: str
@@ -108,6 +128,7 @@ class Fleet:
     host: str
     provision_s: float
     hard_end_unix_s: float
+    instances: tuple[FleetInstance, ...] = ()
 
     @classmethod
     def without_gateways(cls, key: str, deployment: str, plan: TransferPlan) -> Fleet:

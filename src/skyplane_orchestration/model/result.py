@@ -41,9 +41,13 @@ class EdgeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CostOutcome:
-    """Cost by item in USD: actual bytes and seconds at the plan's prices.
+    """Cost by item in USD, at the plan's prices.
 
-    Not what a cloud bills, which bills no instances for gateways on the user's own machine.
+    Args:
+        egress_usd: of the bytes that arrived, at every hop.
+        instance_usd: of each instance of a cloud from its launch, its cloud's minimum included.
+            Gateways on other machines count as if they were such instances, without a minimum.
+        request_usd: of the plan, once an object was copied.
     """
 
     egress_usd: float
@@ -85,7 +89,9 @@ class TransferResult:
         seconds: time in which a lead worked, over all tries, without the pauses between them.
         copied_earlier: copied before the transfer was resumed or changed its lead.
         goodput_gbps: verified payload at the destination over `seconds`.
-        edges, cost: of all tries, like `copied_bytes` and `seconds`.
+        edges, cost: of all tries, like `copied_bytes` and `seconds`. The cost ends with the
+            transfer, or with the teardown where one call does both.
+        estimated_usd: what the plan had predicted; None where it had no volume.
         this_try: the share of this try.
         planned_gbps: the plan's rate.
         failures: the first of the failed objects: at most `MAX_LISTED_FAILURES`, fewer
@@ -143,6 +149,7 @@ class TransferResult:
     server_side: int = 0
     server_side_bytes: int = 0
     encrypted: bool = False
+    estimated_usd: float | None = None
 
     @property
     def used_gateways(self) -> bool:

@@ -10,6 +10,7 @@ from skyplane_gateway.config import TransferState
 from skyplane_gateway.journal.totals import Totals
 from skyplane_gateway.schema import reading
 from skyplane_orchestration.errors import InternalError
+from skyplane_orchestration.model.result import CostOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class TransferStatus:
             or did.
         reserved, first_reserved: see `TransferResult.reserved`; the first such key.
         earlier: bytes and seconds of the epochs before this one.
+        cost: of this try so far, computed by who polls; None in the lead's own report.
         waited: the gateway has waited for the end before it answered, as it was asked to.
     """
 
@@ -71,6 +73,7 @@ class TransferStatus:
     server_side: int = 0
     server_side_bytes: int = 0
     server_side_refusal: str = ""
+    cost: CostOutcome | None = None
 
     @property
     def is_running(self) -> bool:

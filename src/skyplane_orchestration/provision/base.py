@@ -94,10 +94,18 @@ class FoundGateway:
 
 @dataclass(frozen=True, slots=True)
 class TeardownReport:
-    """The nodes that still ran at a teardown, and node -> the readable end of its log."""
+    """What a teardown has ended.
+
+    Args:
+        stopped: the nodes that still ran.
+        log_tails: node -> the readable end of its log.
+        instance_usd: what the fleet's instances have cost from their launch to the end of the
+            teardown, at the plan's prices; None without instances, or without the plan.
+    """
 
     stopped: tuple[str, ...]
     log_tails: Mapping[str, str] = field(default_factory=dict)
+    instance_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """What a transfer has cost so far, the limit on it, and the totals over all tries.
 
-Costs are computed at the plan's prices from the leads' reports: delivered bytes on every hop,
-instances from provision to now, and the plan's request cost once an object was copied. Bytes
-that were sent twice, and time without a lead, are in no report and so not in the sum.
+Costs are computed at the plan's prices: bytes that leads report as delivered, on every hop;
+instances of clouds from their launch to now; the plan's request cost once an object was copied.
+Bytes that were sent twice are in no report and so not in the sum. Gateways without instances count
+for the time in which they came up, and in which a lead worked.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.journal.totals import Totals
 from skyplane_orchestration.errors import BudgetReached
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult, TryOutcome
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.costs import cost_of, earlier_cost, edge_outcomes, rate_gbps
+from skyplane_orchestration.transfer.instance_meter import InstanceMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,11 @@ class _Epoch:
 class Budget:
     """The cost of one transfer over its epochs, against its limit (None: no limit)."""
 
-    def __init__(self, max_usd: float | None) -> None:
+    def __init__(self, max_usd: float | None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._max_usd = max_usd
+        self._clock = clock
+        self._began_unix_s = clock.wall()
+        self._instances = InstanceMeter()
         self._epochs: dict[int, _Epoch] = {}
         #: The totals of the epochs before this try.
         self._before = Totals()
@@ -45,6 +51,7 @@ class Budget:
             self._before = status.earlier
         if fleet is not self._fleet:
             self._fleet, self._first_epoch = fleet, status.epoch
+            self._instances.show(fleet, self._clock.wall())
         up_s = fleet.provision_s if status.epoch == self._first_epoch else 0.0
         self._epochs[status.epoch] = _Epoch(fleet, status, cost_of(fleet, status, up_s))
 
@@ -54,10 +61,17 @@ class Budget:
         rows = [epoch.cost for epoch in self._epochs.values()]
         return CostOutcome(
             egress_usd=sum(row.egress_usd for row in rows),
-            instance_usd=sum(row.instance_usd for row in rows),
+            instance_usd=self._own_instances_usd(),
             # Each has the plan's sum for the whole job.
             request_usd=max((row.request_usd for row in rows), default=0.0),
         )
+
+    def _own_instances_usd(self) -> float:
+        """Instances in this try: from its beginning, where an earlier try has paid before."""
+        if self._fleet is None or not self._fleet.instances:
+            return sum(epoch.cost.instance_usd for epoch in self._epochs.values())
+        paid_usd = self._instances.usd(self._began_unix_s) if self._before.seconds else 0.0
+        return self._instances.usd(self._clock.wall()) - paid_usd
 
     def exceeded(self) -> BudgetReached | None:
         """The error to stop the transfer with, once its cost has reached the limit."""
@@ -65,7 +79,7 @@ class Budget:
         if self._max_usd is None or spent_usd < self._max_usd:
             return None
         return BudgetReached(
-            f"the transfer was stopped: its planned cost is {spent_usd:.4g} USD so far, and it may "
+            f"the transfer was stopped: it has cost {spent_usd:.4g} USD so far, and it may "
             f"cost {self._max_usd:.4g} USD (max_job_usd). What was copied stays at the "
             "destination; a resume may cost as much again, or what its --max-job-usd says"
         )
@@ -90,12 +104,26 @@ class Budget:
             edges=self._edges(result.edges, seconds),
             cost=CostOutcome(
                 egress_usd=own.cost.egress_usd + before_cost.egress_usd,
-                instance_usd=own.cost.instance_usd + before_cost.instance_usd,
+                instance_usd=self._instances_usd(own.cost, before_cost),
                 request_usd=own.cost.request_usd,
             ),
             this_try=own,
             warnings=(*result.warnings, warning) if unknown_bytes else result.warnings,
         )
+
+    def _instances_usd(self, own: CostOutcome, before: CostOutcome) -> float:
+        """Instances in all tries. Earlier ones may have used this fleet or another."""
+        sum_usd = own.instance_usd + before.instance_usd
+        return max(sum_usd, self._instances.usd(self._clock.wall()))
+
+    def after_teardown(self, result: TransferResult) -> TransferResult:
+        """The result, with the cost of its instances until now."""
+        if self._fleet is None or not self._fleet.instances:
+            return result
+        own = replace(result.this_try.cost, instance_usd=self._own_instances_usd())
+        before_cost, _ = earlier_cost(self._fleet, self._before)
+        cost = replace(result.cost, instance_usd=self._instances_usd(own, before_cost))
+        return replace(result, cost=cost, this_try=replace(result.this_try, cost=own))
 
     def _this_try(self) -> TryOutcome:
         rows = [epoch.status for epoch in self._epochs.values()]

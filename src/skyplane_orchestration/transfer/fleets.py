@@ -19,6 +19,7 @@ from skyplane_orchestration.provision.base import (
 )
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import FleetControl, SubmittedTransfer
+from skyplane_orchestration.transfer.instance_meter import instances_usd
 from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:
@@ -120,7 +121,10 @@ class Fleets:
         # A gateway that answered may end before the provisioner looks.
         with timed("teardown: waiting for their end"):
             stopped = answered.union(self.provisioner.destroy(key))
-        return TeardownReport(tuple(sorted(stopped)), tails)
+        cost = None
+        if known is not None and known.instances:
+            cost = instances_usd(known, self._clock.wall())
+        return TeardownReport(tuple(sorted(stopped)), tails, cost)
 
     def _log_tails(self, key: str) -> Mapping[str, str]:
         """Logs that can be read without the gateways; none if they cannot be read."""

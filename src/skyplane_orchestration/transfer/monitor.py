@@ -128,7 +128,7 @@ class Monitor:
         self.fleet = fleet
         self.submitted = submitted
         self.warnings: list[str] = []
-        self.budget = Budget(request.job.policy.max_job_usd)
+        self.budget = Budget(request.job.policy.max_job_usd, access.clock)
         self.is_abandoned = False
         self._exceeded: BudgetReached | None = None
         self._request = request
@@ -227,7 +227,7 @@ class Monitor:
             reason = str((status.error or {}).get("message", code))
             return Broken(reason) if code == GatewayLost.code else Displaced(reason)
         if self._on_status is not None:
-            self._on_status(status)
+            self._on_status(replace(status, cost=self.budget.cost))
         if not status.is_running:
             if self._exceeded is not None and code == Stopped.code:
                 self._status = replace(status, error=self._exceeded.to_dict())

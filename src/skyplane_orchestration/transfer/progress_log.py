@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import Clock
-from skyplane_orchestration.formatting import duration, size
+from skyplane_orchestration.formatting import duration, size, usd
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.job import TransferJob
@@ -123,4 +123,6 @@ def line_of(status: TransferStatus, progress: Progress) -> str:
         parts.append(f"{size(progress.bytes_per_s)}/s")
     if progress.left_s is not None:
         parts.append(f"{duration(max(progress.left_s, 1.0))} left")
+    if status.cost is not None and status.cost.total_usd > 0:
+        parts.append(f"cost so far {usd(status.cost.total_usd)}")
     return f"{status.state}: {', '.join(parts)}"

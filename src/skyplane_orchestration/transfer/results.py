@@ -77,6 +77,7 @@ def result_of(
         server_side=status.server_side,
         server_side_bytes=status.server_side_bytes,
         encrypted=fleet.encrypts(job.encrypt) and status.copied > status.server_side,
+        estimated_usd=fleet.plan.cost.total_usd,
     )
 
 
@@ -94,7 +95,7 @@ def _this_try(fleet: Fleet, status: TransferStatus) -> TryOutcome:
         copied_bytes=size,
         seconds=status.seconds,
         goodput_gbps=rate_gbps(size, status.seconds),
-        cost=cost_of(fleet, status, fleet.provision_s),
+        cost=status.cost or cost_of(fleet, status, fleet.provision_s),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.object_filter import ALL_OBJECTS
 from skyplane_gateway.schema import encode
-from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError
+from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -23,6 +23,7 @@ from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.preflight import require_ends_apart, require_usable
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.fleets import Fleets
@@ -124,6 +125,7 @@ class TransferRun:
         self._rng = rng
         self._are_deletes_checked = are_deletes_checked
         self._listing = listing or SourceListing(clock)
+        self._budget: Budget | None = None
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
         """Submit the job and follow it to its end; see `Client.transfer`."""
@@ -143,10 +145,20 @@ class TransferRun:
         self, *, least_epoch: int = 1, keeps_fleet: bool = False
     ) -> TransferResult:
         """As `run`, and take the fleet down at the end unless it is kept."""
-        with nullcontext() if keeps_fleet else self._teardown_afterwards():
-            if self._options.on_fleet is not None:
-                self._options.on_fleet(self.fleet)
-            return self.run(least_epoch=least_epoch)
+        try:
+            with nullcontext() if keeps_fleet else self._teardown_afterwards():
+                if self._options.on_fleet is not None:
+                    self._options.on_fleet(self.fleet)
+                result = self.run(least_epoch=least_epoch)
+        except TransferFailed as error:
+            if isinstance(error.result, TransferResult):
+                error.result = self._with_teardown(error.result)
+            raise
+        return self._with_teardown(result)
+
+    def _with_teardown(self, result: TransferResult) -> TransferResult:
+        """The result of a run whose fleet has ended: instances cost until then."""
+        return result if self._budget is None else self._budget.after_teardown(result)
 
     def submit(self, *, least_epoch: int = 1) -> SubmittedTransfer:
         """Check the job and submit it; see `Client.submit`."""
@@ -172,6 +184,7 @@ class TransferRun:
             on_status=self._was_polled,
             on_submitted=self._was_submitted,
         ) as monitor:
+            self._budget = monitor.budget
             with timed("transfer: moving the objects"):
                 status = monitor.run()
             with timed("transfer: conclusion"):

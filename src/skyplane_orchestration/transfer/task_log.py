@@ -47,6 +47,13 @@ def log_fleet(log: TaskLogger, fleet: Fleet) -> None:
     )
 
 
+def cost_text(result: TransferResult) -> str:
+    """The cost beside the estimate, for people."""
+    estimate = result.estimated_usd
+    beside = "" if estimate is None else f", estimated {usd(estimate)}"
+    return f"cost {usd(result.cost.total_usd)} at the plan's prices{beside}"
+
+
 def log_submitted(log: TaskLogger, submitted: SubmittedTransfer) -> None:
     verb = "joined" if submitted.joined else "submitted"
     log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
@@ -59,7 +66,7 @@ def log_result(log: TaskLogger, result: TransferResult) -> None:
         _log_deletes(log, result)
         return
     log.info(
-        "%s copied (%s%s), %d skipped, %d failed; %s, %s (planned %s), planned cost %s; %s",
+        "%s copied (%s%s), %d skipped, %d failed; %s, %s (planned %s), %s; %s",
         counted(result.copied, "object"),
         size(result.copied_bytes),
         f", {result.copied_earlier} copied earlier" if result.copied_earlier else "",
@@ -68,13 +75,13 @@ def log_result(log: TaskLogger, result: TransferResult) -> None:
         duration(result.seconds),
         throughput(result.goodput_gbps),
         throughput(result.planned_gbps),
-        usd(result.cost.total_usd),
+        cost_text(result),
         where_gateways_run(result.gateways),
     )
     own = result.this_try
     if own.seconds < result.seconds:
         log.info(
-            "this try: %s (%s) in %s, planned cost %s",
+            "this try: %s (%s) in %s, cost %s",
             counted(own.copied, "object"),
             size(own.copied_bytes),
             duration(own.seconds),
@@ -108,7 +115,9 @@ def log_teardown(log: TaskLogger, report: TeardownReport, level: int = logging.I
     for node, tail in sorted(report.log_tails.items()):
         lines = tail.splitlines()[-_MAX_LOG_LINES:]
         log.log(level, "end of the log of %s:\n%s", node, "\n".join(lines))
-    log.info("%s ended", counted(len(report.stopped), "gateway"))
+    cost = report.instance_usd
+    spent = "" if cost is None else f"; its instances have cost {usd(cost)} since their launch"
+    log.info("%s ended%s", counted(len(report.stopped), "gateway"), spent)
 
 
 def log_sweep(log: TaskLogger, report: SweepReport) -> None:

@@ -149,6 +149,26 @@ def test_an_instance_whose_gateway_is_silent_is_replaced(harness: InstancesHarne
     assert len(harness.running()) == 5
 
 
+def test_a_fleet_names_all_that_it_is_billed_for(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    harness.account.mute.add(f"{B}/0")
+    waiting = ManualClock()
+
+    def sleep(seconds: float) -> None:
+        waiting.advance(seconds)
+        if waiting.now_s > 1007.0:
+            harness.account.mute.clear()
+
+    clock = Clock(monotonic=waiting.clock.monotonic, wall=waiting.clock.wall, sleep=sleep)
+    worker = harness.provisioner(clock=clock, poll_s=2.0, boot_timeout_s=5.0, ready_timeout_s=60.0)
+    billed = worker.ensure(spec, harness.authority(spec)).instances
+    assert len({one.cloud_id for one in billed}) == harness.account.calls.count("launch") == 6
+    (lost,) = [one for one in billed if one.ended_unix_s is not None]
+    assert (lost.name, lost.region, lost.launched_unix_s) == (f"{B}/0", B, 1000.0)
+    again = worker.ensure(spec, harness.authority(spec)).instances
+    assert {one.cloud_id for one in again} == {one.cloud_id for one in billed} - {lost.cloud_id}
+
+
 def test_an_instance_that_never_answers_is_replaced_once(harness: InstancesHarness) -> None:
     """Catalogue of faults, 34."""
     spec = harness.spec()

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_fleet
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
+from skyplane_orchestration.model.result import CostOutcome
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.model.fleet import Fleet
 
 
 def add(commands: arguments.Subparsers) -> None:
-    parser = commands.add_parser("status", help="print the state of a fleet and its transfers")
+    parser = commands.add_parser(
+        "status", help="print the state of a fleet, its transfers and their cost"
+    )
     parser.add_argument(
         "--fleet", required=True, metavar="FLEET.json", help="output of provision; - for stdin"
     )
@@ -36,11 +45,50 @@ def run(options: argparse.Namespace, console: Console) -> int:
         **answers,
         **{node: {"error": error.to_dict()} for node, error in errors.items()},
     }
+    cost = _cost(fleet, answers)
     if console.is_json:
-        console.write_json({"fleet": fleet.key, "gateways": gateways})
+        items = None if cost is None else {**asdict(cost), "total_usd": cost.total_usd}
+        estimate = fleet.plan.cost.total_usd
+        console.write_json(
+            {"fleet": fleet.key, "gateways": gateways, "cost": items, "estimated_usd": estimate}
+        )
     else:
         _print(gateways, console)
+        if cost is not None:
+            console.print(_cost_line(fleet, cost))
     return FAILED if errors else SUCCESS
+
+
+def _cost(fleet: Fleet, answers: Mapping[str, Mapping[str, Any]]) -> CostOutcome | None:
+    """What the fleet has cost so far; None without instances, and if no gateway leads."""
+    from skyplane_orchestration.model.status import TransferStatus
+    from skyplane_orchestration.transfer.costs import cost_of
+    from skyplane_orchestration.transfer.instance_meter import instances_usd
+
+    rows = [
+        cost_of(fleet, TransferStatus.from_document(status), fleet.provision_s)
+        for document in answers.values()
+        for status in document.get("leading", {}).values()
+    ]
+    if not rows and not fleet.instances:
+        return None
+    instances = sum(row.instance_usd for row in rows)
+    return CostOutcome(
+        egress_usd=sum(row.egress_usd for row in rows),
+        instance_usd=instances_usd(fleet, time.time()) if fleet.instances else instances,
+        request_usd=max((row.request_usd for row in rows), default=0.0),
+    )
+
+
+def _cost_line(fleet: Fleet, cost: CostOutcome) -> str:
+    from skyplane_orchestration.formatting import usd
+
+    estimate = fleet.plan.cost.total_usd
+    beside = "" if estimate is None else f"; estimated for the job: {usd(estimate)}"
+    return (
+        f"cost so far {usd(cost.total_usd)} at the plan's prices: egress {usd(cost.egress_usd)},"
+        f" instances {usd(cost.instance_usd)}, requests {usd(cost.request_usd)}{beside}"
+    )
 
 
 def _print(gateways: dict[str, Any], console: Console) -> None:

@@ -25,7 +25,12 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
 )
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle, instance_of
+from skyplane_orchestration.model.fleet import (
+    STORE_IDENTITY,
+    FleetInstance,
+    GatewayHandle,
+    instance_of,
+)
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
@@ -54,11 +59,12 @@ _CONSOLE_TAIL_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class BroughtUp:
-    """The gateways of a fleet that is up, their routes, and the fleet's tags."""
+    """The gateways of a fleet that is up, their routes, its tags, and what its clouds bill."""
 
     gateways: tuple[GatewayHandle, ...]
     routes: tuple[Route, ...]
     tags: FleetTags
+    instances: tuple[FleetInstance, ...]
 
 
 def bring_up(
@@ -131,7 +137,8 @@ class _BringUp:
             send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)
             wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))
         tags = _oldest_tags(placed.values())
-        return BroughtUp(tuple(handles.values()), routes, tags)
+        billed = self.members.billed(placed.values())
+        return BroughtUp(tuple(handles.values()), routes, tags, billed)
 
     def _require_own_secret(self, found: Iterable[CloudInstance]) -> None:
         """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.fleet import FleetInstance
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.instances.cloud import (
     CloudInstance,
@@ -66,6 +68,8 @@ class FleetInstances:
         self.own_names: set[str] = set()
         # Instance -> how many of that name the fleet has had.
         self._launches: dict[str, int] = {}
+        # Cloud id -> what this call has launched, with the wall time of the launch.
+        self._billed: dict[str, FleetInstance] = {}
         # Instance -> the one that was launched last, and when, until its cloud shows it.
         self._fresh: dict[str, tuple[CloudInstance, float]] = {}
 
@@ -153,14 +157,35 @@ class FleetInstances:
         )
         # Noted before the launch, so that an interruption in between is undone too.
         self._own.add(launch_id)
+        began_unix_s = self._tools.clock.wall()
         try:
             instance = self._tools.clouds.of(region).launch(request)
         except _REFUSALS:
             self._own.discard(launch_id)
             raise
         self._launches[name] = request.launch_number + 1
+        if self.is_own(instance):
+            billed = FleetInstance(name, region, instance.cloud_id, began_unix_s)
+            self._billed[instance.cloud_id] = billed
         self._fresh[name] = (instance, self._tools.clock.monotonic())
         return instance
+
+    def billed(self, members: Iterable[CloudInstance]) -> tuple[FleetInstance, ...]:
+        """The members, and what this call has launched besides, which has ended by now."""
+        by_id = {
+            one.cloud_id: self._billed.get(
+                one.cloud_id,
+                FleetInstance(one.instance, one.region, one.cloud_id, one.launched_unix_s),
+            )
+            for one in members
+        }
+        now_s = self._tools.clock.wall()
+        ended = [
+            replace(one, ended_unix_s=now_s)
+            for cloud_id, one in self._billed.items()
+            if cloud_id not in by_id
+        ]
+        return (*by_id.values(), *ended)
 
     def end(self, chosen: Collection[CloudInstance]) -> None:
         """End instances and wait for it. Raises TeardownIncomplete."""

@@ -83,6 +83,7 @@ class InstanceProvisioner:
             host="",
             provision_s=self._tools.clock.monotonic() - began_s,
             hard_end_unix_s=float(up.tags.hard_end_unix_s),
+            instances=up.instances,
         )
 
     def _require_searched(self, regions: Iterable[str]) -> None:
