@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
-from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.fleet import CLOUD, Fleet
+from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
@@ -286,8 +286,13 @@ class Client:
     # -- provision and teardown
 
     def check_provisioner(self) -> tuple[Finding, ...]:
-        """Whether fleets can be brought up; see `Provisioner.check`."""
-        return self.provisioner.check()
+        """Whether fleets can be brought up; see `Provisioner.check`. Raises as that does."""
+        found = self.provisioner.check()
+        if self.provisioner.name != CLOUD:
+            return found
+        deployment = self.identity.deployment
+        lack = lacks_own_name(deployment)
+        return (Finding("deployment", not lack, lack or deployment), *found)
 
     @property
     def provisioner(self) -> Provisioner:

@@ -25,7 +25,7 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "provisioner": {
         "label": "Provisioner",
         "description": "Where gateways run: local starts them as processes on the worker, ssh on "
-        "the machines in the hosts file, cloud on instances that it launches.",
+        "the machines of the hosts, cloud on instances that it launches as the clouds say.",
         "schema": {"type": ["string", "null"], "default": "local"},
     },
     "grid": {
@@ -50,6 +50,13 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "description": "File on the worker with what instances run and the settings of each cloud, "
         "for the provisioner cloud.",
         "schema": {"type": ["string", "null"]},
+    },
+    "clouds": {
+        "label": "Clouds",
+        "description": "JSON object with the content of a clouds file, in its place, such as "
+        '{"image": "...", "control_cidrs": ["203.0.113.7/32"], "aws": {"credential_ref": '
+        '"airflow:aws_gateways"}}.',
+        "schema": {"type": ["object", "null"]},
     },
     "run_root": {
         "label": "Run directory",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clouds.world import IMAGE
 
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -82,11 +85,29 @@ def test_every_field_of_the_form_is_accepted() -> None:
         "gateway_settings": '{"readers": 7}',
     }
     # The first excludes `hosts`, and the others `ssh`.
-    for name in ("hosts_file", "run_root", "clouds_file"):
+    for name in ("hosts_file", "run_root", "clouds_file", "clouds"):
         del values[name]
     provisioner = Settings.from_connection(FakeConnection(None, values)).open_provisioner()
     assert isinstance(provisioner, SshProvisioner)
     assert [host.address for host in provisioner.options.all_hosts()] == ["10.0.0.5"]
+
+
+def test_clouds_may_be_in_the_connection_as_an_object_or_as_text() -> None:
+    clouds = {"image": IMAGE.image, "control_cidrs": ["10.0.0.0/8"], "aws": {}}
+    for given in (clouds, json.dumps(clouds)):
+        extra = {"provisioner": "cloud", "deployment": "prod", "clouds": given}
+        settings = Settings.from_connection(FakeConnection(None, extra))
+        assert settings.open_provisioner().name == "cloud"
+        assert "10.0.0.0" not in repr(settings) + repr(settings.provisioner_choice)
+
+
+def test_the_example_of_the_page_can_be_used(repository: Path) -> None:
+    """With credentials from connections of that type, which are asked for at the first call."""
+    page = (repository / "docs/how-to/cloud-instances.md").read_text()
+    block = re.search(r"<!-- test: airflow_extra -->\s*```json\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    settings = Settings.from_connection(FakeConnection(SECRET, json.loads(block[1])))
+    assert settings.open_provisioner().name == "cloud"
 
 
 def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
@@ -109,7 +130,15 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
         ),
         (
             FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": []}, "hosts_file": "b"}),
-            "hosts_file, and only one",
+            "needs a hosts_file, .* and only one",
+        ),
+        (
+            FakeConnection(None, {"provisioner": "cloud", "clouds": "{"}),
+            "clouds .*no JSON: .*char 1",
+        ),
+        (
+            FakeConnection(None, {"provisioner": "cloud", "clouds": ["aws"]}),
+            "clouds .*, not a list",
         ),
         (FakeConnection(None, {"deploiment": "x"}), "deploiment"),
         (FakeConnection(None, {"lease_s": "soon"}), "lease_s"),

@@ -20,8 +20,10 @@ HOSTS = Path("hosts.yaml")
         ({"provisioner": "ssh"}, "needs a hosts_file"),
         ({"provisioner": "ssh", "hosts_file": HOSTS, "hosts": {}}, "only one"),
         ({"hosts_file": HOSTS}, "'ssh' only"),
-        ({"provisioner": "cloud"}, "needs a clouds_file"),
-        ({"clouds_file": HOSTS}, "'cloud' only"),
+        ({"provisioner": "cloud"}, "needs a clouds_file, or clouds"),
+        ({"provisioner": "cloud", "clouds_file": HOSTS, "clouds": {}}, "only one"),
+        ({"clouds_file": HOSTS}, "^clouds_file is for the provisioner 'cloud' only"),
+        ({"clouds": {"aws": {}}}, "^clouds is for the provisioner 'cloud' only"),
         (
             {"provisioner": "cloud", "clouds_file": HOSTS, "processes_per_instance": 2},
             "fields of the clouds_file",
@@ -50,6 +52,11 @@ def test_settings_of_another_provisioner_are_refused(settings: dict[str, Any], s
             " --provisioner ssh --hosts hosts.yaml --deployment prod",
         ),
         ({"provisioner": "ssh", "hosts": {}}, "local", " --provisioner ssh --hosts HOSTS.yaml"),
+        (
+            {"provisioner": "cloud", "clouds": {}},
+            "prod",
+            " --provisioner cloud --clouds CLOUDS.yaml --deployment prod",
+        ),
     ],
 )
 def test_a_command_names_the_same_provisioner_and_deployment(

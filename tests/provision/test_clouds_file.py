@@ -33,7 +33,7 @@ def test_a_file_with_an_empty_section_opens_its_cloud(tmp_path: Path) -> None:
         ({"control_cidrs": ["here"]}, "'here' is not a range"),
         ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
         ({"colour": "red"}, "unknown fields: colour"),
-        ({"aws": ["us-east-1"]}, "aws must have settings"),
+        ({"aws": ["us-east-1"]}, "aws must be an object with settings"),
         ({"gateway_settings": {"node": "me"}}, "gateway_settings cannot hold node"),
     ],
 )
@@ -61,3 +61,12 @@ def test_settings_of_a_cloud_are_checked_when_it_is_opened() -> None:
     settings = parse_clouds(GOOD | {"aws": {"regions": ["gcp:us-central1"]}})
     with pytest.raises(ConfigurationInvalid, match="regions of aws has 'gcp:us-central1'"):
         settings.open(CredentialSources())
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
+def test_an_unknown_setting_of_a_cloud_is_named_without_its_value(cloud: str) -> None:
+    settings = parse_clouds({**GOOD, cloud: {"secret_access_key": "hush"}})
+    with pytest.raises(ConfigurationInvalid, match="unknown fields: secret_access_key") as caught:
+        settings.open(CredentialSources())
+    assert "hush" not in str(caught.value)
+    assert "credential_ref" in str(caught.value)

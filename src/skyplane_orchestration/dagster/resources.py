@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.identity import RunIdentity
-    from skyplane_orchestration.provision.base import Finding, Provisioner
+    from skyplane_orchestration.provision.base import Finding
     from skyplane_orchestration.provision.choice import ProvisionerChoice
     from skyplane_orchestration.security.credentials import CredentialSources
 
@@ -27,6 +27,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     )
     fleet_secret: str | None = Field(
         default=None,
+        repr=False,
         description="Secret of at least 32 bytes, as EnvVar. Without it, a file of this user,"
         " for one machine only.",
     )
@@ -34,7 +35,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     provisioner: str = Field(
         default="local",
         description="Where gateways run: local, as processes of this machine; ssh, of the machines"
-        " in hosts_file; cloud, on instances that it launches as clouds_file says.",
+        " in hosts_file; cloud, on instances that it launches as clouds says.",
     )
     hosts_file: str | None = Field(
         default=None, description="File with the machines of each region, for ssh."
@@ -42,6 +43,12 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     clouds_file: str | None = Field(
         default=None,
         description="File with what instances run and the settings of each cloud, for cloud.",
+    )
+    clouds: dict[str, Any] | None = Field(
+        default=None,
+        repr=False,
+        description="The content of such a file, in its place: image, control_cidrs, and an object"
+        " for each cloud.",
     )
     run_root: str | None = Field(
         default=None, description="Directory of the gateways' files on this machine."
@@ -67,6 +74,14 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         default=86400.0, gt=0, description="Gateways end after this time in any case."
     )
 
+    @field_validator("clouds", mode="before")
+    @classmethod
+    def _with_sections(cls, clouds: object) -> object:
+        """Dagster refuses the null that an empty section of a YAML file is."""
+        if not isinstance(clouds, dict):
+            return clouds
+        return {name: {} if section is None else section for name, section in clouds.items()}
+
     def client(self, identity: RunIdentity) -> Client:
         """A client for a run. Raises ConfigurationInvalid."""
         # Imported here: the client and its planner are not loaded with the definitions.
@@ -75,7 +90,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         return Client(
             identity=identity,
-            provisioner=self._open_provisioner(),
+            provisioner=self._choice().open(sources=self.credential_sources()),
             secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
             grid=self.grid,
             credentials=self.credential_sources(),
@@ -87,14 +102,13 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         Raises ConfigurationInvalid.
         """
-        return self._open_provisioner().check()
+        from skyplane_orchestration.model.identity import RunIdentity
+
+        return self.client(RunIdentity(self.deployment, "dagster", "check")).check_provisioner()
 
     def command(self, *words: str) -> str:
         """A command line of `skyplane-orch` that finds the fleets of this resource."""
         return self._choice().command(self.deployment, *words)
-
-    def _open_provisioner(self) -> Provisioner:
-        return self._choice().open(sources=self.credential_sources())
 
     def _choice(self) -> ProvisionerChoice:
         from skyplane_orchestration.provision.choice import ProvisionerChoice
@@ -104,6 +118,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             run_root=Path(self.run_root) if self.run_root else None,
             hosts_file=Path(self.hosts_file) if self.hosts_file else None,
             clouds_file=Path(self.clouds_file) if self.clouds_file else None,
+            clouds=self.clouds,
             processes_per_instance=self.processes_per_instance,
             gateway_settings=self.gateway_settings,
         )

@@ -36,6 +36,7 @@ _KNOWN: Final = frozenset(
         "hosts_file",
         "hosts",
         "clouds_file",
+        "clouds",
         _PROCESSES,
         "gateway_settings",
         "fleet_secret",
@@ -61,12 +62,13 @@ class Settings:
     Args:
         deployment: name of the installation; part of every fleet key.
         provisioner: `local`: gateways are processes on the worker's machine. `ssh`: of the
-            machines in `hosts_file`. `cloud`: on instances, as `clouds_file` says.
+            machines in `hosts`. `cloud`: on instances, as `clouds` says.
         grid: name or directory of the grid.
         run_root: directory of the local fleets; None: the provisioner's default.
         hosts_file: the machines of each region, for `ssh`.
         hosts: the content of such a file, in its place.
         clouds_file: what instances run, and the settings of each cloud, for `cloud`.
+        clouds: the content of such a file, in its place.
         processes_per_instance: gateways of each instance; None: the provisioner's default.
         gateway_settings: fields of every gateway's configuration, such as timeouts.
         secret: fleet secret; None: a file of the worker's user, for one machine only.
@@ -80,6 +82,7 @@ class Settings:
     hosts_file: Path | None = None
     hosts: Mapping[str, Any] | None = field(default=None, repr=False)
     clouds_file: Path | None = None
+    clouds: Mapping[str, Any] | None = field(default=None, repr=False)
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
@@ -113,6 +116,7 @@ class Settings:
             hosts_file=Path(str(hosts_file)) if hosts_file else None,
             hosts=_hosts(extra["hosts"]) if "hosts" in extra else None,
             clouds_file=Path(str(clouds_file)) if clouds_file else None,
+            clouds=_object("clouds", extra["clouds"]) if "clouds" in extra else None,
             processes_per_instance=_processes(extra.get(_PROCESSES)),
             gateway_settings=_object("gateway_settings", extra.get("gateway_settings", {})),
             secret=FleetSecret.from_text(secret) if secret else None,
@@ -143,6 +147,7 @@ class Settings:
             hosts_file=self.hosts_file,
             hosts=self.hosts,
             clouds_file=self.clouds_file,
+            clouds=self.clouds,
             processes_per_instance=self.processes_per_instance,
             gateway_settings=self.gateway_settings,
         )
@@ -150,6 +155,7 @@ class Settings:
 
 #: Fields with JSON objects -> an example of one.
 _EXAMPLES: Final = {
+    "clouds": '{"image": "...", "control_cidrs": ["203.0.113.7/32"], "aws": {}}',
     "gateway_settings": '{"ack_deadline_s": 60}',
     "hosts": '{"local:rack": [{"address": "10.0.0.5"}]}',
 }
@@ -159,12 +165,14 @@ def _object(name: str, given: object) -> Mapping[str, Any]:
     """An object, or its JSON from the connection's form."""
     try:
         value = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        value = None
+        what = f"a {type(value).__name__}"
+    except ValueError as error:
+        value, what = None, f"a text that is no JSON: {error}"
     if not isinstance(value, dict):
+        # Without the value, which may have a secret that belongs elsewhere.
         raise ConfigurationInvalid(
             f"{name} of the skyplane connection must be a JSON object, such as"
-            f" {_EXAMPLES[name]}, not {given!r}"
+            f" {_EXAMPLES[name]}, not {what}"
         )
     return value
 

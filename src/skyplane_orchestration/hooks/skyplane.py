@@ -9,12 +9,11 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.provider_info import CONNECTION_TYPE, UI_FIELD_BEHAVIOUR
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.credentials import CredentialSources, purpose_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -40,10 +39,11 @@ class SkyplaneHook(BaseHook):
     Args:
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
             extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `clouds_file`,
-            `grid`, `run_root`, `processes_per_instance`, `gateway_settings`, `start_within_s`,
-            `lease_s` and `hard_end_s`. Without the default connection, the secret is a file of the
-            worker's user and the deployment is `local`. A host in `hosts` may be a connection of
-            type `ssh`: `{"conn_id": "ssh_gw1"}`.
+            `clouds`, `grid`, `run_root`, `processes_per_instance`, `gateway_settings`,
+            `start_within_s`, `lease_s` and `hard_end_s`. Without the default connection, the
+            secret is a file of the worker's user and the deployment is `local`. A host in `hosts`
+            may be a connection of type `ssh`: `{"conn_id": "ssh_gw1"}`. A cloud in `clouds` may
+            have the credentials of a connection: `{"credential_ref": "airflow:aws_gateways"}`.
     """
 
     conn_name_attr = "skyplane_conn_id"
@@ -85,9 +85,12 @@ class SkyplaneHook(BaseHook):
         self, context: Context, fleet_name: str, gateways: GatewayPlace = "always"
     ) -> Client:
         """A client for the run of `context`. Raises ConfigurationInvalid."""
+        return self._client(self.identity(context, fleet_name), gateways)
+
+    def _client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
         settings, sources = self.settings, self._sources()
         return Client(
-            identity=self.identity(context, fleet_name),
+            identity=identity,
             provisioner=self._open_provisioner(gateways, sources),
             secret=settings.secret,
             grid=settings.grid,
@@ -104,7 +107,8 @@ class SkyplaneHook(BaseHook):
             connection = self.get_connection(connection_id)
         except AirflowNotFoundException as error:
             raise ConfigurationInvalid(
-                f"there is no connection {connection_id!r} for {location.url!r}"
+                f"there is no connection {connection_id!r} for {purpose_of(location)}; create it,"
+                " or name another one"
             ) from error
         return credentials_from_connection(connection, connection_id, location)
 
@@ -129,16 +133,22 @@ class SkyplaneHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Check the connection's fields, its grid, and whether its provisioner can work."""
         try:
-            grid = load_grid(self.settings.grid)
-            findings = self._open_provisioner("always", self._sources()).check()
+            client = self._client(RunIdentity(self.settings.deployment, "airflow", "test"))
+            regions = len(client.grid.regions)
+            findings = client.check_provisioner()
         except SkyplaneError as error:
             return False, str(error)
         lacking = [f"{found.name}: {found.text}" for found in findings if not found.is_ok]
         if lacking:
             return False, "; ".join(lacking)
         found = [f"{found.name}: {found.text}" for found in findings]
+        if self.settings.secret is None:
+            found.append(
+                "fleet secret: a file of the worker's user; without a password in the connection,"
+                " all tasks of a fleet must run on one machine"
+            )
         return True, "; ".join(
-            [f"deployment {self.settings.deployment!r}, {len(grid.regions)} regions", *found]
+            [f"deployment {self.settings.deployment!r}, {regions} regions", *found]
         )
 
     @classmethod

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from skyplane_gateway.stores import Credentials, ambient_credentials, sendable_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import SCOPES_OPTION
+from skyplane_orchestration.security.credentials import SCOPES_OPTION, purpose_of
 
 #: Extra fields of an `aws` connection that ask for a call to AWS STS before use.
 _ROLE_FIELDS: Final = ("role_arn", "assume_role_method")
@@ -61,14 +61,14 @@ def credentials_from_connection(
     found = _READERS.get(location.kind)
     if found is None:
         raise ConfigurationInvalid(
-            f"{location.url!r} takes no credentials from a connection; omit the connection "
+            f"{purpose_of(location)} takes no credentials from a connection; omit the connection "
             f"id {connection_id!r}"
         )
     wanted, read = found
     if connection.conn_type != wanted:
         raise ConfigurationInvalid(
-            f"connection {connection_id!r} is of type {connection.conn_type!r}; {location.url!r} "
-            f"needs one of type {wanted!r}"
+            f"connection {connection_id!r} is of type {connection.conn_type!r}; "
+            f"{purpose_of(location)} needs one of type {wanted!r}"
         )
     return read(connection, connection_id, location)
 

@@ -22,6 +22,16 @@ DEFAULT_DEPLOYMENT: Final = "local"
 _KEY_CHARACTERS: Final = 32
 
 
+def lacks_own_name(deployment: str) -> str:
+    """Why a deployment cannot have fleets in an account of a cloud; empty if it can."""
+    if deployment != DEFAULT_DEPLOYMENT:
+        return ""
+    return (
+        f"deployment is {deployment!r}, as in every installation that has no name; name this one"
+        " (prod-eu), or the sweep of another one that shares the account ends its instances"
+    )
+
+
 def _digest(kind: str, **parts: object) -> str:
     text = json.dumps({"kind": kind, **parts}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_CHARACTERS]

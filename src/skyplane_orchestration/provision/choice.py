@@ -32,6 +32,7 @@ class ProvisionerChoice:
         hosts_file: YAML or JSON file, see docs/how-to/ssh-hosts.md.
         hosts: the content of such a file, in its place. It may also hold private keys.
         clouds_file: YAML or JSON file, see docs/how-to/cloud-instances.md.
+        clouds: the content of such a file, in its place.
         processes_per_instance: gateways of each instance; None for the provisioner's default.
         gateway_settings: more fields of every gateway's configuration.
 
@@ -43,6 +44,7 @@ class ProvisionerChoice:
     hosts_file: Path | None = None
     hosts: Mapping[str, Any] | None = field(default=None, repr=False)
     clouds_file: Path | None = None
+    clouds: Mapping[str, Any] | None = field(default=None, repr=False)
     processes_per_instance: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -53,16 +55,18 @@ class ProvisionerChoice:
                 f" {', '.join(map(repr, PROVISIONERS))}"
             )
         for provisioner, what, given in (
-            (SSH, "hosts_file", (self.hosts_file, self.hosts)),
-            (CLOUD, "clouds_file", (self.clouds_file,)),
+            (SSH, "hosts", (self.hosts_file, self.hosts)),
+            (CLOUD, "clouds", (self.clouds_file, self.clouds)),
         ):
             count = sum(one is not None for one in given)
             if self.provisioner == provisioner and count != 1:
                 raise ConfigurationInvalid(
-                    f"the provisioner {provisioner!r} needs a {what}, and only one"
+                    f"the provisioner {provisioner!r} needs a {what}_file, or {what} in its place,"
+                    " and only one"
                 )
             if self.provisioner != provisioner and count:
-                raise ConfigurationInvalid(f"{what} is for the provisioner {provisioner!r} only")
+                named = what if given[0] is None else f"{what}_file"
+                raise ConfigurationInvalid(f"{named} is for the provisioner {provisioner!r} only")
         if self.provisioner == SSH and self.run_root is not None:
             raise ConfigurationInvalid(
                 "run_root is for the provisioner 'local' only; `directory` of a host in the"
@@ -71,7 +75,7 @@ class ProvisionerChoice:
         if self.provisioner == CLOUD and (self.gateway_settings or self.processes_per_instance):
             raise ConfigurationInvalid(
                 "gateway_settings and processes_per_instance of the provisioner 'cloud' are fields"
-                " of the clouds_file"
+                " of the clouds_file, or of clouds"
             )
 
     def command(self, deployment: str, *words: str) -> str:
@@ -81,11 +85,13 @@ class ProvisionerChoice:
             words: the subcommand and its own arguments.
         """
         named: list[str] = []
-        for option, value in (("--run-root", self.run_root), ("--clouds", self.clouds_file)):
-            named += [option, str(value)] if value is not None else []
+        if self.run_root is not None:
+            named += ["--run-root", str(self.run_root)]
+        # What is in the settings of an orchestrator has no file.
         if self.provisioner == SSH:
-            # Hosts that are in the settings of an orchestrator have no file.
             named += ["--hosts", str(self.hosts_file or "HOSTS.yaml")]
+        if self.provisioner == CLOUD:
+            named += ["--clouds", str(self.clouds_file or "CLOUDS.yaml")]
         if self.provisioner != LOCAL:
             named = ["--provisioner", self.provisioner, *named]
         if {deployment, os.environ.get("SKYPLANE_DEPLOYMENT") or deployment} != {
@@ -105,7 +111,7 @@ class ProvisionerChoice:
             sources: resolves the `credential_ref`s of clouds.
 
         Raises:
-            ConfigurationInvalid: the hosts file or the clouds file cannot be used.
+            ConfigurationInvalid: the hosts or the clouds cannot be used.
             MissingExtra: the SDK of a cloud is not installed.
         """
         if self.provisioner == SSH:
@@ -133,11 +139,12 @@ class ProvisionerChoice:
         return SmallJobsProvisioner(outside, local.root, place, is_small=is_small)
 
     def _open_clouds(self, sources: CredentialSources | None) -> Provisioner:
-        from skyplane_orchestration.provision.clouds_file import read_clouds
+        from skyplane_orchestration.provision.clouds_file import parse_clouds, read_clouds
         from skyplane_orchestration.security.credentials import CredentialSources
 
-        assert self.clouds_file is not None
-        return read_clouds(self.clouds_file).open(sources or CredentialSources())
+        file = self.clouds_file
+        settings = parse_clouds(self.clouds) if file is None else read_clouds(file)
+        return settings.open(sources or CredentialSources())
 
     def _open_ssh(self, place: GatewayPlace) -> Provisioner:
         from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner

@@ -89,15 +89,25 @@ def read_clouds(path: Path) -> CloudsSettings:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationInvalid(f"the clouds file {path} cannot be read: {error}") from error
+    return parse_clouds(document, f"the clouds file {path}")
+
+
+def parse_clouds(document: object, source: str = "the setting clouds") -> CloudsSettings:
+    """Settings from an object of the file's form.
+
+    Args:
+        source: where the object is from, for messages.
+
+    Raises ConfigurationInvalid.
+    """
     try:
-        return parse_clouds(document)
+        return _settings(document)
     except ConfigurationInvalid as error:
-        raise ConfigurationInvalid(f"the clouds file {path} cannot be used: {error}") from error
+        raise ConfigurationInvalid(f"{source} cannot be used: {error}") from error
 
 
-def parse_clouds(document: object) -> CloudsSettings:
-    """Settings from an object of the file's form. Raises ConfigurationInvalid."""
-    if not isinstance(document, dict):
+def _settings(document: object) -> CloudsSettings:
+    if not isinstance(document, Mapping):
         raise ConfigurationInvalid(
             "it must have image, control_cidrs and a section for each cloud, such as 'aws: {}'"
         )
@@ -113,8 +123,11 @@ def parse_clouds(document: object) -> CloudsSettings:
             f"it has no cloud; add a section for one, which may be empty: {', '.join(_MAKERS)}"
         )
     for name, section in clouds.items():
-        if not isinstance(section, dict):
-            raise ConfigurationInvalid(f"{name} must have settings, not {section!r}")
+        if not isinstance(section, Mapping):
+            raise ConfigurationInvalid(
+                f"{name} must be an object with settings, which may be empty, not a"
+                f" {type(section).__name__}"
+            )
     options = {name: value for name, value in document.items() if name in _OPTIONS}
     options.setdefault("control_cidrs", [])
     boot = {name: value for name, value in document.items() if name in _BOOT}

@@ -24,6 +24,8 @@ _S3_NAMES: Final = ("access_key_id", "secret_access_key", "session_token")
 #: Option of a location: OAuth scopes of the tokens of Google, separated by commas, or of Azure. By
 #: default they are those of stores.
 SCOPES_OPTION: Final = "scopes"
+#: Cloud -> URL that stands for its API: credentials of a store are those of its cloud.
+API_URLS: Final = {"aws": "s3://any/", "azure": "az://any/any/", "gcp": "gs://any/"}
 #: One suffices. The first three exclude each other; the last also works with the platform's own.
 _GCS_NAMES: Final = ("access_token", "service_account_file", "service_account_json", "impersonate")
 #: Of each line, all variables together suffice.
@@ -33,6 +35,13 @@ _AZURE_NAMES: Final = (
     ("sas_token",),
     ("tenant_id", "client_id", "client_secret"),
 )
+
+
+def purpose_of(location: Location) -> str:
+    """What the credentials of a location are for, as messages name it."""
+    clouds = {url: cloud for cloud, url in API_URLS.items()}
+    cloud = clouds.get(location.url)
+    return f"the cloud {cloud}" if cloud else repr(location.url)
 
 
 def _from_profile(name: str, location: Location) -> Credentials | None:

@@ -27,7 +27,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.aws.errors import Answer, Refusal, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.credentials import API_URLS, CredentialSources
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -217,7 +217,7 @@ class AwsApi:
     def _new_session(self) -> botocore.session.Session:
         reference = self._options.credential_ref
         # Credentials of S3 are those of AWS. They depend on no bucket.
-        location = Location("s3://any/", credential_ref=reference)
+        location = Location(API_URLS["aws"], credential_ref=reference)
         try:
             found = self._sources.resolve(location)
         except StoreError as error:

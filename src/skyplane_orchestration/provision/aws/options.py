@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.aws.tags import check_user_tags
+from skyplane_orchestration.provision.instances.options import cloud_section
 
 #: SSM public parameters of Amazon Linux 2023, by the architecture of an instance type.
 AMAZON_LINUX: Final = {
@@ -94,7 +94,7 @@ class AwsOptions:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> AwsOptions:
         """Options from a JSON object. Raises ConfigurationInvalid."""
-        return decode(cls, settings, "the setting aws")
+        return cloud_section(cls, settings, "the setting aws")
 
 
 def region_name(region: str) -> str:

@@ -9,7 +9,7 @@ from azure.core.credentials import AccessToken, TokenCredential
 
 from skyplane_orchestration.errors import CloudAccessDenied, StoreError
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.options import AzureOptions
@@ -40,7 +40,7 @@ class _ReferenceCredential:
         """Raises CloudAccessDenied."""
         # Principals of storage are those of all services, but for the scope of their tokens.
         location = Location(
-            "az://any/any/",
+            API_URLS["azure"],
             credential_ref=self._reference,
             options={SCOPES_OPTION: self._scope},
         )

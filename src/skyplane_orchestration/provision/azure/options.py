@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.azure.tags import check_user_tags
+from skyplane_orchestration.provision.instances.options import cloud_section
 
 #: Images of the marketplace (publisher:offer:sku:version) by the architecture of a size. Their
 #: cloud-init runs the user data, and their packages have a container engine and Python 3.12.
@@ -120,7 +120,7 @@ class AzureOptions:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> AzureOptions:
         """Options from a JSON object. Raises ConfigurationInvalid."""
-        return decode(cls, settings, "the setting azure")
+        return cloud_section(cls, settings, "the setting azure")
 
     def image_reference(self, architecture: str) -> dict[str, str]:
         """The image for an architecture, as Azure writes it. Raises ConfigurationInvalid."""

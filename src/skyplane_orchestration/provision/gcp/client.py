@@ -35,7 +35,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.gcp.errors import Answer, Refusal, translate
 from skyplane_orchestration.provision.gcp.options import GcpOptions
 from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
-from skyplane_orchestration.security.credentials import SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
 
 T = TypeVar("T")
 
@@ -351,7 +351,7 @@ class GcpApi:
         reference = self._options.credential_ref
         # Tokens of Cloud Storage are those of all APIs, but for their scopes.
         options = {SCOPES_OPTION: ",".join(_SCOPES)}
-        location = Location("gs://any/", credential_ref=reference, options=options)
+        location = Location(API_URLS["gcp"], credential_ref=reference, options=options)
         try:
             found = self._sources.resolve(location)
         except StoreError as error:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.gcp.tags import check_user_labels
+from skyplane_orchestration.provision.instances.options import cloud_section
 
 #: Public images by the architecture of a machine type. Their guest agent runs the metadata
 #: `startup-script` as root, and their packages have a container engine and Python 3.11.
@@ -128,7 +128,7 @@ class GcpOptions:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> GcpOptions:
         """Options from a JSON object. Raises ConfigurationInvalid."""
-        return decode(cls, settings, "the setting gcp")
+        return cloud_section(cls, settings, "the setting gcp")
 
     @property
     def firewall_project(self) -> str:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
 from skyplane_orchestration.provision.processes.settings import check_gateway_settings
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 LEAST_POLL_S: Final = 0.1
 
@@ -72,6 +78,23 @@ class InstanceOptions:
                 " those who ask too often"
             )
         check_gateway_settings(self.gateway_settings)
+
+
+def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:
+    """The options of one cloud from a JSON object.
+
+    Args:
+        what: name of the object in error messages.
+
+    Raises ConfigurationInvalid: it names unknown fields, but not their values.
+    """
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(set(settings) - known):
+        raise ConfigurationInvalid(
+            f"{what} has unknown fields: {', '.join(unknown)}; known fields:"
+            f" {', '.join(sorted(known))}"
+        )
+    return decode(kind, settings, what)
 
 
 def _require_cidr(text: str) -> None:

@@ -15,7 +15,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
-from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.identity import lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
@@ -176,8 +176,5 @@ class InstanceProvisioner:
 
 def _require_own_deployment(name: str) -> None:
     """Raise ConfigurationInvalid for the name that every installation has by default."""
-    if name == DEFAULT_DEPLOYMENT:
-        raise ConfigurationInvalid(
-            f"deployment is {name!r}, as in every installation that has no name; name this one"
-            " (prod-eu), or the sweep of another one that shares the account ends its instances"
-        )
+    if lack := lacks_own_name(name):
+        raise ConfigurationInvalid(lack)
