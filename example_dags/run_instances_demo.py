@@ -3,7 +3,8 @@
 It copies a data set from S3 to Google Cloud Storage over a relay in Azure. The gateways run on
 instances of three fake clouds on this machine: the fakes check what the real ones check, and each
 instance boots the user data that its cloud was sent, as real processes. The exit code is 0 only if
-both ends are equal and the clouds have nothing left.
+both ends are equal, the clouds have nothing left, and the cost that the run states is what real
+clouds would bill (`tests/clouds/bill.py`).
 
 The stores are moto and fake-gcs-server (Go builds it once).
 """
@@ -19,7 +20,8 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from example_dags.demo_support.commands import run_command
+from example_dags.demo_support.commands import answer_of_command, run_command
+from example_dags.demo_support.cost_table import cost_lines, deviation
 from example_dags.demo_support.dataset import demo_data_set
 from example_dags.demo_support.fake_clouds import FakeClouds, fake_clouds
 from example_dags.demo_support.servers import End, s3_server
@@ -28,6 +30,8 @@ from tests.faults import fake_gcs
 SOURCE_REGION, TARGET_REGION = "aws:ap-southeast-2", "gcp:europe-west1"
 #: No direct path reaches it with one instance, and a relay in the west of the USA does.
 RATE_GBPS: Final = 3.2
+#: Between the cost that the run states and what real clouds would bill.
+MOST_DEVIATION: Final = 0.03
 
 
 def main() -> int:
@@ -45,7 +49,8 @@ def main() -> int:
             Bucket=source.bucket, CreateBucketConfiguration={"LocationConstraint": "ap-southeast-2"}
         )
         data.write(client, source.bucket, source.prefix)
-        gcs_url = stack.enter_context(fake_gcs.running(directory / "gcs.log"))
+        gcs_log = directory / "gcs.log"
+        gcs_url = stack.enter_context(fake_gcs.running(gcs_log, logs_requests=True))
         fake_gcs.create_bucket(gcs_url, "belgium")
         ends = [source.url, "gs://belgium/events/"]
         ends += ["--src-endpoint", s3_url, "--dst-endpoint", gcs_url]
@@ -55,9 +60,15 @@ def main() -> int:
         fleet = ["--provisioner", "cloud", "--clouds", str(directory / "clouds.json")]
         fleet += ["--deployment", "demo", "--gateways", "always"]
         environment = _environment(directory)
-        run_command(environment, "cp", "-r", *ends, *regions, *rate, *fleet)
+        logs = {"aws": directory / "s3.log", "gcp": gcs_log}
+        before = {cloud: len(path.read_text()) for cloud, path in logs.items()}
+        result = answer_of_command(environment, "cp", "-r", *ends, *regions, *rate, *fleet)
+        said = {cloud: path.read_text()[before[cloud] :] for cloud, path in logs.items()}
         run_command(environment, "verify", "-r", *ends)
-        return _report(clouds)
+        bill = clouds.bill(said)
+        print(*cost_lines(result, bill), sep="\n")
+        is_right = abs(deviation(result, bill)) <= MOST_DEVIATION
+        return _report(clouds) or int(not is_right)
 
 
 def _report(clouds: FakeClouds) -> int:

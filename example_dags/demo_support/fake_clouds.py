@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
+from tests.clouds.bill import Bill, bill_of
 from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.gce import PROJECT, StrictGce, strict_gce
 from tests.clouds.world import IMAGE, World
@@ -53,6 +54,10 @@ class FakeClouds:
             for kind, names in fake.leftovers().items():
                 found[_KINDS[kind]] += len(names)
         return dict(found)
+
+    def bill(self, logs: Mapping[str, str]) -> Bill:
+        """What real clouds would have billed; `logs` as in `bill_of`."""
+        return bill_of([self.ec2.usage, self.gce.usage, self.arm.usage], self.world, logs)
 
     def running(self) -> int:
         """Machines that run; a cloud may have forgotten one."""

@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +107,13 @@ class Machine:
     def console(self) -> str:
         """All its output until now."""
         return (self.directory / "console").read_text(errors="replace")
+
+    def sent_bytes(self) -> dict[str, int]:
+        """Address of another machine -> bytes that this one has sent to it over TCP."""
+        sent: Counter[str] = Counter()
+        for path in self.directory.glob("sent.*.json"):
+            sent.update(json.loads(path.read_text()))
+        return dict(sent)
 
     def shut_down(self) -> None:
         """As an API call: its processes get a SIGTERM and some time. Returns at once."""

@@ -41,14 +41,15 @@ LACKS: Final = frozenset(
 
 
 @contextmanager
-def running(log_file: Path) -> Iterator[str]:
+def running(log_file: Path, *, logs_requests: bool = False) -> Iterator[str]:
     """A server until the block ends; yields its URL.
 
     Raises:
         Unavailable: there is none, or it does not come up.
     """
     port = go_programs.free_port()
-    command = [str(binary()), "-scheme", "http", "-backend", "memory", "-log-level", "warn"]
+    command = [str(binary()), "-scheme", "http", "-backend", "memory"]
+    command += ["-log-level", "info" if logs_requests else "warn"]
     # A public host without a port stands for all ports, also that of a proxy.
     command += ["-host", "127.0.0.1", "-port", str(port), "-public-host", "127.0.0.1"]
     with go_programs.running(command, port, log_file, {}):
