@@ -223,6 +223,9 @@ STORAGE = "cloud_or_region_glob,read_gbps,write_gbps\n"
         ("regions.csv", "region,latitude\naws:us-east-1,91\n", r"regions\.csv row 2: latitude"),
         ("regions.csv", "region\naws:us-east-1\naws:us-east-1\n", r"regions\.csv row 3: .* twice"),
         ("regions.csv", "region\nUS East\n", r"regions\.csv row 2: 'US East'"),
+        ("instance_prices.csv", "region,ratio\naws:us-east-1,x\n", "row 2: ratio"),
+        ("instance_prices.csv", "region,ratio\naws:us-east-1,0\n", "row 2: ratio is 0"),
+        ("instance_prices.csv", "region,ratio\n" + 2 * "aws:us-east-1,1\n", "row 3: .* twice"),
         ("limits.csv", LIMITS + "oracle,x,1,1,1,64,1,1\n", "row 2: unknown cloud 'oracle'"),
         ("limits.csv", LIMITS + "aws,x,1,1,1,0,1,1\n", r"limits\.csv row 2: connection_limit"),
         ("limits.csv", LIMITS + 2 * "aws,x,1,1,1,64,1,1\n", "row 3: .* twice"),
@@ -256,3 +259,17 @@ def test_a_grid_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load_grid(tmp_path / "nowhere")
     with pytest.raises(GridInvalid, match="no region"):
         load_grid(tmp_path)
+
+
+def test_a_type_has_its_price_in_a_region(write_grid: WriteGrid) -> None:
+    """Own types have own ratios; a cloud with shipped types has the shipped ones."""
+    ratios = "region,ratio,as_of\naws:us-east-1,1.5,2026-01-01\n"
+    grid = load_grid(
+        write_grid({"limits.csv": LIMITS + "aws,x,2,5,5,64,0.1,8\n", "instance_prices.csv": ratios})
+    )
+    own, shipped = grid.instance_type("aws"), grid.instance_type("gcp")
+    assert grid.priced("aws:us-east-1", own).usd_per_hour == pytest.approx(0.15)
+    assert grid.priced("aws:eu-west-1", own) is own
+    assert grid.priced("gcp:europe-west1", shipped).usd_per_hour == pytest.approx(
+        1.1 * shipped.usd_per_hour, rel=0.001
+    )

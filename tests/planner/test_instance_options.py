@@ -11,7 +11,7 @@ from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.grids.grid import VcpuQuota
 from skyplane_orchestration.model.job import Limits, MinimizeCost
-from skyplane_orchestration.planner import plan
+from skyplane_orchestration.planner import plan, violations
 from skyplane_orchestration.planner.instance_options import quota_of
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 
@@ -39,6 +39,21 @@ def names_at(problem: PlanProblem, tag: str) -> list[str]:
         for kind, place in zip(problem.types, problem.option_region, strict=True)
         if place == region
     ]
+
+
+def test_a_plan_pays_what_instances_cost_in_its_regions(small_grid: GridOf) -> None:
+    """Found by the bill of fake clouds: all regions had the price of one."""
+    kinds = [kind("small", 0.1, 5.0, 5.0)]
+    edges = {(S, T): (9.0, 0.1), (S, R): (9.0, 0.02), (R, T): (9.0, 0.02)}
+    grid = replace(small_grid(edges, kinds), price_ratios={S: 1.5, T: 2.0})
+    for limits in (Limits(), Limits(instance_types={"aws": "small"})):
+        made = plan(grid, S, T, MinimizeCost(1.0), volume_gb=1.0, limits=limits)
+        paid = {tag: group.usd_per_hour for tag, group in made.instances.items()}
+        other = grid.instance_type("gcp").usd_per_hour
+        assert paid[S] == pytest.approx(0.15)
+        assert paid[T] == pytest.approx(2 * other)
+        assert paid.get(R, 0.1) == 0.1
+        assert list(violations(made, grid, limits)) == []
 
 
 def test_a_dearer_type_that_is_no_better_is_left_out(small_grid: GridOf) -> None:

@@ -135,6 +135,8 @@ class Grid:
         overrides: the user's own prices, first match wins.
         storage, quotas: rows of storage.csv and quotas.csv, first match wins.
         account: region tag -> quotas that a provisioner has read; they replace rows of `quotas`.
+        price_ratios: region tag -> price of an instance there, as a share of its type's price; 1
+            for others.
         input: name and digest of the file or folder that an imported grid came from.
     """
 
@@ -153,6 +155,7 @@ class Grid:
     storage: tuple[StorageLimit, ...] = ()
     quotas: tuple[VcpuQuota, ...] = ()
     account: Mapping[str, tuple[RegionQuota, ...]] = field(default_factory=dict)
+    price_ratios: Mapping[str, float] = field(default_factory=dict)
     input: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -219,6 +222,11 @@ class Grid:
             f"limits.csv of grid {self.name!r} has no instance type {name or 'at all'!r}"
             f" for {cloud}; it has: {offered}"
         )
+
+    def priced(self, tag: str, kind: InstanceType) -> InstanceType:
+        """A type with its price in a region."""
+        ratio = self.price_ratios.get(tag, 1.0)
+        return kind if ratio == 1.0 else replace(kind, usd_per_hour=kind.usd_per_hour * ratio)
 
     def storage_limits(self, tag: str) -> tuple[float | None, float | None]:
         """Read and write limit of a bucket in that region, Gbit/s; None = no limit."""

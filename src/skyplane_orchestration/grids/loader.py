@@ -28,6 +28,7 @@ from skyplane_orchestration.grids.price_overrides import (
 from skyplane_orchestration.grids.rows import Findings, read_text
 from skyplane_orchestration.grids.tables import (
     read_json,
+    read_price_ratios,
     read_quotas,
     read_regions,
     read_storage,
@@ -132,6 +133,7 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
         model_as_of=str(model.get("as_of", "")),
         storage=read_storage(directory, findings),
         quotas=read_quotas(directory, findings),
+        price_ratios=read_price_ratios(directory, types, findings),
         input=about.get("input") or {},
     )
     agreed: tuple[PriceOverride, ...] = ()

@@ -141,7 +141,11 @@ def _end_facts(grid: Grid, tag: str) -> dict[str, Any]:
     read_gbps, write_gbps = grid.storage_limits(tag)
     return {
         "instance_types": [
-            {name: value for name, value in asdict(kind).items() if name != "cloud"}
+            {
+                name: value
+                for name, value in asdict(grid.priced(tag, kind)).items()
+                if name != "cloud"
+            }
             for kind in grid.types
             if kind.cloud == cloud
         ],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, Final
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.geography import GridRegion
@@ -21,6 +21,7 @@ from skyplane_orchestration.grids.grid import (
 from skyplane_orchestration.grids.rows import Findings, Row, read_rows, read_text
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 
+_RATIO_FILE: Final = "instance_prices.csv"
 _TYPE_COLUMNS = (
     "cloud",
     "instance_type",
@@ -156,6 +157,28 @@ def _instance_type(row: Row, provenance: str) -> InstanceType:
     if at_burst.egress_gbps < kind.egress_gbps or at_burst.ingress_gbps < kind.ingress_gbps:
         raise row.bad("a burst rate is below the sustained one")
     return kind
+
+
+def read_price_ratios(
+    directory: Traversable, types: Sequence[InstanceType], findings: Findings
+) -> dict[str, float]:
+    """instance_prices.csv: region -> ratio. Clouds with shipped types have the shipped ratios."""
+    found: dict[str, float] = {}
+    for row in read_rows(directory, _RATIO_FILE, ("region", "ratio"), findings):
+        with findings.catching():
+            tag, ratio = row.tag("region"), row.quantity("ratio")
+            if tag in found:
+                raise row.bad(f"{tag} is listed twice")
+            if ratio == 0:
+                raise row.bad("ratio is 0")
+            row.day("as_of")
+            found[tag] = ratio
+    shipped = {kind.cloud for kind in types if kind.provenance == FROM_SHIPPED}
+    for row in read_rows(shipped_files(), _RATIO_FILE, ("region", "ratio"), Findings()):
+        tag = row.tag("region")
+        if tag.partition(":")[0] in shipped:
+            found.setdefault(tag, row.quantity("ratio"))
+    return found
 
 
 def read_storage(directory: Traversable, findings: Findings) -> tuple[StorageLimit, ...]:

@@ -187,6 +187,7 @@ def wrong_price(plan: AnyPlan, grid: Grid) -> Iterator[str]:
     per_s = sum(
         usd_per_hour_to_usd_per_s(
             grid.instance_type(region.partition(":")[0], group.type).usd_per_hour
+            * grid.price_ratios.get(region, 1.0)
         )
         * group.count
         for region, group in plan.instances.items()

@@ -68,7 +68,7 @@ def write_limit_gbps(grid: Grid, dst: str, limits: Limits) -> float | None:
 
 
 def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
-    """The type that the job names for the region's cloud, else the type of a plan there.
+    """The type that the job names for the region's cloud, else the type of a plan there, priced.
 
     That is the cheapest type that is as good as the grid's first of that cloud for which the quotas
     allow an instance. The quotas must allow as many of it.
@@ -78,7 +78,7 @@ def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
     cloud = tag.partition(":")[0]
     default = grid.instance_type(cloud, limits.instance_types.get(cloud))
     if cloud in limits.instance_types:
-        return default
+        return grid.priced(tag, default)
     quotas = {
         kind: quota_of(grid, tag, kind, limits).instances
         for kind in grid.types
@@ -86,10 +86,11 @@ def chosen_type(grid: Grid, tag: str, limits: Limits) -> InstanceType:
     }
     first = next((kind for kind in quotas if quotas[kind]), default)
     no_worse = [kind for kind in quotas if _does_as_much(kind, first)]
-    return min(
+    cheapest = min(
         (kind for kind in no_worse if quotas[kind] >= quotas[first]),
         key=lambda kind: kind.usd_per_hour,
     )
+    return grid.priced(tag, cheapest)
 
 
 def _does_as_much(kind: InstanceType, other: InstanceType) -> bool:

@@ -298,7 +298,9 @@ def _undominated_options(
             as_sink=here == ends[1],
         )
         for place, kind in np.argwhere(kept):
-            found.append((int(here[place]), kinds[kind], int(quota[place, kind])))
+            number = int(here[place])
+            priced = grid.priced(tags[number], kinds[kind])
+            found.append((number, priced, int(quota[place, kind])))
     return sorted(found, key=lambda option: option[0])
 
 

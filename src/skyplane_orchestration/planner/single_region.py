@@ -54,7 +54,7 @@ def best_in_single_region(
     best: tuple[tuple[float, float], SingleRegion, Overlay] | None = None
     refused: list[PlanInfeasible] = []
     for kind in types_by_cloud(grid, [cloud], request.limits.instance_types)[cloud]:
-        region = SingleRegion(request, kind)
+        region = SingleRegion(request, grid.priced(_gateway_tag(request), kind))
         try:
             overlay = region.best(objective, max_job_usd)
         except PlanInfeasible as error:
