@@ -229,7 +229,9 @@ class StrictEc2:
     def _require_permission(self, request: Request) -> None:
         for action in _iam_actions(request):
             self.used_actions.add(action)
-            if action in self.conditions.denied:
+            if action in self.conditions.denied or (
+                request.region in self.conditions.denied_regions
+            ):
                 raise AwsError(
                     "UnauthorizedOperation" if request.service == "ec2" else "AccessDenied",
                     f"You are not authorized to perform: {action}."

@@ -35,6 +35,7 @@ class Conditions:
         quotas: (region, code) -> another value.
         full: zones (`eu-west-3a`) without capacity.
         denied: actions of IAM that are refused (`ec2:RunInstances`).
+        denied_regions: regions in which a policy of the organisation denies every action of EC2.
         opt_in: region -> status in DescribeRegions.
         old_types: instance types whose console has no latest output.
     """
@@ -47,6 +48,7 @@ class Conditions:
     quotas: dict[tuple[str, str], int] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
+    denied_regions: set[str] = field(default_factory=set)
     opt_in: dict[str, str] = field(
         default_factory=lambda: {
             "af-south-1": "not-opted-in",

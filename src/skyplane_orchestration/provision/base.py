@@ -116,11 +116,13 @@ class Finding:
         name: what was checked, `aws credentials`.
         is_ok: whether it can be used.
         text: what is there, or what is missing and how to get it.
+        is_warning: it can be used, and should be changed.
     """
 
     name: str
     is_ok: bool
     text: str
+    is_warning: bool = False
 
 
 class Provisioner(Protocol):

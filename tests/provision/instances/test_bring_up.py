@@ -235,3 +235,12 @@ def test_a_sweep_keeps_a_fleet_that_is_about_to_get_instances(harness: Instances
     report = harness.late(21.0).sweep("test")
     assert [orphan.reason for orphan in report.orphans] == ["none of its gateways is alive"]
     assert harness.traces() == []
+
+
+def test_control_cidrs_of_half_the_internet_are_a_warning(harness: InstancesHarness) -> None:
+    assert all(not one.is_warning for one in harness.provisioner().check())
+    wide = harness.provisioner(control_cidrs=("10.0.0.0/8", "0.0.0.0/0", "128.0.0.0/7"))
+    first, *others = wide.check()
+    assert (first.is_ok, first.is_warning) == (True, True)
+    assert first.text.startswith("control_cidrs has 0.0.0.0/0, 128.0.0.0/7: ")
+    assert [one.is_warning for one in others] == [False] * 3

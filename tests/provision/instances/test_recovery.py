@@ -158,6 +158,49 @@ def test_a_refused_fleet_of_another_deployment_keeps_all_its_instances(
     assert len(harness.running()) == 5
 
 
+def test_a_retry_with_another_plan_ends_the_instances_of_dropped_regions(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key of a fleet does not contain its plan."""
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    fewer = replace(spec, plan=make_plan([((A, C), 4.0)], {A: 2, C: 2}))
+    before = MemoryCloud.describe
+
+    def describe(self: MemoryCloud, key: str, regions: Any) -> Any:
+        if B in regions:
+            raise CloudUnavailable("no answer")
+        return before(self, key, regions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryCloud, "describe", describe)
+        harness.provisioner().ensure(fewer, harness.authority(fewer))
+    assert f"{B}/0" in harness.running()
+    harness.provisioner().ensure(fewer, harness.authority(fewer))
+    assert sorted(harness.running()) == [f"{A}/0", f"{A}/1", f"{C}/0", f"{C}/1"]
+    harness.provisioner().destroy(spec.key)
+    assert harness.traces() == []
+
+
+@pytest.mark.parametrize(("left_s", "is_adopted"), [(610.0, True), (590.0, False), (-5.0, False)])
+def test_a_fleet_that_is_about_to_end_is_not_adopted(
+    harness: InstancesHarness, left_s: float, is_adopted: bool
+) -> None:
+    spec = harness.spec()
+    first = harness.provisioner().ensure(spec, harness.authority(spec))
+    late_s = spec.times.hard_end_s - left_s
+    second = harness.late(late_s).ensure(spec, harness.authority(spec))
+    assert (second.gateways == first.gateways) is is_adopted
+    assert (second.hard_end_unix_s > first.hard_end_unix_s) is not is_adopted
+    assert len(harness.running()) == 5
+
+
+def test_a_fleet_with_a_short_life_is_adopted(harness: InstancesHarness) -> None:
+    spec = replace(harness.spec(), times=FleetTimes(hard_end_s=300.0))
+    first = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert harness.late(60.0).ensure(spec, harness.authority(spec)).gateways == first.gateways
+
+
 def test_one_unreachable_region_does_not_keep_the_instances_of_the_others(
     harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

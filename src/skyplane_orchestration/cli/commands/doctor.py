@@ -125,7 +125,8 @@ def _secret() -> Check:
 def _provisioner(client: Client) -> Iterator[Check]:
     for finding in client.check_provisioner():
         missing: State = "warn" if finding.name in _ONLY_FOR_COPIES else "fail"
-        yield Check(finding.name, "ok" if finding.is_ok else missing, finding.text)
+        usable: State = "warn" if finding.is_warning else "ok"
+        yield Check(finding.name, usable if finding.is_ok else missing, finding.text)
 
 
 def _grid(client: Client) -> Check:

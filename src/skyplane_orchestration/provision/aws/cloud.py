@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
@@ -13,6 +12,11 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.aws import tags as aws_tags
 from skyplane_orchestration.provision.aws.checks import Checks
 from skyplane_orchestration.provision.aws.console import console_tail
+from skyplane_orchestration.provision.aws.denied_regions import (
+    DENIED,
+    DeniedRegions,
+    in_regions,
+)
 from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
@@ -30,13 +34,10 @@ from skyplane_orchestration.provision.instances.cloud import (
     Ingress,
     LaunchRequest,
 )
-from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.security.credentials import CredentialSources
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
-
-T = TypeVar("T")
 
 
 class AwsCloud:
@@ -67,6 +68,7 @@ class AwsCloud:
         self._networks = Networks(self._api, self._options)
         self._firewalls = Firewalls(self._api, self._networks, self._options.user_tags)
         self._types = Types(self._api, self._options)
+        self._denied = DeniedRegions(self._options)
         self._launcher = Launcher(
             self._api,
             self._options,
@@ -80,7 +82,11 @@ class AwsCloud:
         return "s3" if self._options.instance_profile else ""
 
     def regions(self) -> tuple[str, ...]:
-        return self._options.regions or enabled_regions(self._api)
+        if self._options.regions:
+            return self._options.regions
+        found = enabled_regions(self._api)
+        self._denied.all_regions = frozenset(found)
+        return found
 
     def vcpus(self, region: str, instance_type: str) -> int:
         return self._types.of(region, instance_type).vcpus
@@ -95,7 +101,8 @@ class AwsCloud:
         return self._instances(filters, regions), self._remainders(filters, regions)
 
     def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
-        _in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
+        self._denied.used |= set(regions)
+        in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         return self._launcher.launch(request)
@@ -118,7 +125,7 @@ class AwsCloud:
         by_region = defaultdict(list)
         for instance in instances:
             by_region[instance.region].append(instance)
-        _in_regions(by_region, lambda region: terminate(self._api, region, by_region[region]))
+        in_regions(by_region, lambda region: terminate(self._api, region, by_region[region]))
 
     def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
         by_region = defaultdict(list)
@@ -128,7 +135,7 @@ class AwsCloud:
         def in_use(region: str) -> list[CloudResource]:
             return [one for one in by_region[region] if not delete(self._api, one)]
 
-        return tuple(one for left in _in_regions(by_region, in_use) for one in left)
+        return tuple(one for left in in_regions(by_region, in_use) for one in left)
 
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         return self._remainders(aws_tags.of_fleet(fleet_key), regions)
@@ -138,11 +145,11 @@ class AwsCloud:
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         with_spot = self._options.spot_relays
-        found = _in_regions(
-            regions,
-            lambda region: region_quotas(self._api, region, with_spot=with_spot),
+        found = self._denied.passed_over(
+            regions, lambda region: region_quotas(self._api, region, with_spot=with_spot)
         )
-        return tuple(quota for rows in found for quota in rows)
+        closed = [RegionQuota(one, DENIED, instances=0) for one in regions if one not in found]
+        return (*closed, *(quota for rows in found.values() for quota in rows))
 
     def check(self) -> tuple[Finding, ...]:
         return Checks(self._api, self._options, self._networks, self._types).findings()
@@ -151,19 +158,14 @@ class AwsCloud:
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
     ) -> tuple[CloudInstance, ...]:
         is_public = self._options.public_address
-        found = _in_regions(
+        return self._denied.search(
             regions,
             lambda region: ours(self._api, region, filters, has_public_address=is_public),
         )
-        return tuple(instance for rows in found for instance in rows)
 
     def _remainders(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
     ) -> tuple[CloudResource, ...]:
-        found = _in_regions(regions, lambda region: list(remainders(self._api, region, filters)))
-        return tuple(resource for rows in found for resource in rows)
-
-
-def _in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
-    """The results of `work` for each region, all at once. Raises its first error."""
-    return in_parallel([partial(work, region) for region in dict.fromkeys(regions)])
+        return self._denied.search(
+            regions, lambda region: list(remainders(self._api, region, filters))
+        )

@@ -55,6 +55,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CONSOLE_TAIL_BYTES: Final = 4096
+#: Instances that end sooner are not adopted: they would end in mid-transfer.
+_LEAST_LEFT_S: Final = 600.0
+#: The same for fleets with a short life.
+_LEAST_LEFT_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ class _BringUp:
         self._neighbours = neighbours(routes)
         control = control_ingress(self.tools.options.control_cidrs, self.tags.processes)
         self._require_own_secret(found.values())
+        if found and not self.spec.must_exist:  # A repair has the plan that the fleet had.
+            self.members.end_dropped()
         self._is_prepared = True
         self.tools.clouds.prepare(self.tags, tuple(self.instances), control)
         with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
@@ -190,16 +196,19 @@ class _BringUp:
     def _tags_of(self, found: Mapping[str, CloudInstance]) -> FleetTags:
         """The tags of the fleet's instances, or those of a new fleet."""
         now_s = int(self.tools.clock.wall())
-        if found and (tags := _oldest_tags(found.values())).hard_end_unix_s > now_s:
+        life_s = self.spec.times.hard_end_s
+        least_s = min(_LEAST_LEFT_S, life_s * _LEAST_LEFT_SHARE)
+        if found and (tags := _oldest_tags(found.values())).hard_end_unix_s > now_s + least_s:
             return tags
-        if found:  # They should have ended by themselves.
+        if found:
+            log.warning("fleet %s is at its hard end, and is launched anew", self.spec.key)
             end_instances(self.spec.key, tuple(self.instances), self.tools)
         return FleetTags(
             fleet_key=self.spec.key,
             deployment=self.spec.deployment,
             generation=self.spec.generation,
             created_unix_s=now_s,
-            hard_end_unix_s=now_s + int(self.spec.times.hard_end_s),
+            hard_end_unix_s=now_s + int(life_s),
             processes=self._processes(),
         )
 

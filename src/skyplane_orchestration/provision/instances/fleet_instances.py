@@ -103,6 +103,28 @@ class FleetInstances:
         self._tools.clouds.terminate(surplus)
         return current
 
+    def end_dropped(self) -> None:
+        """Begin to end the instances of regions that an earlier plan of the fleet had."""
+        clouds = self._tools.clouds
+        try:
+            others = sorted(set(clouds.regions()) - set(self.regions))
+            dropped = [
+                one
+                for one in clouds.describe(self._spec.key, others)
+                if one.is_alive and one.tags.deployment == self._spec.deployment
+            ]
+            clouds.terminate(dropped)
+        except SkyplaneError as error:
+            # They end by themselves, since nobody renews their lease.
+            log.warning(
+                "fleet %s: instances of an earlier plan may still run: %s", self._spec.key, error
+            )
+            return
+        for one in dropped:
+            log.info(
+                "fleet %s: ending %s, which its plan has no more", self._spec.key, one.instance
+            )
+
     def _require_own(self, tags: FleetTags) -> None:
         if tags.deployment != self._spec.deployment:
             raise ConfigurationInvalid(

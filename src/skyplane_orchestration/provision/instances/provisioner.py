@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DEFAULT_TAIL_BYTES: Final = 65536
+#: The widest range that one owner has.
+_SHORTEST_PREFIX: Final = 8
 
 
 class InstanceProvisioner:
@@ -151,7 +154,7 @@ class InstanceProvisioner:
         return self._tools.clouds.quotas(regions)
 
     def check(self) -> tuple[Finding, ...]:
-        return self._tools.clouds.check()
+        return (*_wide_ranges(self._tools.options.control_cidrs), *self._tools.clouds.check())
 
     def _describe_everywhere(self, fleet_key: str) -> tuple[CloudInstance, ...]:
         return self._tools.clouds.describe(fleet_key, self._tools.clouds.regions())
@@ -172,6 +175,19 @@ class InstanceProvisioner:
             except SkyplaneError as error:
                 unreachable.append(error)
         return tuple(sorted(regions)), unreachable
+
+
+def _wide_ranges(cidrs: Sequence[str]) -> tuple[Finding, ...]:
+    """A warning for ranges that are those of nobody's workers."""
+    wide = [cidr for cidr in cidrs if IPv4Network(cidr).prefixlen < _SHORTEST_PREFIX]
+    if not wide:
+        return ()
+    text = (
+        f"control_cidrs has {', '.join(wide)}: most of the internet reaches the control ports of"
+        " every gateway, and only certificates protect them; name the addresses of your workers,"
+        " as 203.0.113.7/32"
+    )
+    return (Finding("control_cidrs", True, text, is_warning=True),)
 
 
 def _require_own_deployment(name: str) -> None:

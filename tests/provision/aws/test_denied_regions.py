@@ -1,0 +1,70 @@
+"""A policy of the organisation denies a region that the account has enabled."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.provision.aws.harness import AwsHarness
+from tests.provision.aws.samples import FLEET, REGION, REQUEST, prepared
+
+from skyplane_orchestration.errors import CloudAccessDenied
+
+OTHER = "aws:us-east-1"
+
+
+def deny(harness: AwsHarness, *regions: str) -> None:
+    harness.ec2.conditions.denied_regions |= {region.partition(":")[2] for region in regions}
+
+
+def test_a_search_of_all_regions_passes_over_a_denied_one(
+    harness: AwsHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    launched = prepared(harness.aws()).launch(REQUEST)
+    deny(harness, "aws:eu-south-2")
+    cloud = harness.aws()
+    regions = cloud.regions()
+    with caplog.at_level(logging.WARNING):
+        assert [one.cloud_id for one in cloud.describe(FLEET.fleet_key, regions)] == [
+            launched.cloud_id
+        ]
+        assert len(cloud.rest_of(FLEET.fleet_key, regions)) == 1
+        instances, resources = cloud.list_resources(FLEET.deployment, regions)
+    assert (len(instances), len(resources)) == (1, 1)
+    (said,) = [record.message for record in caplog.records]
+    assert "aws:eu-south-2" in said
+    assert "regions of aws" in said
+
+
+@pytest.mark.parametrize("denied", [(REGION,), (REGION, OTHER, "aws:eu-south-2")])
+def test_the_regions_of_a_plan_are_never_passed_over(
+    harness: AwsHarness, denied: tuple[str, ...]
+) -> None:
+    cloud = harness.aws()
+    regions = cloud.regions() if len(denied) > 1 else [REGION, OTHER]
+    deny(harness, *denied)
+    for search in (cloud.describe, cloud.rest_of):
+        with pytest.raises(CloudAccessDenied, match="regions of aws"):
+            search(FLEET.fleet_key, regions)
+
+
+def test_a_region_in_which_this_worker_has_a_fleet_is_never_passed_over(
+    harness: AwsHarness,
+) -> None:
+    cloud = prepared(harness.aws())
+    deny(harness, REGION)
+    with pytest.raises(CloudAccessDenied, match=REGION):
+        cloud.describe(FLEET.fleet_key, cloud.regions())
+
+
+def test_a_region_that_the_setting_names_is_never_passed_over(harness: AwsHarness) -> None:
+    cloud = harness.aws(regions=(REGION, OTHER))
+    deny(harness, REGION)
+    with pytest.raises(CloudAccessDenied, match=REGION):
+        cloud.describe(FLEET.fleet_key, cloud.regions())
+
+
+def test_plans_get_no_instance_in_a_denied_region(harness: AwsHarness) -> None:
+    deny(harness, OTHER)
+    found = {quota.region: quota.instances for quota in harness.aws().quotas([REGION, OTHER])}
+    assert found == {REGION: None, OTHER: 0}
