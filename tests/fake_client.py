@@ -96,9 +96,9 @@ class FakeClient:
     def has_nothing_to_copy(self, job: TransferJob, **_: Any) -> bool:
         return self.is_unchanged
 
-    def provision(self, plan: TransferPlan) -> Fleet:
+    def provision(self, plan: TransferPlan, *, job: TransferJob | None = None) -> Fleet:
         assert plan == (PLAN.without_work() if self.is_unchanged else PLAN)
-        self._note("provision", self.identity.fleet_key())
+        self._note("provision", (self.identity.fleet_key(), job))
         self.meanwhile()
         return self._fleet()
 

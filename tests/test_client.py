@@ -18,12 +18,15 @@ from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration import planner
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.errors import (
+    CapacityUnavailable,
     ConfigurationInvalid,
     FleetLost,
     ForeignHost,
     GatewayDraining,
+    LaunchRefused,
     PlanInfeasible,
     ProvisionFailed,
+    QuotaExceeded,
     SkyplaneError,
     StoreUnavailable,
     TeardownIncomplete,
@@ -70,6 +73,7 @@ class Script:
     followers: list[int] = field(default_factory=list)
     is_in_use: bool = False
     specs: list[FleetSpec] = field(default_factory=list)
+    refusals: list[LaunchRefused] = field(default_factory=list)
     quotas: tuple[RegionQuota, ...] = ()
 
     def do(self, what: str, *more: Any) -> None:
@@ -91,6 +95,8 @@ class FakeProvisioner:
     def ensure(self, spec: FleetSpec, authority: Any) -> Fleet:
         self.script.specs.append(spec)
         self.script.do("ensure")
+        if self.script.refusals:
+            raise self.script.refusals.pop(0)
         return fleet_of(
             "ab",
             plan=spec.plan,
@@ -648,6 +654,102 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     with pytest.raises(PlanInfeasible, match=r"no gateway can run in aws:ap-northeast-1, by my"):
         client.plan_to_all(fast, [far])
+
+
+# -- another plan, where a cloud has no room
+
+#: Needs relays, since instances are few.
+FAST = replace(JOB, objective=MinimizeCost(4.2), objects=5, limits=Limits(instance_limit=1))
+
+
+def refused(plan: TransferPlan, region: str, kind: type[LaunchRefused]) -> LaunchRefused:
+    error = kind("the cloud refuses", quota="L-7" if kind is QuotaExceeded else "")
+    error.region, error.instance_type = region, plan.instances[region].type
+    return error
+
+
+def test_a_region_whose_quota_is_used_up_is_left_out(client: Client, script: Script) -> None:
+    """Its price, rate and volume hold as before, and the result says what happened."""
+    plan = client.plan(FAST)
+    relay = plan.relays[0]
+    script.refusals = [refused(plan, relay, QuotaExceeded)]
+    result = client.run(FAST, plan=plan)
+    now = script.specs[-1].plan
+    assert [spec.plan for spec in script.specs] == [plan, now]
+    assert relay not in now.instances
+    assert now.throughput_gbps >= 4.2 * (1 - 1e-6)
+    assert (now.objective, now.volume_gb, now.objects) == (plan.objective, 10.0, 5)
+    assert result.planned_gbps == now.throughput_gbps
+    assert result.warnings[0].startswith(f"planned again, because {relay} gave no ")
+    assert result.warnings[0].endswith("a quota is used up; ask aws for more of: L-7")
+
+
+def test_without_capacity_for_a_type_the_next_type_is_taken(client: Client, script: Script) -> None:
+    """Also at an end, which no other region can replace. Two refusals add up."""
+    plan = client.plan(JOB)
+    script.refusals = [refused(plan, A, CapacityUnavailable)]
+    first = client.provision(plan, job=JOB).plan
+    assert first.instances[A].type != plan.instances[A].type
+    script.refusals = [refused(one, A, CapacityUnavailable) for one in (plan, first)]
+    second = client.provision(plan, job=JOB).plan
+    assert len({one.instances[A].type for one in (plan, first, second)}) == 3
+    assert [one.instance_type for one in second.refused] == [
+        plan.instances[A].type,
+        first.instances[A].type,
+    ]
+
+
+def test_instances_that_a_region_gave_stay_in_the_plan(client: Client, script: Script) -> None:
+    fast = replace(JOB, objective=MaximizeThroughput(max_usd_per_gb=0.2))
+    plan = client.plan(fast)
+    assert plan.instances[A].count > 2
+    error = refused(plan, A, QuotaExceeded)
+    error.launched = 2
+    script.refusals = [error]
+    now = client.provision(plan, job=fast).plan
+    assert now.instances[A].count == 2
+    assert now.throughput_gbps < plan.throughput_gbps
+
+
+def test_the_refusal_is_the_error_if_no_plan_holds_the_objective(
+    client: Client, script: Script
+) -> None:
+    plan = client.plan(JOB)
+    script.refusals = [refused(plan, A, QuotaExceeded)]
+    with pytest.raises(QuotaExceeded, match=f"refuses; no other plan .*can run in {A}, by L-7"):
+        client.run(JOB, plan=plan)
+    assert script.names == ["ensure"]
+
+
+def test_a_policy_or_a_plan_without_a_job_keeps_the_plan(client: Client, script: Script) -> None:
+    plan = client.plan(JOB)
+    keeps = replace(JOB, policy=Policy(on_no_capacity="fail"))
+    script.refusals = [refused(plan, A, CapacityUnavailable)]
+    with pytest.raises(CapacityUnavailable, match=r"refuses$"):
+        client.run(keeps, plan=plan)
+    script.refusals = [refused(plan, A, CapacityUnavailable)]
+    with pytest.raises(CapacityUnavailable, match="without its job, so it is not made again"):
+        client.provision(plan)
+    assert script.names == ["ensure", "ensure"]
+
+
+def test_a_fleet_that_is_built_once_more_may_get_another_plan(
+    client: Client, script: Script
+) -> None:
+    """Not one that still exists: it carries the transfer."""
+    plan = client.plan(JOB)
+    fleet = client.provision(plan, job=JOB)
+    script.submits = [FleetLost("gone")]
+    script.refusals = [refused(plan, A, CapacityUnavailable)]
+    used: list[Fleet] = []
+    client.transfer(JOB, fleet, on_submitted=lambda where, _: used.append(where))
+    assert used[-1].plan.instances[A].type != plan.instances[A].type
+    script.refusals = [refused(plan, A, CapacityUnavailable)]
+    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "no path"})]
+    with pytest.raises(TransferFailed, match="no path"):
+        client.transfer(JOB, fleet)
+    assert [spec.plan for spec in script.specs][-2:] == [used[-1].plan, plan]
+    assert script.specs[-1].must_exist
 
 
 def test_inside_one_region_any_rate_will_do(client: Client) -> None:

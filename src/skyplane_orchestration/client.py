@@ -21,7 +21,7 @@ from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
-from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
@@ -108,6 +108,7 @@ class Client:
             poll_s=poll_s,
             clock=self._clock,
             rng=self._rng,
+            plan_again=self._plan_again,
         )
 
     # -- plan
@@ -162,6 +163,11 @@ class Client:
 
     def _plan(self, job: TransferJob, listing: SourceListing) -> TransferPlan:
         return self.plan(job, listing=listing)
+
+    def _plan_again(
+        self, job: TransferJob, plan: TransferPlan, refused: RefusedLaunch
+    ) -> TransferPlan:
+        return planning.plan_job_again(self.grid, job, plan, refused, self.provisioner)
 
     def plan_to_all(
         self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
@@ -307,12 +313,19 @@ class Client:
             self._secret = FleetSecret.from_file()
         return Authority(self._secret, fleet_key)
 
-    def provision(self, plan: TransferPlan, *, generation: int = 0) -> Fleet:
+    def provision(
+        self, plan: TransferPlan, *, job: TransferJob | None = None, generation: int = 0
+    ) -> Fleet:
         """Find or create the fleet of this run for a plan. Raises ProvisionFailed.
 
         The fleet of a plan that needs no gateways has none.
+
+        Args:
+            job: that of the plan. If a cloud refuses an instance, the fleet may then get another
+                plan, as the job's policy says (`on_no_capacity`); use `Fleet.plan` from then on.
+                Without a job the plan is fixed.
         """
-        return self._runs.provision(plan, generation)
+        return self._runs.provision(plan, generation, job)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key. Idempotent.

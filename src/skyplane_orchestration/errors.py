@@ -67,6 +67,7 @@ __all__ = [
     "InvalidKey",
     "InvalidLocation",
     "JournalUnreadable",
+    "LaunchRefused",
     "MetadataNotCarried",
     "MissingExtra",
     "NotAuthorised",
@@ -170,14 +171,41 @@ class ProvisionFailed(SkyplaneError):
     """The fleet did not come up; what had come up was taken down again."""
 
 
-class QuotaExceeded(ProvisionFailed):
+class LaunchRefused(ProvisionFailed):
+    """A cloud has no room for an instance: by a quota, or for want of capacity.
+
+    Args:
+        quota: the quota's name, or the cloud's words that hold it; empty for capacity.
+
+    Attributes:
+        region: tag of the region that refused an instance; empty if it was another resource.
+        instance_type: the type that was refused.
+        launched: how many instances the fleet got in that region.
+    """
+
+    region: str = ""
+    instance_type: str = ""
+    launched: int = 0
+    # A default for an error that was rebuilt from JSON.
+    quota: str = ""
+
+    def __init__(self, message: str, *, quota: str = "") -> None:
+        super().__init__(message)
+        self.quota = quota
+
+    def adding(self, reason: str) -> LaunchRefused:
+        """The same error with a further reason in its message."""
+        return type(self)(f"{self.message}; {reason}", quota=self.quota)
+
+
+class QuotaExceeded(LaunchRefused):
     """A cloud's quota does not allow the instances; the message names the quota and the region.
 
     A retry helps once other instances have ended.
     """
 
 
-class CapacityUnavailable(ProvisionFailed):
+class CapacityUnavailable(LaunchRefused):
     """A cloud has no such instance in any zone of the region now."""
 
 

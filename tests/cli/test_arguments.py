@@ -82,6 +82,16 @@ def test_options_of_quota_stores_and_margin_reach_the_limits() -> None:
     assert planner_options.limits_from(parsed("")) == Limits()
 
 
+def test_the_rule_for_refused_launches_is_for_subcommands_that_launch() -> None:
+    parser = Parser(prog="x")
+    planner_options.add_limits(parser, launches=True)
+    given = parser.parse_args(["--on-no-capacity", "fail"])
+    assert planner_options.policy_from(given, REGIONS).on_no_capacity == "fail"
+    assert planner_options.policy_from(parser.parse_args([]), REGIONS) == Policy()
+    with pytest.raises(ConfigurationInvalid, match="--on-no-capacity"):
+        parsed("--on-no-capacity fail")
+
+
 @pytest.mark.parametrize("text", ["0", "0.0", "1e-3", "60"])
 def test_prove_s_is_zero_or_a_positive_number(text: str) -> None:
     parser = Parser(prog="x")

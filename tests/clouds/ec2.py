@@ -252,7 +252,10 @@ class StrictEc2:
         code = request.parameters["QuotaCode"]
         if request.parameters["ServiceCode"] != "ec2" or code not in (ON_DEMAND_QUOTA, SPOT_QUOTA):
             raise AwsError("NoSuchResourceException")
-        value = self.conditions.quota(request.region, code)
+        conditions = self.conditions
+        value = conditions.told_quotas.get(
+            (request.region, code), conditions.quota(request.region, code)
+        )
         return json_answer(
             {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": float(value)}}
         )

@@ -33,6 +33,7 @@ class Conditions:
         shutting_down_for: descriptions for which a terminated instance still shuts down.
         vcpu_quota, spot_quota: vCPUs of a region.
         quotas: (region, code) -> another value.
+        told_quotas: what Service Quotas answers where that is not what holds for launches.
         full: zones (`eu-west-3a`) without capacity.
         denied: actions of IAM that are refused (`ec2:RunInstances`).
         denied_regions: regions in which a policy of the organisation denies every action of EC2.
@@ -46,6 +47,7 @@ class Conditions:
     vcpu_quota: int = 64
     spot_quota: int = 64
     quotas: dict[tuple[str, str], int] = field(default_factory=dict)
+    told_quotas: dict[tuple[str, str], int] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
     denied_regions: set[str] = field(default_factory=set)

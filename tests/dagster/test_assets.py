@@ -62,6 +62,8 @@ def test_all_ops_succeed(lab: Lab) -> None:
     (fleet_key,) = keys
     ((where, job, manifest),) = lab.client.of("transfer")
     assert (where, job.destination.url, manifest) == (fleet_key, "s3://b/y/", "/m.parquet")
+    # It may plan again for its job.
+    assert lab.client.of("provision") == [(fleet_key, job)]
 
 
 def test_a_plan_without_work_has_no_volume(lab: Lab) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from tests.clouds.bill import bill_of
 from tests.clouds.ec2 import StrictEc2
+from tests.clouds.ec2_moto import ON_DEMAND_QUOTA
 from tests.clouds.world import World
 from tests.e2e.held_store import Once
 
@@ -61,6 +62,65 @@ def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     assert cost["egress_usd"] == pytest.approx(bill.egress_usd, rel=0.03)
     assert not [machine for machine in world.machines if machine.is_running]
     assert not any(ec2.leftovers().values())
+
+
+@pytest.fixture
+def through_a_relay(servers: tuple[S3Server, S3Server], ec2: StrictEc2) -> list[str]:
+    """A copy that needs a relay, of which the cheapest region launches none.
+
+    Its quota is used up, and Service Quotas does not know.
+    """
+    source, destination = servers
+    name = "no-quota"
+    for server in servers:
+        if name not in [row["Name"] for row in server.client().list_buckets()["Buckets"]]:
+            server.make_bucket(name)
+    source.fill(name, "p/", {"a": os.urandom(1 << 20), "b": b"x"})
+    ec2.conditions.opt_in["us-east-2"] = "opt-in-not-required"
+    ec2.conditions.quotas["us-east-1", ON_DEMAND_QUOTA] = 0
+    ec2.conditions.told_quotas["us-east-1", ON_DEMAND_QUOTA] = 64
+    command = ["cp", f"s3://{name}/p/", f"s3://{name}/q/", "-r", "--gateways", "always"]
+    for side, server in (("src", source), ("dst", destination)):
+        command += [f"--{side}-region", server.region, f"--{side}-endpoint", server.endpoint]
+    return [*command, "--min-throughput-gbps", "3", "--instance-limit", "1"]
+
+
+def test_a_region_without_quota_is_replaced_by_another(
+    through_a_relay: list[str],
+    servers: tuple[S3Server, S3Server],
+    clouds_file: Path,
+    ec2: StrictEc2,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Catalogue of faults, 30."""
+    choice = ["--provisioner", "cloud", "--clouds", str(clouds_file), "--deployment", "tests"]
+    assert main([*through_a_relay, *choice, "--json"]) == 0, capsys.readouterr().err
+    output = capsys.readouterr()
+    (warning,) = json.loads(output.out)["warnings"]
+    assert "aws:us-east-1 gave no c7gn.large instances: a quota is used up" in warning
+    assert warning.endswith("L-1216C47A (Running On-Demand Standard instances)")
+    (now,) = [line for line in output.err.splitlines() if "the plan is now" in line]
+    assert "aws:us-east-2 1 c7gn.large" in now
+    assert "us-east-1" not in now
+    source, destination = servers
+    assert destination.objects("no-quota", "q/") == source.objects("no-quota", "p/")
+    assert ec2.leftovers() == {}
+
+
+def test_a_region_without_quota_fails_the_copy_if_the_policy_says_so(
+    through_a_relay: list[str],
+    clouds_file: Path,
+    ec2: StrictEc2,
+    world: World,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    choice = ["--provisioner", "cloud", "--clouds", str(clouds_file), "--deployment", "tests"]
+    assert main([*through_a_relay, *choice, "--on-no-capacity", "fail"]) == 1
+    errors = capsys.readouterr().err
+    assert "--service-code ec2 --quota-code L-1216C47A --region us-east-1" in errors
+    assert "Traceback" not in errors
+    assert not [machine for machine in world.machines if machine.is_running]
+    assert ec2.leftovers() == {}
 
 
 def test_an_instance_that_ends_in_mid_transfer_is_replaced(

@@ -34,6 +34,7 @@ from skyplane_orchestration.model.plan import (
     PlanCost,
     PlanEdge,
     PlanPath,
+    RefusedLaunch,
     SolverReport,
     TransferPlan,
 )
@@ -63,6 +64,8 @@ PLAN = TransferPlan(
     solver=SolverReport("optimal", 0.0, 0.2, 0.01),
     grid=GridReference("shipped", "2024-09-25", "modelled"),
     notes=("a note",),
+    objects=5,
+    refused=(RefusedLaunch(A, "m5.large", 1, is_quota=True, quota="L-1"),),
 )
 ROUTE = Route(0, (f"{A}/0", f"{B}/0"), (32,), 2.5, dialed_by_downstream=(0,))
 HANDLES = tuple(

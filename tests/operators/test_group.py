@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG, TriggerRule
@@ -55,6 +55,11 @@ def test_documents_pass_between_the_tasks(dag: DAG) -> None:
     assert source_of("one.provision", "plan") == "one.plan"
     assert source_of("one.transfer", "fleet") == "one.provision"
     assert source_of("one.teardown", "fleet") == "one.provision"
+
+
+def test_provision_may_plan_again_for_the_job(dag: DAG) -> None:
+    task: Any = dag.get_task("one.provision")
+    assert task.transfer_job() == cast("Any", dag.get_task("one.plan")).transfer_job()
 
 
 def test_all_tasks_of_a_group_name_one_fleet_and_groups_another(dag: DAG) -> None:

@@ -54,6 +54,7 @@ def test_every_argument_reaches_the_job() -> None:
         allow_regions=["aws:*"],
         exclude_regions=["aws:us-*"],
         max_job_usd="40",
+        on_no_capacity="fail",
         instance_limit=2,
         vcpu_quota={"aws": 32},
         source_read_gbps="12.5",
@@ -74,7 +75,7 @@ def test_every_argument_reaches_the_job() -> None:
         allow_empty=True,
         allow_failed=True,
         move=True,
-        policy=Policy(("aws:*",), ("aws:us-*",), 40.0),
+        policy=Policy(("aws:*",), ("aws:us-*",), 40.0, "fail"),
         limits=Limits(
             instance_limit=2,
             chunk_mib=8,

@@ -26,6 +26,7 @@ from skyplane_orchestration.errors import (
     TransferFailed,
 )
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
@@ -104,6 +105,16 @@ def test_a_move_is_checked_before_provisioning(hook: Any, context: Any) -> None:
 def test_provision_returns_the_fleet(hook: Any, context: Any) -> None:
     fleet = Fleet.from_dict(fleet_document(hook, context))
     assert fleet.key == hook.clients["default"].identity.fleet_key()
+
+
+def test_provision_may_plan_again_for_the_job_of_its_arguments(hook: Any, context: Any) -> None:
+    """Without a job its plan is fixed."""
+    plan = plan_document(hook, context)
+    for more in ({}, ENDS, {"job": TransferJob(Location("s3://src/"), Location("s3://dst/"))}):
+        SkyplaneProvisionOperator(task_id="p", plan=plan, **more).execute(context)
+    jobs = [job for _, job in hook.clients["default"].of("provision")]
+    ends = Location("s3://src/"), Location("s3://dst/")
+    assert jobs == [None, TransferJob(*ends), TransferJob(*ends)]
 
 
 def test_transfer_on_a_fleet(hook: Any, context: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, get_args
 
 from skyplane_orchestration.cli.argument_types import (
     commas,
@@ -23,6 +23,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
     MinimizeCost,
+    NoCapacityRule,
     Objective,
     Policy,
 )
@@ -66,7 +67,8 @@ def add_objective(
     )
 
 
-def add_limits(parser: Parser) -> None:
+def add_limits(parser: Parser, *, launches: bool = False) -> None:
+    """Limits, policy and grid; `launches` for subcommands that also start the gateways."""
     group = parser.add_argument_group("limits")
     group.add_argument(
         "--volume-gb",
@@ -116,11 +118,19 @@ def add_limits(parser: Parser) -> None:
         metavar="SHARE",
         help="plan with rates between regions lowered by this share, such as 0.1",
     )
-    _add_policy(parser)
+    policy = _add_policy(parser)
+    if launches:
+        policy.add_argument(
+            "--on-no-capacity",
+            choices=get_args(NoCapacityRule),
+            default=Policy().on_no_capacity,
+            help="what to do if a cloud refuses an instance, by a quota or for want of capacity:"
+            " replan for the same objective with what is left, or fail (default: %(default)s)",
+        )
     add_grid(parser)
 
 
-def _add_policy(parser: Parser) -> None:
+def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("policy")
     group.add_argument(
         "--exclude",
@@ -147,6 +157,7 @@ def _add_policy(parser: Parser) -> None:
         metavar="Z",
         help="refuse a plan that costs more than Z USD, and stop a transfer that has cost Z USD",
     )
+    return group
 
 
 def add_proof(parser: Parser) -> None:
@@ -239,4 +250,6 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
         allow=tuple(options.allow),
         exclude=tuple(options.exclude),
         max_job_usd=options.max_job_usd,
+        # Subcommands that only plan do not have it.
+        on_no_capacity=getattr(options, "on_no_capacity", Policy().on_no_capacity),
     )

@@ -50,6 +50,10 @@ class TransferProgress:
         self._console.info(
             f"fleet {fleet.key}: {fleet.size} in {regions} up in {fleet.provision_s:.1f} s"
         )
+        for refused in fleet.plan.refused:
+            self._console.info(refused.warning)
+        if fleet.plan.refused:
+            self._console.info(f"the plan is now {fleet.plan.in_words}")
         if self._bar:
             self._bar.start()
 

@@ -191,7 +191,8 @@ def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
             client = asset.client_of(context)
             tag_run(context, client)
             # After a failure or an interruption no started gateway is left.
-            fleet = client.provision(TransferPlan.from_dict(plan))
+            found = TransferPlan.from_dict(plan)
+            fleet = client.provision(found, job=asset.job_of(context))
         log_fleet(context.log, fleet)
         context.log.info(
             "if this run is terminated, the sensor of build_skyplane_cleanup_sensor() ends the "

@@ -34,6 +34,10 @@ Encryption = Literal["auto", "always", "never"]
 _WHOLE_MIB: Final = 64
 _PART_MIB: Final = 16
 
+#: What a run does when a cloud has no room for the instances of its plan: `replan` without them,
+#: or `fail`.
+NoCapacityRule = Literal["replan", "fail"]
+
 #: At a lower rate a chunk takes hours, and a transfer outlives its gateways.
 _LEAST_BYTES_PER_S: Final = 1024
 
@@ -49,6 +53,12 @@ def _at_least(name: str, value: int | None, least: int) -> None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigurationInvalid(f"{name} must be a whole number from {least}, not {value!r}")
+
+
+def _one_of(what: str, value: object, choices: Any) -> None:
+    """`choices` is a Literal of texts."""
+    if value not in get_args(choices):
+        raise ConfigurationInvalid(f"unknown {what} {value!r}; use one of {get_args(choices)}")
 
 
 def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
@@ -190,15 +200,20 @@ class Policy:
         allow, exclude: globs of regions that may, and may not, carry bytes.
         max_job_usd: most that one job may cost: a plan with a higher predicted cost is
             refused, and a transfer that reaches this cost is stopped.
+        on_no_capacity: what to do when a cloud refuses an instance of the plan, because a quota
+            is used up or a region has no such instance: `replan` with what is left, for the same
+            objective, or `fail`. Either way nothing of the refused fleet stays.
     """
 
     allow: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     max_job_usd: float | None = None
+    on_no_capacity: NoCapacityRule = "replan"
 
     def __post_init__(self) -> None:
         if self.max_job_usd is not None:
             _positive("max_job_usd", self.max_job_usd)
+        _one_of("rule on_no_capacity", self.on_no_capacity, NoCapacityRule)
         for name in ("allow", "exclude"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
 
@@ -320,10 +335,7 @@ class TransferJob:
         for name in ("include", "exclude", "publish_last"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         for name, (what, choices) in _CHOICES.items():
-            if getattr(self, name) not in get_args(choices):
-                raise ConfigurationInvalid(
-                    f"unknown {what} {getattr(self, name)!r}; use one of {get_args(choices)}"
-                )
+            _one_of(what, getattr(self, name), choices)
         if self.volume_gb is not None:
             _positive("volume_gb", self.volume_gb)
         _at_least("objects", self.objects, 0)

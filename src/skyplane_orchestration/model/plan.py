@@ -115,6 +115,36 @@ class GridReference:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedLaunch:
+    """An instance that a cloud has refused, so that another plan was made.
+
+    Attributes:
+        instances: how many instances the fleet got in that region.
+        is_quota: a quota is used up; else the region has no such instance.
+        quota: the quota's name, or the cloud's words that hold it.
+    """
+
+    region: str
+    instance_type: str
+    instances: int
+    is_quota: bool
+    quota: str = ""
+
+    @property
+    def warning(self) -> str:
+        """What happened, and what to ask for."""
+        got = f"only {self.instances}" if self.instances else "no"
+        if self.is_quota:
+            cloud = self.region.partition(":")[0]
+            why = f"a quota is used up; ask {cloud} for more of: {self.quota or 'that quota'}"
+        else:
+            why = "the region has no more of that type now"
+        return (
+            f"planned again, because {self.region} gave {got} {self.instance_type} instances: {why}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TransferPlan:
     """The overlay that answers one job.
 
@@ -133,6 +163,9 @@ class TransferPlan:
         server_side_copy: the store itself copies large objects within its region; their bytes pass
             through no gateway, and the rate and the instances are for the other objects.
         notes: remarks for the reader, such as a price that was never verified.
+        objects: number of objects to move; None when not given.
+        refused: launches that clouds refused for earlier plans of this job, and that this plan
+            does without.
     """
 
     src: str
@@ -151,11 +184,22 @@ class TransferPlan:
     grid: GridReference
     notes: tuple[str, ...] = field(default=())
     server_side_copy: bool = False
+    objects: int | None = None
+    refused: tuple[RefusedLaunch, ...] = ()
 
     @property
     def relays(self) -> tuple[str, ...]:
         """Regions that are neither source nor destination, in order of their names."""
         return tuple(sorted(set(self.instances) - {self.src, self.dst}))
+
+    @property
+    def in_words(self) -> str:
+        """Rate, price and instances in one line."""
+        groups = (f"{tag} {group.count} {group.type}" for tag, group in self.instances.items())
+        return (
+            f"{self.throughput_gbps:.2f} Gbit/s for {self.cost.usd_per_gb:.4f} USD per GB"
+            f" on {', '.join(groups)}"
+        )
 
     @property
     def instance_count(self) -> int:

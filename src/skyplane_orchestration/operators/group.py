@@ -52,7 +52,9 @@ def skyplane_transfer_group(
             "fleet_name": fleet_name or group.group_id,
         }
         plan = SkyplanePlanOperator(task_id="plan", **job, **shared)
-        provision = SkyplaneProvisionOperator(task_id="provision", plan=plan.output, **shared)
+        provision = SkyplaneProvisionOperator(
+            task_id="provision", plan=plan.output, **job, **shared
+        )
         transfer = SkyplaneTransferOperator(
             task_id="transfer",
             fleet=provision.output,

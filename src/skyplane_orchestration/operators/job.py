@@ -19,6 +19,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
     MinimizeCost,
+    NoCapacityRule,
     Objective,
     Policy,
     ServerSideRule,
@@ -74,6 +75,7 @@ class JobArguments(TypedDict, total=False):
     allow_regions: Sequence[str]
     exclude_regions: Sequence[str]
     max_job_usd: Number
+    on_no_capacity: NoCapacityRule
     instance_limit: int | None
     vcpu_quota: Mapping[str, int]
     source_read_gbps: Number
@@ -108,6 +110,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         allow_regions, exclude_regions: globs of the regions that may and may not relay.
         max_job_usd: highest total cost. A plan that costs more is refused, and a transfer
             that has cost so much is stopped; the task fails without a retry.
+        on_no_capacity: see `Policy`.
         instance_limit, vcpu_quota, source_read_gbps, destination_write_gbps, safety_margin,
             chunk_mib: see `Limits`.
     """
@@ -119,6 +122,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "max_cost_usd",
         "deadline_s",
         "max_job_usd",
+        "on_no_capacity",
         "source_read_gbps",
         "destination_write_gbps",
         "allow_regions",
@@ -171,6 +175,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         allow_regions: Sequence[str] = (),
         exclude_regions: Sequence[str] = (),
         max_job_usd: Number = None,
+        on_no_capacity: NoCapacityRule = "replan",
         instance_limit: int | None = None,
         vcpu_quota: Mapping[str, int] | None = None,
         source_read_gbps: Number = None,
@@ -243,6 +248,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.allow_regions = allow_regions
         self.exclude_regions = exclude_regions
         self.max_job_usd = max_job_usd
+        self.on_no_capacity = on_no_capacity
         self.instance_limit = instance_limit
         self.vcpu_quota = dict(vcpu_quota or {})
         self.source_read_gbps = source_read_gbps
@@ -332,7 +338,10 @@ class SkyplaneJobOperator(SkyplaneOperator):
 
     def policy(self) -> Policy:
         return Policy(
-            texts(self.allow_regions), texts(self.exclude_regions), self._number("max_job_usd")
+            texts(self.allow_regions),
+            texts(self.exclude_regions),
+            self._number("max_job_usd"),
+            self.on_no_capacity,
         )
 
     def _number(self, name: str) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.operators.base import SkyplaneOperator
+from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.transfer.task_log import log_fleet
 
 if TYPE_CHECKING:
@@ -15,25 +15,29 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
 
 
-class SkyplaneProvisionOperator(SkyplaneOperator):
+class SkyplaneProvisionOperator(SkyplaneJobOperator):
     """Finds or creates the fleet of `fleet_name` in this run.
 
     If the task fails, it first ends the gateways that it has started.
 
+    If a cloud has no room for an instance, the task plans again, as `on_no_capacity` says. It
+    needs the arguments of the plan task for that; without them it fails.
+
     Args:
         plan: `.output` of `SkyplanePlanOperator`.
 
-    Returns the fleet, `Fleet.to_dict()`: addresses and fingerprints, but no secret.
+    Returns the fleet, `Fleet.to_dict()`: its plan, addresses and fingerprints, but no secret.
     """
 
-    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, "plan")
-    template_fields_renderers = {"plan": "json"}  # noqa: RUF012 - Airflow's own declaration
+    template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "plan")
+    template_fields_renderers = {"job": "json", "plan": "json"}  # noqa: RUF012 - Airflow's
 
     def __init__(self, *, plan: Mapping[str, Any] | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.plan: Any = plan  # A document, once rendered.
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
-        fleet = client.provision(TransferPlan.from_dict(self.plan))
+        job = self.transfer_job() if self.job is not None or self.source_url else None
+        fleet = client.provision(TransferPlan.from_dict(self.plan), job=job)
         log_fleet(self.log, fleet)
         return fleet.to_dict()

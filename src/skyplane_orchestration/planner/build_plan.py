@@ -129,6 +129,7 @@ def assemble(
         solver=solver,
         grid=grid_reference(grid, edges),
         notes=(*notes_on_prices(grid, overlay), *_notes_on_quotas(request, overlay, binding)),
+        objects=request.objects,
     )
 
 

@@ -156,10 +156,12 @@ def no_route(grid: Grid, src: str, destinations: Sequence[str]) -> PlanInfeasibl
     """The error when no path joins the ends."""
     for tag in (src, *destinations):
         cloud = tag.partition(":")[0]
-        kinds = [kind.name for kind in grid.types if kind.cloud == cloud]
+        kinds = [kind for kind in grid.types if kind.cloud == cloud]
+        least_vcpus = min((kind.vcpus for kind in kinds), default=1)
         for quota in grid.account.get(tag, ()):
-            is_for_all = all(quota.limits(kind) for kind in kinds)
-            if is_for_all and 0 in (quota.instances, quota.free_vcpus):
+            free = least_vcpus if quota.free_vcpus is None else quota.free_vcpus
+            is_for_all = all(quota.limits(kind.name) for kind in kinds)
+            if is_for_all and (quota.instances == 0 or free < least_vcpus):
                 return no_instance(tag, Quota(INSTANCE_QUOTA, 0, quota.name))
     route = f"{src} to {', '.join(destinations)}"
     return PlanInfeasible(

@@ -20,6 +20,7 @@ from skyplane_orchestration.provision.base import (
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import FleetControl, SubmittedTransfer
 from skyplane_orchestration.transfer.instance_meter import instances_usd
+from skyplane_orchestration.transfer.replanning import PlanAgain, ensure_some_plan
 from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:
@@ -71,22 +72,36 @@ class Fleets:
         deployment: str,
         *,
         must_exist: bool = False,
+        plan_again: PlanAgain | None = None,
     ) -> Fleet:
-        """The fleet of this key, up; see `Provisioner.ensure`."""
-        spec = FleetSpec(
-            key=key,
-            generation=generation,
-            deployment=deployment,
-            plan=plan,
-            times=self._times,
-            must_exist=must_exist,
-        )
-        with timed("provision"):
+        """The fleet of this key, up; see `Provisioner.ensure`.
+
+        `plan_again` makes another plan if a cloud refuses this one; None fails then.
+        """
+
+        def ensure(plan: TransferPlan) -> Fleet:
+            spec = FleetSpec(
+                key=key,
+                generation=generation,
+                deployment=deployment,
+                plan=plan,
+                times=self._times,
+                must_exist=must_exist,
+            )
             return self.provisioner.ensure(spec, self._authority(key))
 
-    def rebuild(self, fleet: Fleet) -> Fleet:
-        """The same fleet, up again, even if another process has torn it down."""
-        return self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
+        with timed("provision"):
+            if plan_again is None:
+                return ensure(plan)
+            return ensure_some_plan(
+                plan, ensure, lambda: not self.provisioner.describe(key), plan_again
+            )
+
+    def rebuild(self, fleet: Fleet, plan_again: PlanAgain | None = None) -> Fleet:
+        """The fleet, up again, even if another process has torn it down."""
+        return self.ensure(
+            fleet.key, fleet.plan, fleet.generation, fleet.deployment, plan_again=plan_again
+        )
 
     def restore(self, fleet: Fleet) -> Fleet:
         """The same fleet, up again. Raises FleetLost: it was torn down."""

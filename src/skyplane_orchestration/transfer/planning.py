@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy, TransferJob
+from skyplane_orchestration.model.job import (
+    Limits,
+    MinimizeCost,
+    Policy,
+    TransferJob,
+    objective_from_dict,
+)
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
-from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
+from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.server_side import server_side_note, why_not_server_side
@@ -31,8 +38,14 @@ def within_quotas(
     grid: Grid, provisioner: Provisioner, ends: Sequence[str], policy: Policy
 ) -> Grid:
     """The grid with the quotas of the provisioner's account, for plans between these regions."""
+    return grid.with_account(_quotas_within(grid, provisioner, ends, policy))
+
+
+def _quotas_within(
+    grid: Grid, provisioner: Provisioner, ends: Sequence[str], policy: Policy
+) -> tuple[RegionQuota, ...]:
     may_run = (*ends, *(tag for tag in grid.tags if policy.may_relay(tag)))
-    return grid.with_account(provisioner.quotas(tuple(dict.fromkeys(may_run))))
+    return provisioner.quotas(tuple(dict.fromkeys(may_run)))
 
 
 def plan_job(
@@ -67,6 +80,56 @@ def plan_job(
         notes = (*notes, server_side_note(job))
         plan = replace(plan, server_side_copy=True)
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+
+def plan_job_again(
+    grid: Grid,
+    job: TransferJob,
+    plan: TransferPlan,
+    refused: RefusedLaunch,
+    provisioner: Provisioner,
+) -> TransferPlan:
+    """The best plan for the objective of a plan, without what clouds have refused.
+
+    Reads the quotas of the account again, and keeps the volume that the plan has.
+    """
+    from skyplane_orchestration import planner
+
+    every = (*plan.refused, refused)
+    ends = plan.src, plan.dst
+    with timed("plan again"):
+        quotas = _quotas_within(grid, provisioner, ends, job.policy)
+        found = planner.plan(
+            grid.with_account((*quotas, *(_left_by(grid, one) for one in every))),
+            *ends,
+            objective_from_dict(plan.objective),
+            volume_gb=plan.volume_gb,
+            objects=plan.objects,
+            limits=_limits_of(job),
+            policy=job.policy,
+        )
+    notes = (server_side_note(job),) if plan.server_side_copy else ()
+    return replace(
+        found,
+        notes=(*found.notes, *notes),
+        server_side_copy=plan.server_side_copy,
+        refused=every,
+    )
+
+
+def _left_by(grid: Grid, refused: RefusedLaunch) -> RegionQuota:
+    """What a region still has, as a quota.
+
+    A quota that is used up has room for less than one more instance, of any type. Without capacity
+    for a type, others may have some.
+    """
+    cloud, kind = refused.region.partition(":")[0], refused.instance_type
+    vcpus = grid.instance_type(cloud, kind).vcpus
+    if refused.is_quota:
+        name = refused.quota or "a quota that is used up"
+        return RegionQuota(refused.region, name, vcpus=(refused.instances + 1) * vcpus - 1)
+    name = f"the capacity for {kind}"
+    return RegionQuota(refused.region, name, vcpus=refused.instances * vcpus, series=kind)
 
 
 def _limits_of(job: TransferJob) -> Limits:

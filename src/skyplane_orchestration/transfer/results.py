@@ -69,7 +69,13 @@ def result_of(
         error=cut(str(error.get("message", "")), _ERROR_BYTES),
         error_code=str(error.get("code", "")),
         manifest_uri=manifest_uri,
-        warnings=_listed_warnings((*_status_warnings(job, status), *warnings)),
+        warnings=_listed_warnings(
+            (
+                *(one.warning for one in fleet.plan.refused),
+                *_status_warnings(job, status),
+                *warnings,
+            )
+        ),
         reserved=status.reserved,
         metadata_not_carried=status.not_carried,
         not_carried_by_name=status.not_carried_by_name,

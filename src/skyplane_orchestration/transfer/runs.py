@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from skyplane_gateway.clock import Clock
-from skyplane_orchestration.errors import TooManyDeletes, TransferFailed
+from skyplane_orchestration.errors import LaunchRefused, TooManyDeletes, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -18,12 +20,16 @@ from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run import (
     RunOptions,
     TransferRun,
     check_deletes,
     transfer_key_of,
 )
+
+#: Why a plan that comes without its job is not made again.
+_FIXED_PLAN: Final = "the plan comes without its job, so it is not made again here: plan once more"
 
 
 class Runs:
@@ -38,6 +44,7 @@ class Runs:
         poll_s: float,
         clock: Clock,
         rng: random.Random,
+        plan_again: Callable[[TransferJob, TransferPlan, RefusedLaunch], TransferPlan],
     ) -> None:
         self._identity = identity
         self._fleets = fleets
@@ -45,6 +52,7 @@ class Runs:
         self._poll_s = poll_s
         self._clock = clock
         self._rng = rng
+        self._plan_again = plan_again
         self._checked_deletes: TransferJob | None = None
 
     def check_deletes(self, job: TransferJob, listing: SourceListing | None = None) -> None:
@@ -71,13 +79,29 @@ class Runs:
             rng=self._rng,
             are_deletes_checked=self._checked_deletes == job,
             listing=listing,
+            plan_again=self._planner_for(job),
         )
 
-    def provision(self, plan: TransferPlan, generation: int = 0) -> Fleet:
-        key = self._identity.fleet_key(generation)
+    def _planner_for(self, job: TransferJob | None) -> PlanAgain | None:
+        """Makes another plan for a job whose policy allows that."""
+        if job is None or job.policy.on_no_capacity == "fail":
+            return None
+        return partial(self._plan_again, job)
+
+    def provision(
+        self, plan: TransferPlan, generation: int = 0, job: TransferJob | None = None
+    ) -> Fleet:
+        key, deployment = self._identity.fleet_key(generation), self._identity.deployment
         if not plan.needs_gateways:
-            return Fleet.without_gateways(key, self._identity.deployment, plan)
-        return self._fleets.ensure(key, plan, generation, self._identity.deployment)
+            return Fleet.without_gateways(key, deployment, plan)
+        try:
+            return self._fleets.ensure(
+                key, plan, generation, deployment, plan_again=self._planner_for(job)
+            )
+        except LaunchRefused as error:
+            if job is None:
+                raise error.adding(_FIXED_PLAN) from error
+            raise
 
     def compared(
         self, job: TransferJob, listing: SourceListing | None = None
@@ -123,7 +147,7 @@ class Runs:
             if done is not None:
                 return done
             plan = make_plan(job, listing)
-        fleet = self.provision(plan)
+        fleet = self.provision(plan, job=job)
         return self.start(job, fleet, options=options, listing=listing).run_and_tear_down()
 
     def resume(
@@ -135,7 +159,11 @@ class Runs:
         preflight.require_usable(handle.job, options.manifest)
         was_up = bool(self._fleets.provisioner.describe(handle.fleet_key))
         fleet = self._fleets.ensure(
-            handle.fleet_key, handle.plan, handle.generation, handle.deployment
+            handle.fleet_key,
+            handle.plan,
+            handle.generation,
+            handle.deployment,
+            plan_again=self._planner_for(handle.job),
         )
         run = self.start(handle.job, fleet, handle.transfer_key, options)
         return run.run_and_tear_down(least_epoch=handle.epoch + 1, keeps_fleet=was_up)

@@ -45,6 +45,10 @@ def log_fleet(log: TaskLogger, fleet: Fleet) -> None:
         fleet.provision_s,
         where_gateways_run(fleet.provisioner),
     )
+    for refused in fleet.plan.refused:
+        log.warning("%s", refused.warning)
+    if fleet.plan.refused:
+        log.warning("the plan is now %s", fleet.plan.in_words)
 
 
 def cost_text(result: TransferResult) -> str:

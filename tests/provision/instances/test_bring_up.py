@@ -16,6 +16,7 @@ from skyplane_orchestration.errors import (
     CapacityUnavailable,
     CloudUnavailable,
     ConfigurationInvalid,
+    LaunchRefused,
     ProvisionFailed,
     QuotaExceeded,
     TeardownIncomplete,
@@ -117,8 +118,11 @@ def test_a_refused_launch_undoes_the_others_and_keeps_its_error(
 ) -> None:
     harness.account.refusals[f"{C}/1"] = error("the reason")
     spec = harness.spec()
-    with pytest.raises(error, match="the reason"):
+    with pytest.raises(error, match="the reason") as caught:
         harness.provisioner().ensure(spec, harness.authority(spec))
+    refused = caught.value
+    assert isinstance(refused, LaunchRefused)
+    assert (refused.region, refused.instance_type, refused.launched) == (C, "process", 1)
     assert harness.traces() == []
 
 

@@ -231,6 +231,7 @@ def test_a_quota_is_named(harness: CloudHarness) -> None:
     with pytest.raises(QuotaExceeded, match=harness.quota_name) as caught:
         cloud.launch(a_request(harness, 1))
     assert harness.region in str(caught.value)
+    assert harness.quota_name in caught.value.quota
     assert not caught.value.is_permanent
 
 

@@ -14,13 +14,17 @@ from tests.provision.samples import SECRET, A, B, C, make_plan
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import (
+    CapacityUnavailable,
     CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
+    LaunchRefused,
     NotAuthorised,
     ProvisionFailed,
+    QuotaExceeded,
     SkyplaneError,
 )
+from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.transfer.fleets import Fleets
 
@@ -289,3 +293,45 @@ def test_a_fleet_with_another_secret_keeps_its_firewall(harness: InstancesHarnes
         other.ensure(spec, harness.authority(spec))
     after = {place: set(rules) for place, (_, rules) in harness.account.firewalls.items()}
     assert after == before
+
+
+@pytest.mark.parametrize("error", [QuotaExceeded, CapacityUnavailable])
+def test_another_plan_is_brought_up_once_the_refused_fleet_is_gone(
+    harness: InstancesHarness, error: type[LaunchRefused]
+) -> None:
+    """Catalogue of faults, 30 and 31."""
+    harness.account.refusals[f"{B}/0"] = error("no room")
+    spec = harness.spec()
+    without = make_plan([((A, C), 4.0)], {A: 1, C: 1})
+    left: list[list[str]] = []
+
+    def plan_again(_: TransferPlan, refused: RefusedLaunch) -> TransferPlan:
+        assert (refused.region, refused.instances) == (B, 0)
+        assert refused.is_quota == (error is QuotaExceeded)
+        left.append(harness.traces())
+        return without
+
+    fleets = fleets_of(harness, harness.provisioner())
+    fleet = fleets.ensure(spec.key, spec.plan, 0, "test", plan_again=plan_again)
+    assert left == [[]]
+    assert fleet.plan == without
+    assert sorted(harness.running()) == [f"{A}/0", f"{C}/0"]
+    # The next worker finds the same fleet by its document.
+    assert fleets.rebuild(fleet).start_id == fleet.start_id
+    harness.provisioner().destroy(spec.key)
+    assert harness.traces() == []
+
+
+def test_a_fleet_that_another_worker_uses_keeps_its_plan(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.kill(fleet.gateway(f"{B}/0"))
+    harness.account.refusals[f"{B}/0"] = QuotaExceeded("no room")
+
+    def plan_again(plan: TransferPlan, refused: RefusedLaunch) -> TransferPlan:
+        raise AssertionError("the fleet has other instances")
+
+    fleets = fleets_of(harness, harness.provisioner())
+    with pytest.raises(QuotaExceeded, match="no room; instances of this fleet run and may carry"):
+        fleets.ensure(spec.key, spec.plan, 0, "test", plan_again=plan_again)
+    assert len(harness.running()) == 4

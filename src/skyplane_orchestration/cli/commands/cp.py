@@ -71,7 +71,7 @@ def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Pars
         " in one region, which are copied inside this process (default: %(default)s)",
     )
     planner_options.add_objective(parser)
-    planner_options.add_limits(parser)
+    planner_options.add_limits(parser, launches=True)
     planner_options.add_proof(parser)
     arguments.add_common(parser, run, has_run=True, has_times=True)
     return parser

@@ -148,7 +148,7 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     said = f"{what}: AWS refuses {action} ({code})"
     message = _BLOB.sub("", answer.message).strip()
     if code in _QUOTAS:
-        return QuotaExceeded(f"{said}; {quota_advice(code, answer.region)}")
+        return QuotaExceeded(f"{said}; {quota_advice(code, answer.region)}", quota=quota_name(code))
     if code in NO_CAPACITY:
         return CapacityUnavailable(
             f"{said}; try again later, or plan with another instance type or region"
@@ -170,12 +170,19 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     return CloudUnavailable(f"{said}: {message}")
 
 
+def quota_name(code: str) -> str:
+    """The quota of a refusal: its code and its name."""
+    quota, name = _QUOTAS[code]
+    return f"{quota} ({name})"
+
+
 def quota_advice(code: str, region: str) -> str:
     """Names the quota of a refusal, and how to ask for more."""
-    quota, name = _QUOTAS[code]
+    quota, _ = _QUOTAS[code]
     service = _SERVICE_OF_QUOTA.get(quota, "ec2")
     return (
-        f"the quota {quota} ({name}) of {region} is used up: end other instances, plan with fewer,"
-        f" or ask for more with `aws service-quotas request-service-quota-increase --service-code"
-        f" {service} --quota-code {quota} --region {region.partition(':')[2]} --desired-value N`"
+        f"the quota {quota_name(code)} of {region} is used up: end other instances, plan with"
+        " fewer, or ask for more with `aws service-quotas request-service-quota-increase"
+        f" --service-code {service} --quota-code {quota} --region {region.partition(':')[2]}"
+        " --desired-value N`"
     )

@@ -109,7 +109,8 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     if code in _QUOTAS:
         return QuotaExceeded(
             f"{said}; the quota {_QUOTAS[code]} of {answer.where} is used up: delete what is not"
-            " needed, or ask for more in the portal under Quotas"
+            " needed, or ask for more in the portal under Quotas",
+            quota=_QUOTAS[code],
         )
     if code in NO_CAPACITY:
         return CapacityUnavailable(
@@ -130,7 +131,11 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     if answer.is_transient:
         return CloudUnavailable(f"{said} and all retries; try again later")
     if code in VCPU_QUOTA:
-        return QuotaExceeded(f"{said} in {answer.where}: {answer.message}")
+        return QuotaExceeded(
+            f"{said} in {answer.where}: {answer.message}",
+            # Only the text names it.
+            quota=answer.message,
+        )
     if answer.status == 400:
         return ConfigurationInvalid(f"{said}: {answer.message}")
     return CloudUnavailable(f"{said}: {answer.message}")

@@ -188,7 +188,8 @@ class Launcher:
             f"{what}: Azure refuses {refusal.answer.action} ({refusal.code}); the quota"
             f" {usage.name} ({usage.shown}) of {request.region} is used up, {usage.used} of"
             f" {usage.limit}: end other instances, plan with fewer, or ask for more in the portal"
-            " under Quotas"
+            " under Quotas",
+            quota=f"{usage.name} ({usage.shown})",
         )
 
     def _found(self, request: LaunchRequest, name: str) -> CloudInstance | None:

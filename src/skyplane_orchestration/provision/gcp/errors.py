@@ -124,7 +124,11 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     code = answer.reason
     said = f"{what}: Google Cloud refuses ({code or answer.status})"
     if code in _QUOTA:
-        return QuotaExceeded(f"{said} in {answer.where}: {answer.message}; {_quota_advice(answer)}")
+        return QuotaExceeded(
+            f"{said} in {answer.where}: {answer.message}; {_quota_advice(answer)}",
+            # Most answers name it in their text only.
+            quota=answer.quota or answer.message,
+        )
     if code in NO_CAPACITY:
         return CapacityUnavailable(
             f"{said}; try again later, or plan with another instance type or region"

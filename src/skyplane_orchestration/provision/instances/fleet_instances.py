@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import (
-    CapacityUnavailable,
     CloudAccessDenied,
     ConfigurationInvalid,
-    QuotaExceeded,
+    LaunchRefused,
     SkyplaneError,
     TeardownIncomplete,
 )
@@ -35,12 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Errors of a launch after which no instance can appear.
-_REFUSALS: Final = (
-    CapacityUnavailable,
-    CloudAccessDenied,
-    ConfigurationInvalid,
-    QuotaExceeded,
-)
+_REFUSALS: Final = (CloudAccessDenied, ConfigurationInvalid, LaunchRefused)
 
 
 class FleetInstances:
@@ -144,6 +138,7 @@ class FleetInstances:
     def launch_missing(
         self, current: Mapping[str, CloudInstance], tags: FleetTags
     ) -> dict[str, CloudInstance]:
+        """`current` with the instances that it lacks. Raises LaunchRefused, as `Cloud.launch`."""
         missing = [name for name in self.region_of if name not in current]
         if missing:
             log.info(
@@ -153,7 +148,12 @@ class FleetInstances:
                 counted(len(self.region_of), "instance"),
                 len(missing),
             )
-        launched = in_parallel([partial(self._launch, name, tags) for name in missing])
+        try:
+            launched = in_parallel([partial(self._launch, name, tags) for name in missing])
+        except LaunchRefused as error:
+            got = {*current, *self._fresh}
+            error.launched = sum(self.region_of[name] == error.region for name in got)
+            raise
         self.own_names.difference_update(missing)
         self.own_names.update(one.instance for one in launched if self.is_own(one))
         return {**current, **dict(zip(missing, launched, strict=True))}
@@ -182,8 +182,10 @@ class FleetInstances:
         began_unix_s = self._tools.clock.wall()
         try:
             instance = self._tools.clouds.of(region).launch(request)
-        except _REFUSALS:
+        except _REFUSALS as error:
             self._own.discard(launch_id)
+            if isinstance(error, LaunchRefused):
+                error.region, error.instance_type = region, request.instance_type
             raise
         self._launches[name] = request.launch_number + 1
         if self.is_own(instance):

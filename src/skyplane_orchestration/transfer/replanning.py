@@ -1,0 +1,83 @@
+"""Plans again when a cloud has no room for the instances of a plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from skyplane_orchestration.errors import LaunchRefused, QuotaExceeded, SkyplaneError
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
+
+log = logging.getLogger(__name__)
+
+#: The plan in place of one that a cloud has refused. Raises PlanInfeasible.
+PlanAgain = Callable[[TransferPlan, RefusedLaunch], TransferPlan]
+
+#: A refused fleet costs a boot and the least that clouds bill. Each refusal takes a type or a
+#: region away, so a job that needs more plans has too few quotas on the whole.
+MOST_PLANS_AGAIN: Final = 3
+
+
+def ensure_some_plan(
+    plan: TransferPlan,
+    ensure: Callable[[TransferPlan], Fleet],
+    is_gone: Callable[[], bool],
+    plan_again: PlanAgain,
+) -> Fleet:
+    """The fleet of the plan, or of another plan if a cloud refuses its instances.
+
+    Args:
+        ensure: brings up the fleet of a plan, or undoes it.
+        is_gone: whether the fleet has no instance; others may carry a transfer of the old plan.
+
+    Raises as `ensure`: LaunchRefused also says why no other plan takes the place of the last one.
+    """
+    for count in range(1, MOST_PLANS_AGAIN + 1):
+        try:
+            return ensure(plan)
+        except LaunchRefused as error:
+            plan = _next_plan(plan, error, count, is_gone, plan_again)
+    try:
+        return ensure(plan)
+    except LaunchRefused as error:
+        raise error.adding(f"{MOST_PLANS_AGAIN} plans before were refused too") from error
+
+
+def _next_plan(
+    plan: TransferPlan,
+    error: LaunchRefused,
+    count: int,
+    is_gone: Callable[[], bool],
+    plan_again: PlanAgain,
+) -> TransferPlan:
+    """The plan to try next. Raises `error`, with the reason, if there is none."""
+    if not error.region:
+        raise error
+    refused = RefusedLaunch(
+        region=error.region,
+        instance_type=error.instance_type,
+        instances=error.launched,
+        is_quota=isinstance(error, QuotaExceeded),
+        quota=error.quota,
+    )
+    try:
+        if not is_gone():
+            raise error.adding(
+                "instances of this fleet run and may carry a transfer, so its plan stays"
+            ) from error
+        found = plan_again(plan, refused)
+    except LaunchRefused:
+        raise
+    except SkyplaneError as why:
+        raise error.adding(f"no other plan takes its place: {why}") from why
+    log.warning(
+        "%s; planned again (%d of %d), from %s to %s",
+        error,
+        count,
+        MOST_PLANS_AGAIN,
+        plan.in_words,
+        found.in_words,
+    )
+    return found
