@@ -286,3 +286,11 @@ def test_the_overhead_never_falls_as_the_rate_rises() -> None:
         assert (now >= before).all()
         before = now
     assert list(job_cost.overhead(tags, 60, 120)) == [3, 5, 3]
+
+
+def test_a_job_of_some_bytes_has_no_relay(shipped: Grid) -> None:
+    """A search that ends for a gain of less than a cent began with a relay."""
+    ends = "aws:ap-southeast-2", "aws:eu-west-3"
+    limits = Limits(instance_limit=1)
+    found = plan(shipped, *ends, MinimizeCost(2.4), volume_gb=3e-9, limits=limits)
+    assert found.relays == ()

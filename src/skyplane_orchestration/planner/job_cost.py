@@ -201,8 +201,9 @@ def least_total(
         gain = _SMALL_GAIN_USD / max(best.usd, _SMALL_GAIN_USD)
         tolerance = max(OPTIMAL_GAP, _SOLVER_GAP_FACTOR * found.gap, gain)
         bound = max(known, request.total_usd(found.bound))
-        if not _is_near(best, bound, tolerance):
+        if not _is_near(best, bound, OPTIMAL_GAP):
             best = _cheaper(best, _at_goal(request, part, wait_s, proof_s))
+        if not _is_near(best, bound, tolerance):
             bound = max(bound, _bound_by_ends(request, part, wait_s, proof_s))
         cut = _cut(request, candidate, wait_s, low, best.usd)
         if cut is None or _is_near(best, bound, tolerance):
