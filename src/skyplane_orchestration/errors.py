@@ -181,11 +181,13 @@ class LaunchRefused(ProvisionFailed):
         region: tag of the region that refused an instance; empty if it was another resource.
         instance_type: the type that was refused.
         launched: how many instances the fleet got in that region.
+        ended: the `FleetInstance`s that were launched for the fleet, and have been ended.
     """
 
     region: str = ""
     instance_type: str = ""
     launched: int = 0
+    ended: tuple[object, ...] = ()
     # A default for an error that was rebuilt from JSON.
     quota: str = ""
 

@@ -91,6 +91,7 @@ class FleetInstance:
         cloud_id: the cloud's own id.
         launched_unix_s: wall time of its launch.
         ended_unix_s: wall time by which it had ended; None while it is a member.
+        usd_per_hour: its price, for an instance of an earlier plan; None for that of the plan.
     """
 
     name: str
@@ -98,6 +99,7 @@ class FleetInstance:
     cloud_id: str
     launched_unix_s: float
     ended_unix_s: float | None = None
+    usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

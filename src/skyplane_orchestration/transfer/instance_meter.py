@@ -45,7 +45,9 @@ class InstanceMeter:
                 ended = replace(known.instance, ended_unix_s=unix_s)
                 self._known[cloud_id] = replace(known, instance=ended)
         for cloud_id, instance in members.items():
-            price = fleet.plan.instances[instance.region].usd_per_hour
+            price = instance.usd_per_hour
+            if price is None:
+                price = fleet.plan.instances[instance.region].usd_per_hour
             minimum_s = BILLING[cloud_of(instance.region)].minimum_s
             self._known[cloud_id] = _Priced(instance, price, minimum_s)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from skyplane_orchestration.errors import LaunchRefused, QuotaExceeded, SkyplaneError
-from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 
 log = logging.getLogger(__name__)
@@ -34,15 +35,29 @@ def ensure_some_plan(
 
     Raises as `ensure`: LaunchRefused also says why no other plan takes the place of the last one.
     """
+    ended: list[FleetInstance] = []
     for count in range(1, MOST_PLANS_AGAIN + 1):
         try:
-            return ensure(plan)
+            return _with(ended, ensure(plan))
         except LaunchRefused as error:
+            ended += _bill(plan, error)
             plan = _next_plan(plan, error, count, is_gone, plan_again)
     try:
-        return ensure(plan)
+        return _with(ended, ensure(plan))
     except LaunchRefused as error:
         raise error.adding(f"{MOST_PLANS_AGAIN} plans before were refused too") from error
+
+
+def _bill(plan: TransferPlan, error: LaunchRefused) -> Iterator[FleetInstance]:
+    """The instances of a refused fleet, with their prices: the next plan may not have them."""
+    for one in error.ended:
+        if isinstance(one, FleetInstance):
+            yield replace(one, usd_per_hour=plan.instances[one.region].usd_per_hour)
+
+
+def _with(ended: Sequence[FleetInstance], fleet: Fleet) -> Fleet:
+    """The fleet, which also has the bill of refused ones."""
+    return replace(fleet, instances=(*fleet.instances, *ended))
 
 
 def _next_plan(

@@ -244,6 +244,10 @@ def test_a_partial_failure_leaves_what_tags_tell_of(harness: CloudHarness) -> No
     assert {one.cloud_id for one in fleet_of(harness)} == {one.cloud_id for one in launched}
     tear_down(harness)
     assert harness.leftovers() == {}
+    # The fleet of another plan has the same key, and follows at once.
+    again = prepared(harness).launch(a_request(harness, 1, launch_id="f" * 16))
+    assert again.is_alive
+    assert again.cloud_id not in {one.cloud_id for one in launched}
 
 
 def test_a_type_that_the_region_does_not_offer_is_refused(harness: CloudHarness) -> None:

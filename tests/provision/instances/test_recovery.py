@@ -27,6 +27,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.instance_meter import instances_usd
 
 
 @pytest.fixture
@@ -302,6 +303,8 @@ def test_another_plan_is_brought_up_once_the_refused_fleet_is_gone(
     """Catalogue of faults, 30 and 31."""
     harness.account.refusals[f"{B}/0"] = error("no room")
     spec = harness.spec()
+    groups = {tag: replace(group, usd_per_hour=3.6) for tag, group in spec.plan.instances.items()}
+    spec = replace(spec, plan=replace(spec.plan, instances=groups))
     without = make_plan([((A, C), 4.0)], {A: 1, C: 1})
     left: list[list[str]] = []
 
@@ -316,6 +319,11 @@ def test_another_plan_is_brought_up_once_the_refused_fleet_is_gone(
     assert left == [[]]
     assert fleet.plan == without
     assert sorted(harness.running()) == [f"{A}/0", f"{C}/0"]
+    # Clouds bill the refused fleet too.
+    ended = [one.name for one in fleet.instances if one.ended_unix_s is not None]
+    assert sorted(ended) == [f"{A}/0", f"{A}/1", f"{C}/0", f"{C}/1"]
+    # At least 60 s each at AWS, 300 s at Azure.
+    assert instances_usd(fleet, time.time()) == pytest.approx((2 * 60 + 2 * 300) * 3.6 / 3600)
     # The next worker finds the same fleet by its document.
     assert fleets.rebuild(fleet).start_id == fleet.start_id
     harness.provisioner().destroy(spec.key)

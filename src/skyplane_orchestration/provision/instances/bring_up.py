@@ -20,6 +20,7 @@ from skyplane_orchestration.errors import (
     GatewayDraining,
     GatewayError,
     GatewayUnreachable,
+    LaunchRefused,
     NotAuthorised,
     ProvisionFailed,
     SkyplaneError,
@@ -87,6 +88,10 @@ def bring_up(
     with closing(sessions):
         try:
             return attempt.run()
+        except LaunchRefused as error:
+            attempt.undo()
+            error.ended = attempt.members.billed(())
+            raise
         except BaseException:
             attempt.undo()
             raise
