@@ -63,6 +63,14 @@ def resource_fields() -> str:
     return _table(("field", "default", "meaning"), rows)
 
 
+def costs() -> str:
+    """What typical jobs cost, route by route."""
+    # Here, because it loads the solver.
+    from docs.costs import typical_costs
+
+    return typical_costs()
+
+
 def wire_states() -> str:
     """A table of the states of a data connection."""
     return _table(
@@ -80,6 +88,7 @@ _PARTS: Final = {
     "error codes": error_codes,
     "connection fields": connection_fields,
     "resource fields": resource_fields,
+    "typical costs": costs,
     "wire states": wire_states,
 }
 
