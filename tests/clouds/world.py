@@ -49,7 +49,7 @@ WHEEL: Final = BootSettings(
 )
 
 #: Harmless programs of this machine that boot scripts use.
-_REAL_PROGRAMS: Final = ("chmod", "cut", "env", "mktemp", "sha256sum", "sleep")
+_REAL_PROGRAMS: Final = ("chmod", "cut", "env", "grep", "mktemp", "sha256sum", "sleep")
 _ALWAYS_THERE: Final = ("hostname", "setpriv", "shutdown", "systemctl")
 
 #: Programs of a machine's image, and what its package manager offers.

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import socket
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,9 +66,11 @@ def test_the_document_reaches_the_gateway_unchanged(settings: BootSettings) -> N
     assert EnrolmentDocument.from_json(done.stdout) == awkward
 
 
-def scheduled_ends(settings: BootSettings, hard_end_s: float, setup_s: int) -> list[str]:
-    """The minutes that the script gives to `shutdown`, if the gateways start after `setup_s`."""
-    script = user_data(settings, document(), hard_end_s)
+def scheduled_ends(
+    hard_end_s: float, setup_s: int, port: int, settings: BootSettings = IMAGE
+) -> list[str]:
+    """The minutes that the script gives to `shutdown`, if it awaits gateways after `setup_s`."""
+    script = user_data(settings, replace(document(), port=port), hard_end_s)
     lines = script.splitlines()
     first = lines.index("uptime_s() { cut -d. -f1 /proc/uptime; }")
     last = next(n for n, line in enumerate(lines) if line.startswith("address="))
@@ -75,7 +79,9 @@ def scheduled_ends(settings: BootSettings, hard_end_s: float, setup_s: int) -> l
         "systemctl() { :; }",
         *lines[first:last],
         f"uptime_s() {{ echo $((booted_s + {setup_s})); }}",
-        "schedule_hard_end",
+        "sleep() { echo nobody listens; exit 0; }",
+        "address=127.77.0.9",
+        "await_gateways",
     ]
     done = subprocess.run(
         ["sh", "-euc", "\n".join(program)], capture_output=True, text=True, check=True
@@ -85,19 +91,23 @@ def scheduled_ends(settings: BootSettings, hard_end_s: float, setup_s: int) -> l
 
 @pytest.mark.parametrize("settings", [IMAGE, WHEEL])
 def test_a_boot_that_hangs_ends_long_before_the_hard_end(settings: BootSettings) -> None:
-    """`docker pull` has no timeout, and nobody may be left who replaces the instance."""
-    assert scheduled_ends(settings, 86400.0, 0) == ["+15", "+1440"]
+    """`docker pull` and `docker run` have no timeout, and nobody may be left who replaces it."""
+    with socket.create_server(("127.77.0.8", 0)) as of_another_machine:
+        port = of_another_machine.getsockname()[1]
+        assert scheduled_ends(86400.0, 0, port, settings) == ["+15", "nobody listens"]
     lines = user_data(settings, document(), 86400.0).splitlines()
-    calls = [n for n, line in enumerate(lines) if line == "schedule_hard_end"]
     gateways = next(n for n, line in enumerate(lines) if TOKEN in line)
     waits = [n for n, line in enumerate(lines) if line.lstrip().startswith("retry ")]
-    assert max(waits) < calls[0] < gateways
-    assert len(calls) == 1
+    assert max(waits) < lines.index("await_gateways &") < gateways
 
 
-def test_the_hard_end_counts_from_the_boot_in_whole_minutes_rounded_up() -> None:
-    assert scheduled_ends(IMAGE, 86400.0, 299) == ["+15", "+1436"]
-    assert scheduled_ends(IMAGE, 61.0, 59) == ["+2", "+2"]
+@pytest.mark.parametrize("before", [0, 1])
+def test_the_hard_end_counts_from_the_boot_in_whole_minutes_rounded_up(before: int) -> None:
+    """The enrolment listens first, and the first gateway after it, on the next port."""
+    with socket.create_server(("127.77.0.9", 0)) as listener:
+        port = listener.getsockname()[1] - before
+        assert scheduled_ends(86400.0, 299, port) == ["+15", "+1436"]
+        assert scheduled_ends(61.0, 59, port) == ["+2", "+2"]
 
 
 def test_a_script_fits_ec2() -> None:

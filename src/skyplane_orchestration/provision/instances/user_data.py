@@ -20,8 +20,8 @@ from skyplane_orchestration.units import SECONDS_PER_MINUTE
 #: EC2's limit, the smallest of the clouds.
 MOST_USER_DATA_BYTES: Final = 16 << 10
 
-#: Longest time from the boot to the start of the supervisor, which ends by itself when nobody
-#: enrols it. A pull or an install that hangs would otherwise keep the machine to its hard end.
+#: Longest time from the boot until the supervisor listens, which ends by itself when nobody enrols
+#: it. A pull, an install or a start that hangs would otherwise keep the machine to its hard end.
 SETUP_MINUTES: Final = 15
 
 #: Extras of the wheel that a gateway needs.
@@ -111,6 +111,7 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
     values = {
         "MINUTES": str(minutes),
         "SETUP": str(min(minutes, SETUP_MINUTES)),
+        "PORTS": f"{document.port:04X}|{document.port + 1:04X}",
         "IMAGE": shlex.quote(settings.image),
         "URL": shlex.quote(settings.wheel_url),
         "NAME": shlex.quote(settings.wheel_name),
@@ -173,7 +174,7 @@ install_packages() {
 
 uptime_s() { cut -d. -f1 /proc/uptime; }
 
-# Whatever hangs before the gateways start, the machine powers off. The hard end takes its place.
+# Whatever hangs before the gateways listen, the machine powers off. The hard end takes its place.
 booted_s=$(uptime_s)
 shutdown -P +@SETUP@
 # A reboot is the end too: gateways hold their keys in memory only.
@@ -182,6 +183,17 @@ systemctl set-default poweroff.target
 # The new schedule replaces the first one.
 schedule_hard_end() {
     shutdown -P +"$((@MINUTES@ - ($(uptime_s) - booted_s) / 60))"
+}
+
+# Ports of the enrolment and of the first gateway, which follows it: one of them stays open. The
+# kernel writes them in hexadecimal, and the bytes of the address from the last to the first.
+await_gateways() {
+    listening=$(echo "$address" | {
+        IFS=. read -r a b c d
+        printf ': %02X%02X%02X%02X:(@PORTS@) 00000000:0000 0A ' "$d" "$c" "$b" "$a"
+    })
+    until grep -Eq "$listening" /proc/net/tcp; do sleep 1; done
+    schedule_hard_end
 }
 
 address=$(hostname -I | cut -d' ' -f1)
@@ -205,7 +217,7 @@ if [ "$engine" = docker ]; then retry systemctl start docker; fi
 
 retry "$engine" pull --quiet "$image"
 say "starting the gateways on $address"
-schedule_hard_end
+await_gateways &
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
 # document is in no argument of a process.
 printf '%s\n' @DOCUMENT@ |
@@ -249,7 +261,7 @@ umask 022
 retry "$directory/venv/bin/pip" install --quiet --no-cache-dir "${wheel}[@EXTRAS@]"
 
 say "starting the gateways on $address"
-schedule_hard_end
+await_gateways &
 # Keys are in memory only. `printf` is part of the shell, so the document is in no argument of a
 # process.
 printf '%s\n' @DOCUMENT@ |

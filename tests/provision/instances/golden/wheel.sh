@@ -41,7 +41,7 @@ install_packages() {
 
 uptime_s() { cut -d. -f1 /proc/uptime; }
 
-# Whatever hangs before the gateways start, the machine powers off. The hard end takes its place.
+# Whatever hangs before the gateways listen, the machine powers off. The hard end takes its place.
 booted_s=$(uptime_s)
 shutdown -P +15
 # A reboot is the end too: gateways hold their keys in memory only.
@@ -50,6 +50,17 @@ systemctl set-default poweroff.target
 # The new schedule replaces the first one.
 schedule_hard_end() {
     shutdown -P +"$((1440 - ($(uptime_s) - booted_s) / 60))"
+}
+
+# Ports of the enrolment and of the first gateway, which follows it: one of them stays open. The
+# kernel writes them in hexadecimal, and the bytes of the address from the last to the first.
+await_gateways() {
+    listening=$(echo "$address" | {
+        IFS=. read -r a b c d
+        printf ': %02X%02X%02X%02X:(1DB0|1DB1) 00000000:0000 0A ' "$d" "$c" "$b" "$a"
+    })
+    until grep -Eq "$listening" /proc/net/tcp; do sleep 1; done
+    schedule_hard_end
 }
 
 address=$(hostname -I | cut -d' ' -f1)
@@ -88,7 +99,7 @@ umask 022
 retry "$directory/venv/bin/pip" install --quiet --no-cache-dir "${wheel}[aws,azure,gateway,gcs]"
 
 say "starting the gateways on $address"
-schedule_hard_end
+await_gateways &
 # Keys are in memory only. `printf` is part of the shell, so the document is in no argument of a
 # process.
 printf '%s\n' '{"schema_version": 1, "fleet_key": "abababababababababababababababab", "instance": "aws:us-east-1/0", "port": 7600, "start_within_s": 900.0, "authority_pem": "-----BEGIN CERTIFICATE-----\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\n-----END CERTIFICATE-----\n", "token_hex": "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"}' |
