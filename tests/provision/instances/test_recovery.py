@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.manual_clock import ManualClock
 from tests.provision.instances.harness import InstancesHarness, Killed, killed_before
-from tests.provision.instances.memory_cloud import MemoryCloud
+from tests.provision.instances.memory_cloud import MemoryBoot, MemoryCloud
 from tests.provision.samples import SECRET, A, B, C, make_plan
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -18,6 +18,7 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
+    GatewayUnreachable,
     LaunchRefused,
     NotAuthorised,
     ProvisionFailed,
@@ -204,6 +205,33 @@ def test_a_fleet_with_a_short_life_is_adopted(harness: InstancesHarness) -> None
     spec = replace(harness.spec(), times=FleetTimes(hard_end_s=300.0))
     first = harness.provisioner().ensure(spec, harness.authority(spec))
     assert harness.late(60.0).ensure(spec, harness.authority(spec)).gateways == first.gateways
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_two_workers_that_pin_different_keys_do_not_both_go_on(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The other one pins between this one's exchange and its own tag, or right after it."""
+    pin = MemoryCloud.pin_key
+
+    def pin_late(self: MemoryCloud, instance: Any, key_id: str) -> None:
+        pin(self, instance, key_id)
+        self.account.pin(instance.cloud_id, "cd" * 20)
+
+    def enrol_early(self: Any, authority: Any, instance: Any, gateways: Any, do_pin: Any) -> str:
+        if harness.account.instances[instance.cloud_id].state == "running":
+            harness.account.pin(instance.cloud_id, "cd" * 20)
+            do_pin("ab" * 20)
+        raise GatewayUnreachable("not yet")
+
+    if is_late:
+        monkeypatch.setattr(MemoryCloud, "pin_key", pin_late)
+    else:
+        monkeypatch.setattr(MemoryBoot, "enrol", enrol_early)
+    spec = harness.spec()
+    with pytest.raises(NotAuthorised, match="another one .cdcdcdcd.* to another worker"):
+        harness.provisioner().ensure(spec, harness.authority(spec))
+    assert harness.traces() == []
 
 
 def test_one_unreachable_region_does_not_keep_the_instances_of_the_others(

@@ -20,7 +20,7 @@ from skyplane_orchestration.provision.instances.user_data import BootSettings, u
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
 
-#: The exchange takes four round trips, and a cloud's API call for the tag.
+#: The exchange takes four round trips, and a cloud's API calls for the tag.
 _ENROL_TIMEOUT_S: Final = 20.0
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0

@@ -334,11 +334,10 @@ class _BringUp:
         key_id = self._keys.get(instance.cloud_id) or instance.key_id
         if key_id and self._all_answer(instance, nodes):
             return key_id
-        cloud = self.tools.clouds.of(instance.region)
         configs = {node: self._config(number, node) for number, node in enumerate(nodes)}
         try:
             self._keys[instance.cloud_id] = self.tools.boot.enrol(
-                self.authority, instance, configs, partial(cloud.pin_key, instance)
+                self.authority, instance, configs, partial(self.members.pin, instance)
             )
         except GatewayUnreachable as error:
             log.debug("%s: %s", instance.instance, error)

@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     ConfigurationInvalid,
     LaunchRefused,
+    NotAuthorised,
     SkyplaneError,
     TeardownIncomplete,
 )
@@ -210,6 +211,27 @@ class FleetInstances:
             if cloud_id not in by_id
         ]
         return (*by_id.values(), *ended)
+
+    def pin(self, instance: CloudInstance, key_id: str) -> None:
+        """Pin the key of an instance, unless another worker has pinned another one meanwhile.
+
+        Tags have no condition on every cloud, so the tag is read before and after.
+
+        Raises NotAuthorised: two machines have answered as this instance.
+        """
+        self._require_no_other(instance, key_id)
+        self._tools.clouds.of(instance.region).pin_key(instance, key_id)
+        self._require_no_other(instance, key_id)
+
+    def _require_no_other(self, instance: CloudInstance, key_id: str) -> None:
+        for one in self._tools.clouds.describe(self._spec.key, [instance.region]):
+            if one.cloud_id == instance.cloud_id and one.key_id not in ("", key_id):
+                raise NotAuthorised(
+                    f"instance {instance.instance} at {instance.address} has shown the key"
+                    f" {key_id} to this worker, and another one ({one.key_id}) to another worker:"
+                    " another machine has read its user data and answers in its place; end the"
+                    " instance"
+                )
 
     def end(self, chosen: Collection[CloudInstance]) -> None:
         """End instances and wait for it. Raises TeardownIncomplete."""
