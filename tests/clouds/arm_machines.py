@@ -1,4 +1,4 @@
-"""Virtual machines and disks of the strict Resource Manager."""
+"""Virtual machines of the strict Resource Manager."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from tests.clouds.arm_disks import DiskRules
 from tests.clouds.arm_network import openings
+from tests.clouds.arm_offers import SPOT, OfferRules
 from tests.clouds.arm_state import (
     ADDRESSES,
     DISKS,
@@ -28,7 +30,6 @@ from tests.clouds.usage import Usage
 
 _PROVIDER: Final = "Microsoft.Compute"
 _MOST_CUSTOM_DATA_BYTES: Final = 65536
-_SPOT: Final = "lowPriorityCores"
 
 
 class MachineRules:
@@ -64,10 +65,8 @@ class MachineRules:
             "machines.tag": self._tag,
             "machines.tags": self._tags,
             "machines.console": self._console,
-            "disks.list": self._list_disks,
-            "disks.delete": self._delete_disk,
-            "skus.list": self._skus,
-            "usages.list": self._usages,
+            **DiskRules(state).rules,
+            **OfferRules(conditions, self.used).rules,
         }
 
     # What tests do.
@@ -183,7 +182,7 @@ class MachineRules:
             raise ArmError(409, "SkuNotAvailable")
         family, vcpus, _ = SIZES[size]
         is_spot = facts.get("priority") == "Spot"
-        for name in (_SPOT,) if is_spot else ("cores", family):
+        for name in (SPOT,) if is_spot else ("cores", family):
             family_only = family if name == family else ""
             used = self.used(location, is_spot=is_spot, family=family_only)
             if used + vcpus > self._conditions.quota(location, name):
@@ -401,66 +400,6 @@ class MachineRules:
             raise ArmError(409, "BootDiagnosticsNotEnabled")
         address = f"{self._state.url}/console{machine['id']}?sig=secret"
         return Reply(body={"serialConsoleLogBlobUri": address})
-
-    def _list_disks(self, request: Request) -> Reply:
-        group = request.path.get("group", "")
-        if group:
-            self._state.group(group)
-        return self._state.page(self._state.of_kind(DISKS, group), request)
-
-    def _delete_disk(self, request: Request) -> Reply:
-        self._state.group(request.path["group"])
-        disk = self._state.find(
-            self._state.id_of(request.path["group"], DISKS, request.path["name"])
-        )
-        if disk is None:
-            return Reply(204)
-        if "managedBy" in disk:
-            raise ArmError(409, "OperationNotAllowed")
-
-        def finish() -> ArmError | None:
-            self._state.remove(disk["id"])
-            return None
-
-        return self._state.begin(disk["location"], _PROVIDER, finish)
-
-    def _skus(self, request: Request) -> Reply:
-        location = request.query["$filter"].partition("'")[2].rstrip("'")
-        rows: list[dict[str, Any]] = [
-            {
-                "resourceType": "virtualMachines",
-                "name": name,
-                "family": family,
-                "locations": [location],
-                "locationInfo": [{"location": location, "zones": list(LOCATIONS[location][1])}],
-                "capabilities": [
-                    {"name": "vCPUs", "value": str(vcpus)},
-                    {"name": "CpuArchitectureType", "value": architecture},
-                    {"name": "AcceleratedNetworkingEnabled", "value": "True"},
-                ],
-                "restrictions": [],
-            }
-            for name, (family, vcpus, architecture) in SIZES.items()
-        ]
-        rows.append({"resourceType": "disks", "name": "Premium_LRS", "locations": [location]})
-        return Reply(body={"value": rows})
-
-    def _usages(self, request: Request) -> Reply:
-        location = request.path["location"]
-        families = sorted({family for family, _, _ in SIZES.values()})
-        shown = {"cores": "Total Regional vCPUs", _SPOT: "Total Regional Spot vCPUs"}
-        rows = [
-            {
-                "unit": "Count",
-                "name": {"value": name, "localizedValue": shown.get(name, name)},
-                "currentValue": self.used(
-                    location, is_spot=name == _SPOT, family=name if name in families else ""
-                ),
-                "limit": self._conditions.quota(location, name),
-            }
-            for name in ("cores", _SPOT, *families)
-        ]
-        return Reply(body={"value": rows})
 
     def _id(self, request: Request) -> str:
         return self._state.id_of(request.path["group"], MACHINES, request.path["name"])

@@ -229,7 +229,7 @@ def test_two_workers_that_pin_different_keys_do_not_both_go_on(
     else:
         monkeypatch.setattr(MemoryBoot, "enrol", enrol_early)
     spec = harness.spec()
-    with pytest.raises(NotAuthorised, match="another one .cdcdcdcd.* to another worker"):
+    with pytest.raises(NotAuthorised, match=r"another one .cdcdcdcd.* to another worker"):
         harness.provisioner().ensure(spec, harness.authority(spec))
     assert harness.traces() == []
 
