@@ -733,23 +733,18 @@ def test_a_policy_or_a_plan_without_a_job_keeps_the_plan(client: Client, script:
     assert script.names == ["ensure", "ensure"]
 
 
-def test_a_fleet_that_is_built_once_more_may_get_another_plan(
-    client: Client, script: Script
-) -> None:
-    """Not one that still exists: it carries the transfer."""
+def test_a_transfer_never_changes_the_plan_of_its_fleet(client: Client, script: Script) -> None:
+    """Its job may lack limits and allowed regions that the job of the plan had."""
     plan = client.plan(JOB)
     fleet = client.provision(plan, job=JOB)
     script.submits = [FleetLost("gone")]
     script.refusals = [refused(plan, A, CapacityUnavailable)]
-    used: list[Fleet] = []
-    client.transfer(JOB, fleet, on_submitted=lambda where, _: used.append(where))
-    assert used[-1].plan.instances[A].type != plan.instances[A].type
-    script.refusals = [refused(plan, A, CapacityUnavailable)]
-    script.statuses = [status("failed", error={"code": "gateway-lost", "message": "no path"})]
-    with pytest.raises(TransferFailed, match="no path"):
+    with pytest.raises(CapacityUnavailable, match=r"refuses$"):
         client.transfer(JOB, fleet)
-    assert [spec.plan for spec in script.specs][-2:] == [used[-1].plan, plan]
-    assert script.specs[-1].must_exist
+    script.refusals, handle = [], handle_of(client, script)
+    script.refusals = [refused(plan, A, CapacityUnavailable)]
+    with pytest.raises(CapacityUnavailable, match=r"refuses$"):
+        client.resume(handle)
 
 
 def test_inside_one_region_any_rate_will_do(client: Client) -> None:

@@ -97,11 +97,9 @@ class Fleets:
                 plan, ensure, lambda: not self.provisioner.describe(key), plan_again
             )
 
-    def rebuild(self, fleet: Fleet, plan_again: PlanAgain | None = None) -> Fleet:
-        """The fleet, up again, even if another process has torn it down."""
-        return self.ensure(
-            fleet.key, fleet.plan, fleet.generation, fleet.deployment, plan_again=plan_again
-        )
+    def rebuild(self, fleet: Fleet) -> Fleet:
+        """The same fleet, up again, even if another process has torn it down."""
+        return self.ensure(fleet.key, fleet.plan, fleet.generation, fleet.deployment)
 
     def restore(self, fleet: Fleet) -> Fleet:
         """The same fleet, up again. Raises FleetLost: it was torn down."""

@@ -29,7 +29,6 @@ from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.move import check_move
-from skyplane_orchestration.transfer.replanning import PlanAgain
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +87,6 @@ class TransferRun:
     Args:
         are_deletes_checked: the caller has just called `check_deletes` for this job.
         listing: what this run has listed of the source.
-        plan_again: see `Fleets.ensure`; for a fleet that is built once more.
 
     Attributes:
         fleet: the fleet that was used last.
@@ -108,7 +106,6 @@ class TransferRun:
         rng: random.Random,
         are_deletes_checked: bool = False,
         listing: SourceListing | None = None,
-        plan_again: PlanAgain | None = None,
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -129,7 +126,6 @@ class TransferRun:
         self._are_deletes_checked = are_deletes_checked
         self._listing = listing or SourceListing(clock)
         self._budget: Budget | None = None
-        self._plan_again = plan_again
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
         """Submit the job and follow it to its end; see `Client.transfer`."""
@@ -140,7 +136,7 @@ class TransferRun:
             log.warning("%s; building the fleet once more", error)
             if isinstance(error.__cause__, GatewayDraining):
                 self._fleets.await_teardown(self.fleet)
-            self.fleet = self._fleets.rebuild(self.fleet, self._plan_again)
+            self.fleet = self._fleets.rebuild(self.fleet)
             submitted = self.submit(least_epoch=least_epoch)
         self._was_submitted(self.fleet, submitted)
         return self.wait(submitted)

@@ -79,7 +79,6 @@ class Runs:
             rng=self._rng,
             are_deletes_checked=self._checked_deletes == job,
             listing=listing,
-            plan_again=self._planner_for(job),
         )
 
     def _planner_for(self, job: TransferJob | None) -> PlanAgain | None:
@@ -159,11 +158,7 @@ class Runs:
         preflight.require_usable(handle.job, options.manifest)
         was_up = bool(self._fleets.provisioner.describe(handle.fleet_key))
         fleet = self._fleets.ensure(
-            handle.fleet_key,
-            handle.plan,
-            handle.generation,
-            handle.deployment,
-            plan_again=self._planner_for(handle.job),
+            handle.fleet_key, handle.plan, handle.generation, handle.deployment
         )
         run = self.start(handle.job, fleet, handle.transfer_key, options)
         return run.run_and_tear_down(least_epoch=handle.epoch + 1, keeps_fleet=was_up)
