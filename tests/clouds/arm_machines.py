@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -51,6 +52,7 @@ class MachineRules:
         self._require = require
         self._powers: dict[str, str] = {}
         self._deleting: dict[str, int] = {}
+        self._not_before_s: dict[str, float] = {}
         self.booted: dict[str, Machine] = {}
         self.usage = Usage()
         self.user_data: dict[str, str] = {}
@@ -299,7 +301,7 @@ class MachineRules:
     def _listed(self, machine: Resource) -> None:
         """One list nearer to the end of a machine that is deleted."""
         key = machine["id"].lower()
-        if key not in self._deleting:
+        if key not in self._deleting or time.monotonic() < self._not_before_s[key]:
             return
         if self._deleting[key] <= 0:
             self._really_end(machine)
@@ -330,6 +332,7 @@ class MachineRules:
         if properties(machine)["provisioningState"] != "Deleting":
             properties(machine)["provisioningState"] = "Deleting"
             self._deleting[key] = self._conditions.deleting_for
+            self._not_before_s[key] = time.monotonic() + self._conditions.ending_s
             booted = self.booted.get(key)
             if booted is not None and booted.is_running:
                 booted.shut_down()

@@ -41,6 +41,7 @@ class Conditions:
     Args:
         hidden_for: calls for which lists do not show a new machine.
         deleting_for: lists that show a deleted machine as `Deleting`.
+        ending_s: seconds for which they do so at least.
         operation_polls: looks at an operation until it has ended; for 0 it ends at once.
         retry_after_s: until the next look, as operations say it.
         vcpu_quota, spot_quota: vCPUs of a location.
@@ -54,6 +55,7 @@ class Conditions:
 
     hidden_for: int = 0
     deleting_for: int = 1
+    ending_s: float = 0.0
     operation_polls: int = 1
     retry_after_s: int = 1
     vcpu_quota: int = 64

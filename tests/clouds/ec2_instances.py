@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -87,6 +88,7 @@ class InstanceRules:
         self._launches: dict[tuple[str, str, str], _Launch] = {}
         self._pending: dict[str, int] = {}
         self._ending: dict[str, int] = {}
+        self._not_before_s: dict[str, float] = {}
         self._addresses: dict[str, str | None] = {}
         self.rules: dict[str, Rule] = {
             "RunInstances": self._run_instances,
@@ -230,7 +232,8 @@ class InstanceRules:
                 del self._pending[instance.id]
                 instance.nics[0].public_ip = self._addresses.pop(instance.id)
                 _set_state(instance, _RUNNING)
-        if instance.id in self._ending:
+        is_early = time.monotonic() < self._not_before_s.get(instance.id, 0.0)
+        if instance.id in self._ending and not is_early:
             self._ending[instance.id] -= 1
             if self._ending[instance.id] <= 0:
                 self._really_end(instance, "Client.UserInitiatedShutdown")
@@ -271,6 +274,7 @@ class InstanceRules:
             self._pending.pop(name, None)
             if self._conditions.shutting_down_for:
                 self._ending[name] = self._conditions.shutting_down_for
+                self._not_before_s[name] = time.monotonic() + self._conditions.ending_s
                 _set_state(known[name], _SHUTTING_DOWN)
             else:
                 self._really_end(known[name], "Client.UserInitiatedShutdown")

@@ -31,6 +31,7 @@ class Conditions:
         hidden_for: calls for which a new instance or group is unknown.
         pending_for: descriptions for which a new instance is pending, without public address.
         shutting_down_for: descriptions for which a terminated instance still shuts down.
+        ending_s: seconds for which it does so at least.
         vcpu_quota, spot_quota: vCPUs of a region.
         quotas: (region, code) -> another value.
         told_quotas: what Service Quotas answers where that is not what holds for launches.
@@ -44,6 +45,7 @@ class Conditions:
     hidden_for: int = 0
     pending_for: int = 1
     shutting_down_for: int = 1
+    ending_s: float = 0.0
     vcpu_quota: int = 64
     spot_quota: int = 64
     quotas: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -73,6 +73,7 @@ class Conditions:
         operation_waits: so many waits for an operation end before it is done.
         hidden_for: so many looks at a new resource find nothing.
         deleting_for: so many descriptions show a deleted instance.
+        ending_s: seconds for which they do so at least.
         quotas: region, or empty for the project, and metric -> limit.
         quota_in_operation: refuse a quota in the operation, not at once.
         full: zones without capacity.
@@ -86,6 +87,7 @@ class Conditions:
     operation_waits: int = 1
     hidden_for: int = 0
     deleting_for: int = 0
+    ending_s: float = 0.0
     quotas: dict[tuple[str, str], float] = field(default_factory=dict)
     vcpu_quota: float = 1000.0
     quota_in_operation: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -64,6 +65,7 @@ class InstanceRules:
         self._ids = itertools.count(4_711_000_000_000_000_001)
         self._addresses = itertools.count(1)
         self._deleting: dict[str, int] = {}
+        self._not_before_s: dict[str, float] = {}
 
     # Requests. Those that make something return the code of the operation's error, or nothing.
 
@@ -157,6 +159,7 @@ class InstanceRules:
         instance["status"] = "STOPPING"
         if instance["id"] not in self._deleting:
             self._deleting[instance["id"]] = self._conditions.deleting_for
+            self._not_before_s[instance["id"]] = time.monotonic() + self._conditions.ending_s
         if not self._conditions.deleting_for:
             self._gone(zone, instance)
 
@@ -191,7 +194,8 @@ class InstanceRules:
 
     def _described(self, zone: Zone, instance: Resource) -> None:
         """One description nearer to its end."""
-        if instance["id"] in self._deleting:
+        is_early = time.monotonic() < self._not_before_s.get(instance["id"], 0.0)
+        if instance["id"] in self._deleting and not is_early:
             self._deleting[instance["id"]] -= 1
             if self._deleting[instance["id"]] < 0:
                 self._gone(zone, instance)

@@ -194,14 +194,17 @@ class World:
         environment: Mapping[str, str] | None = None,
         on_end: Callable[[Machine], None] | None = None,
         programs: Mapping[str, str] | None = None,
+        boot_s: float | None = None,
     ) -> Machine:
         """Boot a machine; returns at once.
 
         Args:
             environment: variables that its gateways get besides the world's.
             programs: name -> shell script, for programs in place of the stand-ins.
+            boot_s: as that of the world, for this machine.
             on_end: called in a thread when the machine has ended, for whatever reason.
         """
+        boot_s = self._boot_s if boot_s is None else boot_s
         present, packages = distribution
         address, lock = _free_address()
         directory = self._directory / address
@@ -229,7 +232,7 @@ class World:
             (directory / "bin" / name).write_text(script)
             (directory / "bin" / name).chmod(0o755)
         power = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_POWER), str(directory), str(self._boot_s)],
+            [sys.executable, "-I", "-S", str(_POWER), str(directory), str(boot_s)],
             stdin=subprocess.PIPE,
             cwd="/",
             start_new_session=True,

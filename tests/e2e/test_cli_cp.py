@@ -153,6 +153,8 @@ def test_the_steps_one_by_one(
     assert {gateway["state"] for gateway in status["gateways"].values()} == {"running"}
     led = [one for gateway in status["gateways"].values() for one in gateway["leading"].values()]
     assert [transfer["state"] for transfer in led] == ["succeeded"]
+    assert status["cost"] == answer_of(moved)["cost"]
+    assert status["estimated_usd"] == answer_of(plan)["cost"]["total_usd"]
     assert there.digests(destination).keys() == {"one", "two"}
 
     swept = answer_of(orch(home, "sweep", "--dry-run", "--older-than-s", "0", "--json"))
