@@ -9,7 +9,7 @@ variable "orchestrator_principal_id" {
 }
 
 variable "location" {
-  description = "Location of the resource group of these static parts."
+  description = "Location of the resource group that has the identity and the networks."
   type        = string
 }
 
