@@ -30,6 +30,7 @@ from skyplane_orchestration.transfer.run import TransferRun
 
 SCENARIOS = (
     "all_good", "transfer_fails", "provision_fails", "teardown_fails", "one_task", "killed",
+    "on_clouds", "killed_on_clouds",
 )  # fmt: skip
 
 #: Reserved for documentation (RFC 5737): nothing on this machine can listen there.
@@ -125,6 +126,7 @@ def main() -> None:
         "provision_fails": sink_cannot_start,
         "teardown_fails": teardown_says_incomplete,
         "killed": worker_is_told_to_end,
+        "killed_on_clouds": worker_is_told_to_end,
     }
     results: dict[str, Any] = {}
     for name in SCENARIOS:

@@ -13,6 +13,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.clouds.ec2 import StrictEc2, strict_ec2
+from tests.clouds.gce import PROJECT, StrictGce, strict_gce
+from tests.clouds.world import IMAGE, World
 
 from skyplane_orchestration import Fleet, TransferPlan, TransferResult
 
@@ -20,6 +23,7 @@ pytestmark = pytest.mark.e2e
 
 FILES = {"a.bin": 6_000_000, "sub/b + c.txt": 17, "empty": 0, "_SUCCESS": 2}
 HERE = Path(__file__).parent
+FLEET_SECRET, AWS_SECRET = "5ec2e7" * 11, "a-key-that-may-launch"
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,9 @@ class Scenarios:
     source: Path
     destination: Path
     results: dict[str, Any]
+    log: str
+    #: What the fakes of the clouds have after all scenarios, and machines that run.
+    left_on_clouds: dict[str, Any]
 
     def copy_is_whole(self, name: str) -> bool:
         return all(
@@ -58,9 +65,36 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         "XDG_RUNTIME_DIR": str(root / "run"),
     }
     command = [sys.executable, str(HERE / "airflow_scenarios.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
-    return Scenarios(source, destination, json.loads(done.stdout.splitlines()[-1]))
+    with World(root / "machines") as world, strict_ec2(world) as ec2, strict_gce(world) as gce:
+        done = subprocess.run(
+            command, env=environment | connections(ec2, gce), capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+        left = {
+            "aws": ec2.leftovers(),
+            "gcp": gce.leftovers(),
+            "machines": [one.address for one in world.machines if one.is_running],
+        }
+    results = json.loads(done.stdout.splitlines()[-1])
+    return Scenarios(source, destination, results, done.stdout + done.stderr, left)
+
+
+def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
+    """The connection `clouds`, and that with the credentials of its AWS."""
+    clouds = {
+        "image": IMAGE.image,
+        "control_cidrs": ["127.0.0.1/32"],
+        "poll_s": 0.2,
+        "aws": {"endpoint_url": ec2.url, "credential_ref": "airflow:aws_gateways"},
+        "gcp": {"endpoint_url": gce.url, "project": PROJECT},
+    }
+    extra = {"provisioner": "cloud", "deployment": "tests", "clouds": clouds}
+    found = {
+        "clouds": {"conn_type": "skyplane", "password": FLEET_SECRET, "extra": extra},
+        "aws_gateways": {"conn_type": "aws", "login": "AKTEST", "password": AWS_SECRET},
+    }
+    return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(each) for name, each in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +107,8 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         "teardown_fails",
         "one_task",
         "killed",
+        "on_clouds",
+        "killed_on_clouds",
     ],
 )
 def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
@@ -172,3 +208,33 @@ def test_a_transfer_that_is_told_to_end_is_torn_down_by_its_own_task(scenarios: 
     assert run["tasks"]["move.transfer"] == "failed"
     assert run["tasks"]["move.teardown"] == "success"
     assert len(run["returned"]["move.teardown"]["stopped"]) >= 2
+
+
+def test_a_group_on_instances_of_two_clouds(scenarios: Scenarios) -> None:
+    """The connection alone says where; no file and no other argument does."""
+    run = scenarios.results["on_clouds"]
+    assert run["state"] == "success", run["tasks"]
+    assert scenarios.copy_is_whole("on_clouds")
+    fleet = Fleet.from_dict(run["returned"]["move.provision"])
+    assert {gateway.region for gateway in fleet.gateways} >= {"aws:us-east-1", "gcp:us-central1"}
+    result = TransferResult.from_dict(run["returned"]["move.transfer"])
+    assert (result.gateways, result.encrypted) == ("cloud", True)
+    assert len(run["returned"]["move.teardown"]["stopped"]) == len(fleet.gateways)
+
+
+def test_a_transfer_on_instances_that_is_told_to_end_leaves_nothing(scenarios: Scenarios) -> None:
+    """Catalogue of faults, 36: Airflow sends SIGTERM to a task that is marked failed or cleared."""
+    run = scenarios.results["killed_on_clouds"]
+    assert run["state"] == "failed"
+    assert run["tasks"]["move.transfer"] == "failed"
+    assert run["tasks"]["move.teardown"] == "success"
+    assert len(run["returned"]["move.teardown"]["stopped"]) >= 2
+    assert not any(
+        path.is_file() for path in (scenarios.destination / "killed_on_clouds").rglob("*")
+    )
+
+
+def test_clouds_have_nothing_at_the_end_and_no_secret_was_logged(scenarios: Scenarios) -> None:
+    assert scenarios.left_on_clouds == {"aws": {}, "gcp": {}, "machines": []}
+    for secret in (FLEET_SECRET, AWS_SECRET):
+        assert secret not in scenarios.log

@@ -60,6 +60,15 @@ provision_fails = group_dag("provision_fails", **PAIR)
 teardown_fails = group_dag("teardown_fails")
 killed = group_dag("killed", **PAIR)
 
+#: What the connection `clouds` launches.
+CLOUDS = {
+    "skyplane_conn_id": "clouds",
+    "source_region": "aws:us-east-1",
+    "destination_region": "gcp:us-central1",
+}
+on_clouds = group_dag("on_clouds", **CLOUDS)
+killed_on_clouds = group_dag("killed_on_clouds", **CLOUDS)
+
 with DAG(dag_id="one_task", schedule=None, catchup=False) as one_task:
     SkyplaneTransferOperator(
         task_id="copy",
