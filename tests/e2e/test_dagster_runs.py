@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
+from tests.clouds.ec2 import StrictEc2
+from tests.clouds.gce import PROJECT, strict_gce
+from tests.clouds.world import IMAGE, World
 from tests.e2e.held_store import refuse
 
 from skyplane_orchestration import Location, MinimizeCost
@@ -58,11 +61,13 @@ def asset_of(
     )
 
 
-def materialize(asset: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+def materialize(
+    asset: dg.AssetsDefinition, resource: SkyplaneResource | None = None
+) -> dg.ExecuteInProcessResult:
     with dg.DagsterInstance.ephemeral() as instance:
         return dg.materialize(
             [asset],
-            resources={"skyplane": SkyplaneResource(lease_s=30)},
+            resources={"skyplane": resource or SkyplaneResource(lease_s=30)},
             instance=instance,
             raise_on_error=False,
         )
@@ -95,6 +100,44 @@ def test_an_asset_is_moved_over_relays_and_nothing_is_left(
     assert told["skyplane/plan"]["src"] == here.region
     assert told["skyplane/manifest"] == f"file://{tmp_path}/m.parquet"
     assert private.traces() == []
+
+
+def test_an_asset_is_copied_by_instances_of_two_clouds(
+    ec2: StrictEc2, world: World, tmp_path: Path
+) -> None:
+    """The resource has the settings of both."""
+    source, destination = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    (source / "large").write_bytes(os.urandom(6 * MIB))
+    (source / "empty").touch()
+    asset = build_skyplane_transfer_asset(
+        "iowa",
+        source=Location(f"file://{source}/", "aws:us-east-1"),
+        destination=Location(f"file://{destination}/", "gcp:us-central1"),
+        limits=Limits(instance_limit=1),
+    )
+    with strict_gce(world) as gce:
+        clouds = {
+            "image": IMAGE.image,
+            "control_cidrs": ["127.0.0.1/32"],
+            "poll_s": 0.2,
+            "aws": {"endpoint_url": ec2.url},
+            "gcp": {"endpoint_url": gce.url, "project": PROJECT},
+        }
+        result = materialize(
+            asset, SkyplaneResource(provisioner="cloud", deployment="tests", clouds=clouds)
+        )
+        assert result.success
+        assert gce.leftovers() == {}
+    fleet = result.output_for_node("iowa.provision")
+    regions = {gateway["region"] for gateway in fleet["gateways"]}
+    assert regions >= {"aws:us-east-1", "gcp:us-central1"}
+    for name in ("large", "empty"):
+        assert (destination / name).read_bytes() == (source / name).read_bytes()
+    (event,) = result.get_asset_materialization_events()
+    assert "on instances" in str(event.materialization.metadata["skyplane/gateways"].value)
+    assert ec2.leftovers() == {}
+    assert not [machine for machine in world.machines if machine.is_running]
 
 
 def conflicting_job(ends: str) -> dg.JobDefinition:
