@@ -71,6 +71,7 @@ def test_one_edge_is_shown_with_the_rule_behind_its_price(
     shown = capsys.readouterr().out
     for part in ("$0.09 per GiB", "class A to the internet", "2024-09-25", "c6in.xlarge"):
         assert part in shown
+    assert "out 5 and in 6.25 Gbit/s sustained (burst: in 30 for 300 s)" in shown
 
 
 def test_counts_of_a_grid_say_where_its_values_come_from(

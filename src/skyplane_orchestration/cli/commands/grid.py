@@ -189,11 +189,19 @@ def _end_rows(tag: str, end: dict[str, Any]) -> list[tuple[str, str]]:
     for kind in end["instance_types"]:
         figures = (
             f"{kind['vcpus']} vCPUs, out {kind['egress_gbps']:g} and in {kind['ingress_gbps']:g}"
-            f" Gbit/s, {kind['connection_limit']} connections, ${kind['usd_per_hour']:g} an hour,"
-            f" at most {kind['instance_limit']} ({_origin(kind)})"
+            f" Gbit/s{_burst(kind)}, {kind['connection_limit']} connections,"
+            f" ${kind['usd_per_hour']:g} an hour, at most {kind['instance_limit']}"
+            f" ({_origin(kind)})"
         )
         rows.append((kind["name"], figures))
     return rows
+
+
+def _burst(kind: Mapping[str, Any]) -> str:
+    """The rates of a burst in words; empty without one."""
+    rates = (("out", kind["burst_egress_gbps"]), ("in", kind["burst_ingress_gbps"]))
+    told = " and ".join(f"{way} {rate:g}" for way, rate in rates if rate is not None)
+    return f" sustained (burst: {told} for {kind['burst_s']:g} s)" if told else ""
 
 
 def _origin(facts: Mapping[str, Any]) -> str:
