@@ -49,7 +49,7 @@ check: $(INSTALLED)
 	@$(BIN)/codespell $(PROSE)
 
 docs: $(INSTALLED)  ## the site goes to build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 bench: $(INSTALLED)  ## every program of bench/ prints its figures; fit_* are tools with arguments
 	@failed=; for name in $(BENCHES); do \

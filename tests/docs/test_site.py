@@ -9,8 +9,11 @@ from pathlib import Path
 
 
 def test_the_site_builds_without_a_warning(repository: Path, tmp_path: Path) -> None:
+    command = ["-m", "mkdocs", "build", "--quiet", "--strict"]
+    # As `make docs` does: the program `mkdocs` cannot import the modules of docs/.
+    assert f"python {' '.join(command)}\n" in (repository / "Makefile").read_text()
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", tmp_path],
+        [sys.executable, *command, "--site-dir", tmp_path],
         cwd=repository,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
