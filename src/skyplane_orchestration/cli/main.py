@@ -47,7 +47,9 @@ _SHOWN_FAILURES: Final = 10
 #: Fields whose option has another name.
 _RENAMED: Final = {
     "clouds_file": "--clouds",
+    "clouds_file, or clouds in its place": "--clouds",
     "hosts_file": "--hosts",
+    "hosts_file, or hosts in its place": "--hosts",
     "max_relays": "--relays",
     "publish_last": "--last",
     "policy max_job_usd": "--max-job-usd",
