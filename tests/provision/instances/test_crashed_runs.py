@@ -1,0 +1,162 @@
+"""What crashed workers leave in three clouds is swept, and nothing else. No machine boots.
+
+Catalogue of faults, 35 and 42.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+from tests.clouds.arm import SUBSCRIPTION, strict_arm
+from tests.clouds.ec2 import strict_ec2
+from tests.clouds.gce import PROJECT, strict_gce
+from tests.manual_clock import ManualClock
+from tests.provision.instances.harness import Killed
+from tests.provision.samples import SECRET, make_plan
+
+from skyplane_orchestration.errors import GatewayUnreachable
+from skyplane_orchestration.model.plan import InstanceGroup
+from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
+from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
+from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
+from skyplane_orchestration.provision.instances.options import InstanceOptions
+from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from skyplane_orchestration.security.authority import Authority
+
+SEED: Final = 161803398
+#: Verbs of clouds until a fleet is launched, about.
+VERBS: Final = 20
+
+TYPES: Final = {
+    "aws:eu-west-3": "c7gn.large",
+    "azure:westeurope": "Standard_D4s_v5",
+    "gcp:us-central1": "n2-standard-4",
+}
+
+
+class DyingCloud:
+    """A cloud whose worker is killed at one of its calls."""
+
+    def __init__(self, cloud: Any, live: Callable[[], None]) -> None:
+        self.name = cloud.name
+        self._cloud = cloud
+        self._live = live
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self._cloud, verb)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any) -> Any:
+            self._live()
+            return found(*arguments)
+
+        return call
+
+
+class SilentBoot:
+    """Its instances never listen."""
+
+    def user_data(self, authority: Authority, tags: object, **_: object) -> str:
+        return "#!/bin/sh\nexit 0\n"
+
+    def enrol(self, *_: object) -> str:
+        raise GatewayUnreachable("nobody listens")
+
+
+@dataclass
+class Sites:
+    """Strict fakes of three clouds."""
+
+    clouds: Callable[[], list[Any]]
+    leftovers: Callable[[], dict[str, dict[str, list[str]]]]
+    clock: ManualClock
+
+    def provisioner(self, live: Callable[[], None] = lambda: None) -> InstanceProvisioner:
+        return InstanceProvisioner(
+            [DyingCloud(cloud, live) for cloud in self.clouds()],
+            SilentBoot(),
+            InstanceOptions(("203.0.113.7/32",), processes_per_instance=1),
+            clock=self.clock.clock,
+        )
+
+    def crash(self, key: str, moment: int, deployment: str = "test") -> None:
+        """A worker brings a fleet up and is killed at its call `moment`."""
+        lock, count = threading.Lock(), 0
+
+        def live() -> None:
+            nonlocal count
+            with lock:
+                count += 1
+                if count >= moment:
+                    raise Killed
+
+        plan = make_plan([(tuple(TYPES), 2.0)], dict.fromkeys(TYPES, 1))
+        groups = {region: InstanceGroup(kind, 1) for region, kind in TYPES.items()}
+        spec = FleetSpec(key, 0, deployment, replace(plan, instances=groups))
+        try:
+            self.provisioner(live).ensure(spec, Authority(SECRET, key))
+        except Killed:
+            return
+        raise AssertionError("it was not killed")
+
+
+@contextmanager
+def three_clouds() -> Iterator[Sites]:
+    clock = ManualClock(float(int(time.time())))
+    aws_region, azure_region, gcp_region = TYPES
+    with strict_ec2() as ec2, strict_arm() as arm, strict_gce() as gce:
+        gce.conditions.now_s = clock.now_s
+        for conditions in (ec2.conditions, arm.conditions, gce.conditions):
+            conditions.vcpu_quota = 1000
+
+        def clouds() -> list[Any]:
+            aws = AwsOptions(endpoint_url=ec2.url, regions=(aws_region,))
+            azure = AzureOptions(SUBSCRIPTION, endpoint_url=arm.url, regions=(azure_region,))
+            gcp = GcpOptions(PROJECT, endpoint_url=gce.url, regions=(gcp_region,))
+            return [
+                AwsCloud(aws, clock=clock.clock),
+                AzureCloud(azure, clock=clock.clock),
+                GcpCloud(gcp, clock=clock.clock),
+            ]
+
+        def leftovers() -> dict[str, dict[str, list[str]]]:
+            fakes = {"aws": ec2, "azure": arm, "gcp": gce}
+            return {name: left for name, fake in fakes.items() if (left := fake.leftovers())}
+
+        yield Sites(clouds, leftovers, clock)
+
+
+@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_crashed_runs_are_swept_and_living_fleets_are_kept(
+    runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+    rng = random.Random(SEED)
+    with three_clouds() as sites:
+        crashed = [f"{rng.getrandbits(128):032x}" for _ in range(runs)]
+        for key in crashed:
+            sites.crash(key, rng.randrange(2, VERBS))
+        before = sites.leftovers()
+        print(f"seed {SEED}: {before}")
+        assert before.keys() == {"aws", "azure", "gcp"}
+        sites.crash("ff" * 16, 2 * VERBS, deployment="other")
+        sites.clock.advance(7200.0)
+        sites.crash("ee" * 16, 2 * VERBS)
+        report = sites.provisioner().sweep("test", older_than_s=3600.0)
+        assert not [orphan.error for orphan in report.orphans if orphan.error]
+        assert {orphan.key for orphan in report.orphans} <= set(crashed)
+        assert report.kept == ("ee" * 16,)
+        for key in ("ee" * 16, "ff" * 16):
+            assert len(sites.provisioner().describe(key)) == 3
+            assert len(sites.provisioner().destroy(key)) == 3
+        assert sites.leftovers() == {}
