@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tests.manual_clock import ManualClock
 
+from skyplane_orchestration.errors import GatewayUnreachable
 from skyplane_orchestration.provision.instances.cloud import (
     Cloud,
     CloudInstance,
@@ -89,3 +90,13 @@ class CloudHarness(Protocol):
 
     def leftovers(self) -> dict[str, list[str]]:
         """All that exists, by kind; empty for nothing."""
+
+
+class SilentBoot:
+    """Its instances never listen."""
+
+    def user_data(self, authority: object, tags: object, **_: object) -> str:
+        return "#!/bin/sh\nexit 0\n"
+
+    def enrol(self, *_: object) -> str:
+        raise GatewayUnreachable("nobody listens")

@@ -22,15 +22,20 @@ from tests.provision.instances.cloud_harness import (
     OPEN,
     TERMINATE,
     CloudHarness,
+    SilentBoot,
 )
+from tests.provision.samples import SECRET, make_plan
 
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
     CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
+    ProvisionFailed,
     QuotaExceeded,
 )
+from skyplane_orchestration.model.plan import InstanceGroup
+from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.instances.cloud import (
     Cloud,
     CloudInstance,
@@ -38,6 +43,9 @@ from skyplane_orchestration.provision.instances.cloud import (
     Ingress,
     LaunchRequest,
 )
+from skyplane_orchestration.provision.instances.options import InstanceOptions
+from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from skyplane_orchestration.security.authority import Authority
 
 _HARNESSES: Final[dict[str, Callable[[], AbstractContextManager[CloudHarness]]]] = {
     "aws": aws_harness,
@@ -155,16 +163,20 @@ def test_two_workers_at_once_launch_one_instance(harness: CloudHarness) -> None:
 
 
 def test_a_launch_whose_answer_was_lost_is_found(harness: CloudHarness) -> None:
+    """Catalogue of faults, 32."""
     cloud = prepared(harness)
     harness.lose_reply(LAUNCH)
     launched = cloud.launch(a_request(harness))
     assert [one.cloud_id for one in fleet_of(harness)] == [launched.cloud_id]
     assert harness.launches() == 1
+    tear_down(harness)
+    assert harness.leftovers() == {}
 
 
 def test_a_crash_after_the_launch_leaves_an_instance_that_tags_tell_of(
     harness: CloudHarness,
 ) -> None:
+    """Catalogue of faults, 33."""
     launched = prepared(harness).launch(a_request(harness))
     instances, resources = harness.worker().list_resources(
         FLEET.deployment, [harness.region, harness.other_region]
@@ -172,6 +184,28 @@ def test_a_crash_after_the_launch_leaves_an_instance_that_tags_tell_of(
     assert [one.cloud_id for one in instances] == [launched.cloud_id]
     assert instances[0].tags == FLEET
     assert {(harness.name_of(one), one.tags) for one in resources} == {("firewall", FLEET)}
+    tear_down(harness)
+    assert harness.leftovers() == {}
+
+
+def test_instances_that_never_answer_are_replaced_once_and_leave_nothing(
+    harness: CloudHarness,
+) -> None:
+    """Catalogue of faults, 34."""
+    ends = (harness.region, harness.other_region)
+    plan = make_plan([(ends, 1.0)], dict.fromkeys(ends, 1))
+    groups = {region: InstanceGroup(harness.instance_type, 1) for region in ends}
+    spec = FleetSpec(FLEET.fleet_key, 0, "prod", replace(plan, instances=groups))
+    provisioner = InstanceProvisioner(
+        [harness.worker()],
+        SilentBoot(),
+        InstanceOptions(("203.0.113.7/32",), processes_per_instance=1, poll_s=20.0),
+        clock=harness.clock.clock,
+    )
+    with pytest.raises(ProvisionFailed, match=r"did not answer within 180 s.*console output"):
+        provisioner.ensure(spec, Authority(SECRET, FLEET.fleet_key))
+    assert harness.launches() == 4
+    assert harness.leftovers() == {}
 
 
 def test_an_instance_that_the_cloud_does_not_show_yet_is_found(harness: CloudHarness) -> None:
@@ -444,6 +478,7 @@ def test_one_unknown_instance_does_not_keep_the_others(harness: CloudHarness) ->
 
 
 def test_an_instance_ended_by_hand_is_tolerated(harness: CloudHarness) -> None:
+    """Catalogue of faults, 41."""
     cloud = prepared(harness)
     launched = cloud.launch(a_request(harness))
     harness.end_by_hand(launched)
@@ -468,6 +503,7 @@ def test_a_disk_that_was_left_behind_is_found_and_deleted(harness: CloudHarness)
 
 @pytest.mark.parametrize("verb", [LAUNCH, DESCRIBE, TERMINATE, OPEN, DELETE])
 def test_a_throttled_verb_succeeds_later(harness: CloudHarness, verb: str) -> None:
+    """Catalogue of faults, 40."""
     harness.throttle(verb, 3)
     cloud = prepared(harness)
     cloud.launch(a_request(harness))

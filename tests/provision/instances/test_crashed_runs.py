@@ -18,10 +18,10 @@ from tests.clouds.arm import SUBSCRIPTION, strict_arm
 from tests.clouds.ec2 import strict_ec2
 from tests.clouds.gce import PROJECT, strict_gce
 from tests.manual_clock import ManualClock
+from tests.provision.instances.cloud_harness import SilentBoot
 from tests.provision.instances.harness import Killed
 from tests.provision.samples import SECRET, make_plan
 
-from skyplane_orchestration.errors import GatewayUnreachable
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
@@ -60,16 +60,6 @@ class DyingCloud:
             return found(*arguments)
 
         return call
-
-
-class SilentBoot:
-    """Its instances never listen."""
-
-    def user_data(self, authority: Authority, tags: object, **_: object) -> str:
-        return "#!/bin/sh\nexit 0\n"
-
-    def enrol(self, *_: object) -> str:
-        raise GatewayUnreachable("nobody listens")
 
 
 @dataclass
@@ -129,7 +119,7 @@ def three_clouds() -> Iterator[Sites]:
             ]
 
         def leftovers() -> dict[str, dict[str, list[str]]]:
-            fakes = {"aws": ec2, "azure": arm, "gcp": gce}
+            fakes: dict[str, Any] = {"aws": ec2, "azure": arm, "gcp": gce}
             return {name: left for name, fake in fakes.items() if (left := fake.leftovers())}
 
         yield Sites(clouds, leftovers, clock)
