@@ -47,11 +47,12 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway, TeardownReport
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer import deletes, finalize, fleets, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.fleets import Fleets
 
 JOB = replace(BARE_JOB, volume_gb=10.0)
 FAILURE = {"code": "store-error", "message": "lost"}
@@ -387,6 +388,28 @@ def test_the_fleet_goes_down_whatever_happens(
     with pytest.raises(type(error)):
         client.run(JOB, plan=PLAN, on_fleet=refuse if when == "fleet" else None)
     assert script.names[-2:] == ["cancel", "destroy"]
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_an_interrupted_teardown_is_finished(
+    has_failed: bool, client: Client, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_failed:
+        script.statuses = [StoreUnavailable("503")]
+    calls: list[str] = []
+    teardown = Fleets.teardown
+
+    def interrupted(fleets: Fleets, fleet: Fleet | str) -> TeardownReport:
+        calls.append("teardown")
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return teardown(fleets, fleet)
+
+    monkeypatch.setattr(Fleets, "teardown", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.run(JOB, plan=PLAN)
+    assert script.names[-1] == "destroy"
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(

@@ -218,14 +218,25 @@ class TransferRun:
             yield
         except SkyplaneError:
             if self._is_unused():
-                self._fleets.teardown_after_error(self.fleet)
+                self._tear_down(self._fleets.teardown_after_error)
             raise
         except BaseException:
             self._fleets.teardown_after_error(self.fleet)
             self._remove_interrupted()
             raise
         if self._is_unused():
-            self._fleets.teardown(self.fleet)
+            self._tear_down(self._fleets.teardown)
+
+    def _tear_down(self, teardown: Callable[[Fleet], object]) -> None:
+        """Tear the fleet down. An interruption is raised when that is done."""
+        try:
+            teardown(self.fleet)
+        except SkyplaneError:
+            raise
+        except BaseException:
+            log.warning("interrupted; finishing the teardown of fleet %s", self.fleet.key)
+            self._fleets.teardown_after_error(self.fleet)
+            raise
 
     def _is_unused(self) -> bool:
         """Whether the fleet may be torn down; another call may use it."""

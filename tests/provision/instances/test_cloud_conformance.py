@@ -199,7 +199,7 @@ def test_instances_that_never_answer_are_replaced_once_and_leave_nothing(
     provisioner = InstanceProvisioner(
         [harness.worker()],
         SilentBoot(),
-        InstanceOptions(("203.0.113.7/32",), processes_per_instance=1, poll_s=20.0),
+        InstanceOptions(("203.0.113.7/32",), processes_per_instance=1, poll_s=5.0),
         clock=harness.clock.clock,
     )
     with pytest.raises(ProvisionFailed, match=r"did not answer within 180 s.*console output"):
