@@ -68,6 +68,11 @@ class AirflowSite:
         with closing(sqlite3.connect(address, uri=True, timeout=30)) as database:
             return database.execute(query, values).fetchall()
 
+    def write(self, statement: str, *values: object) -> None:
+        with closing(sqlite3.connect(self._airflow_home / "airflow.db", timeout=30)) as database:
+            database.execute(statement, values)
+            database.commit()
+
     def log_of(self, dag_id: str, task: str, attempt: int) -> str:
         """What a try of a task has logged so far, one event to a line."""
         place = self._airflow_home / "logs" / f"dag_id={dag_id}" / "run_id=run"
@@ -131,6 +136,14 @@ class Run:
     def kill_worker(self, task: str, attempt: int) -> None:
         """SIGKILL to the process and its supervisor: nobody is left who could report it."""
         self._signal_worker(task, attempt, signal.SIGKILL)
+
+    def mark_failed(self, task: str) -> None:
+        """As the web server does for a person. The supervisor learns of it at its next heartbeat,
+        and ends the task."""
+        self.site.write(
+            "update task_instance set state = 'failed' where dag_id = ? and task_id = ?",
+            self.dag_id, f"move.{task}",
+        )  # fmt: skip
 
     def freeze_worker(self, task: str, attempt: int) -> tuple[int, int]:
         """SIGSTOP to both: for the scheduler as if they had died. Their process ids."""
