@@ -64,6 +64,7 @@ __all__ = [
     "GatewayUnreachable",
     "GridInvalid",
     "InternalError",
+    "InstanceTypeNotOffered",
     "InvalidKey",
     "InvalidLocation",
     "JournalUnreadable",
@@ -209,6 +210,22 @@ class QuotaExceeded(LaunchRefused):
 
 class CapacityUnavailable(LaunchRefused):
     """A cloud has no such instance in any zone of the region now."""
+
+
+class InstanceTypeNotOffered(LaunchRefused):
+    """A region does not offer the instance type of the plan to this account."""
+
+    is_permanent = True
+
+    @classmethod
+    def of(cls, region: str, instance_type: str) -> InstanceTypeNotOffered:
+        """Args: the region's tag, and the cloud's name of the type."""
+        error = cls(
+            f"{region} does not offer the instance type {instance_type!r} to this account; choose"
+            " another type, or exclude the region from plans"
+        )
+        error.region, error.instance_type = region, instance_type
+        return error
 
 
 class CloudAccessDenied(SkyplaneError):

@@ -114,7 +114,7 @@ def test_warnings_say_what_to_ask_for() -> None:
         "gave no n2 instances: a quota is used up; ask gcp for more of: that quota"
     )
     nothing = RefusedLaunch("gcp:x", "n2", 0, is_quota=False).warning
-    assert nothing.endswith("the region has no more of that type now")
+    assert nothing.endswith("the region does not offer more of that type now")
 
 
 def test_a_plan_with_refusals_survives_its_document() -> None:

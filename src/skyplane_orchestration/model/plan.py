@@ -138,7 +138,7 @@ class RefusedLaunch:
             cloud = self.region.partition(":")[0]
             why = f"a quota is used up; ask {cloud} for more of: {self.quota or 'that quota'}"
         else:
-            why = "the region has no more of that type now"
+            why = "the region does not offer more of that type now"
         return (
             f"planned again, because {self.region} gave {got} {self.instance_type} instances: {why}"
         )

@@ -31,6 +31,7 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
+    InstanceTypeNotOffered,
     ProvisionFailed,
     QuotaExceeded,
 )
@@ -291,8 +292,9 @@ def test_a_type_that_the_region_does_not_offer_is_refused(harness: CloudHarness)
         lambda: cloud.vcpus(harness.region, "none-such"),
         lambda: cloud.launch(a_request(harness, instance_type="none-such")),
     ):
-        with pytest.raises(ConfigurationInvalid, match="none-such"):
+        with pytest.raises(InstanceTypeNotOffered, match="none-such") as caught:
             attempt()
+        assert (caught.value.region, caught.value.instance_type) == (harness.region, "none-such")
 
 
 def test_a_boot_script_that_is_too_long_is_refused(harness: CloudHarness) -> None:

@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     CloudUnavailable,
     ConfigurationInvalid,
     GatewayUnreachable,
+    InstanceTypeNotOffered,
     LaunchRefused,
     NotAuthorised,
     ProvisionFailed,
@@ -324,7 +325,7 @@ def test_a_fleet_with_another_secret_keeps_its_firewall(harness: InstancesHarnes
     assert after == before
 
 
-@pytest.mark.parametrize("error", [QuotaExceeded, CapacityUnavailable])
+@pytest.mark.parametrize("error", [QuotaExceeded, CapacityUnavailable, InstanceTypeNotOffered])
 def test_another_plan_is_brought_up_once_the_refused_fleet_is_gone(
     harness: InstancesHarness, error: type[LaunchRefused]
 ) -> None:

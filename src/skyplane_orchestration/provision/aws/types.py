@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.provision.aws.errors import Refusal
 from skyplane_orchestration.provision.instances.once import Once
 
@@ -45,7 +45,7 @@ class Types:
         self._images: Once[tuple[str, str], Image] = Once()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
-        """Raises ConfigurationInvalid: the region does not offer the type."""
+        """Raises InstanceTypeNotOffered."""
         return self._types.get((region, instance_type), lambda: self._ask(region, instance_type))
 
     def _ask(self, region: str, instance_type: str) -> TypeFacts:
@@ -60,10 +60,7 @@ class Types:
             )
             (entry,) = answer["InstanceTypes"]
         except (Refusal, ValueError) as error:
-            raise ConfigurationInvalid(
-                f"{region} does not offer the instance type {instance_type!r}; choose another"
-                " type, or exclude the region from plans"
-            ) from error
+            raise InstanceTypeNotOffered.of(region, instance_type) from error
         architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
         return TypeFacts(
             vcpus=entry["VCpuInfo"]["DefaultVCpus"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.provision.azure.options import region_name
 from skyplane_orchestration.provision.instances.once import Once
 
@@ -45,14 +45,11 @@ class Sizes:
         self._known: Once[str, dict[str, Size]] = Once()
 
     def of(self, region: str, instance_type: str) -> Size:
-        """Raises ConfigurationInvalid: the region does not offer the size."""
+        """Raises InstanceTypeNotOffered."""
         sizes = self._known.get(region, lambda: self._look_up(region))
         size = sizes.get(instance_type)
         if size is None:
-            raise ConfigurationInvalid(
-                f"{region} does not offer the instance type {instance_type!r} to the"
-                " subscription; choose another type, or exclude the region from plans"
-            )
+            raise InstanceTypeNotOffered.of(region, instance_type)
         return size
 
     def zones(self, region: str, instance_type: str) -> tuple[str, ...]:

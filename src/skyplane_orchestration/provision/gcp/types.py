@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.provision.gcp.options import region_of_zone
 from skyplane_orchestration.provision.instances.once import Once
 
@@ -35,14 +35,11 @@ class Types:
         self._known: Once[str, dict[str, TypeFacts]] = Once()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
-        """Raises ConfigurationInvalid: the region does not offer the type, or not in our zones."""
+        """Raises InstanceTypeNotOffered, also if only other zones than ours have the type."""
         known = self._known.get(instance_type, lambda: self._ask(instance_type))
         facts = known.get(region)
         if facts is None:
-            raise ConfigurationInvalid(
-                f"{region} does not offer the machine type {instance_type!r}; choose another type,"
-                " or exclude the region from plans"
-            )
+            raise InstanceTypeNotOffered.of(region, instance_type)
         return facts
 
     def disk_type(self, instance_type: str) -> str:

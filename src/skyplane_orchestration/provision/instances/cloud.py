@@ -172,7 +172,7 @@ class Cloud(Protocol):
         """Tags of the regions that the account may use, for a search without a plan."""
 
     def vcpus(self, region: str, instance_type: str) -> int:
-        """Raises ConfigurationInvalid: the region does not offer the type."""
+        """Of a type. Raises InstanceTypeNotOffered."""
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
         """The fleet's instances, ended ones included as long as the cloud shows them.
@@ -201,6 +201,7 @@ class Cloud(Protocol):
         Raises:
             QuotaExceeded: names the quota.
             CapacityUnavailable: no zone has such an instance now.
+            InstanceTypeNotOffered: the region never has such an instance for this account.
             ConfigurationInvalid: the request is not possible.
         """
 
