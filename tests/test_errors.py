@@ -31,10 +31,10 @@ PUBLIC = [
 CODES = """
 address-taken already-exists budget-reached cancelled capacity-unavailable checksum-mismatch
 cloud-access-denied cloud-unavailable configuration-invalid credentials-expired empty-source
-fleet-lost foreign-host gateway-draining gateway-error gateway-lost gateway-unreachable grid-
-invalid instance-type-not-offered internal-error invalid-key invalid-location journal-
-unreadable launch-refused metadata-not-carried missing-extra not-authorised not-found not-
-restored object-too-large objects-failed overloaded path-ended permission-denied plan-error
+fleet-lost foreign-host gateway-draining gateway-error gateway-lost gateway-unreachable
+grid-invalid instance-type-not-offered internal-error invalid-key invalid-location
+journal-unreadable launch-refused metadata-not-carried missing-extra not-authorised not-found
+not-restored object-too-large objects-failed overloaded path-ended permission-denied plan-error
 plan-infeasible precondition-failed provision-failed quota-exceeded read-back-mismatch skyplane
 solver-failed stale-epoch stopped store-error store-unavailable teardown-incomplete throttled
 too-many-deletes transfer-failed unauthenticated unknown-region unknown-transfer
