@@ -32,7 +32,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
     TransferFailed,
 )
-from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import (
     Limits,
@@ -68,6 +68,8 @@ class Script:
     errors: dict[str, BaseException] = field(default_factory=dict)
     slept: list[float] = field(default_factory=list)
     found: tuple[FoundGateway, ...] = ()
+    stopped: tuple[str, ...] = ("b",)
+    tails: dict[str, str] = field(default_factory=lambda: {"a": "from the gateway"})
     recorded: Fleet | None = None
     keys: list[tuple[str, int]] = field(default_factory=list)
     listed: list[ListedRows | None] = field(default_factory=list)
@@ -108,7 +110,7 @@ class FakeProvisioner:
 
     def destroy(self, key: str) -> tuple[str, ...]:
         self.script.do("destroy")
-        return ("b",)
+        return self.script.stopped
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         return self.script.found
@@ -180,7 +182,7 @@ class FakeControl:
 
     def cancel_unended(self) -> dict[str, str]:
         self.script.do("cancel")
-        return {"a": "from the gateway"}
+        return self.script.tails
 
 
 @pytest.fixture
@@ -563,6 +565,17 @@ def test_teardown_by_key_cancels_on_the_recorded_fleet(client: Client, script: S
     report = client.teardown(script.recorded.key)
     assert script.names == ["ensure", "cancel", "destroy"]
     assert report.log_tails["a"] == "from the gateway"
+
+
+def test_the_cost_of_instances_that_ended_by_themselves_is_not_known(
+    client: Client, script: Script
+) -> None:
+    """A teardown that was cleared days later counted the time until then."""
+    one = FleetInstance(f"{A}/0", A, "i-1", 0.0)
+    fleet = replace(client.provision(PLAN), instances=(one,))
+    assert client.teardown(fleet).instance_usd is not None
+    script.stopped, script.tails = (), {}
+    assert client.teardown(fleet).instance_usd is None
 
 
 def test_a_fleet_elsewhere_is_refused(client: Client, script: Script) -> None:

@@ -70,3 +70,10 @@ def test_an_unknown_setting_of_a_cloud_is_named_without_its_value(cloud: str) ->
         settings.open(CredentialSources())
     assert "hush" not in str(caught.value)
     assert "credential_ref" in str(caught.value)
+
+
+def test_keys_in_place_of_a_reference_are_not_repeated() -> None:
+    keys = {"access_key_id": "AKIA", "secret_access_key": "very secret"}
+    with pytest.raises(ConfigurationInvalid, match="credential_ref must be text") as caught:
+        parse_clouds({**GOOD, "aws": {"credential_ref": keys}}).open(CredentialSources())
+    assert "very secret" not in str(caught.value)

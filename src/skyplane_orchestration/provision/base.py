@@ -100,7 +100,8 @@ class TeardownReport:
         stopped: the nodes that still ran.
         log_tails: node -> the readable end of its log.
         instance_usd: what the fleet's instances have cost from their launch to the end of the
-            teardown, at the plan's prices; None without instances, or without the plan.
+            teardown, at the plan's prices; None without instances, without the plan, and if none
+            of its gateways ran any more.
     """
 
     stopped: tuple[str, ...]

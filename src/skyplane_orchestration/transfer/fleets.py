@@ -135,7 +135,8 @@ class Fleets:
         with timed("teardown: waiting for their end"):
             stopped = answered.union(self.provisioner.destroy(key))
         cost = None
-        if known is not None and known.instances:
+        # Instances that ended by themselves did so at a time that is not known.
+        if known is not None and known.instances and stopped:
             cost = instances_usd(known, self._clock.wall())
         return TeardownReport(tuple(sorted(stopped)), tails, cost)
 

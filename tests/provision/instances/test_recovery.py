@@ -359,6 +359,19 @@ def test_another_plan_is_brought_up_once_the_refused_fleet_is_gone(
     assert harness.traces() == []
 
 
+def test_an_instance_without_a_launch_time_costs_since_its_fleet_was_made(
+    harness: InstancesHarness,
+) -> None:
+    """Azure may not tell when it made a machine. The cost was counted from 1970."""
+    spec = harness.spec()
+    made = harness.provisioner().ensure(spec, harness.authority(spec))
+    for cloud_id, one in harness.account.instances.items():
+        harness.account.instances[cloud_id] = replace(one, launched_unix_s=0.0)
+    found = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert {one.cloud_id for one in found.instances} == {one.cloud_id for one in made.instances}
+    assert all(one.launched_unix_s > time.time() - 60 for one in found.instances)
+
+
 def test_a_fleet_that_another_worker_uses_keeps_its_plan(harness: InstancesHarness) -> None:
     spec = harness.spec()
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))

@@ -60,11 +60,16 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _cost(fleet: Fleet, answers: Mapping[str, Mapping[str, Any]]) -> CostOutcome | None:
-    """What the fleet has cost so far; None without instances, and if no gateway leads."""
+    """What the fleet has cost so far; None if no gateway answers.
+
+    Also None without instances if no gateway leads.
+    """
     from skyplane_orchestration.model.status import TransferStatus
     from skyplane_orchestration.transfer.costs import cost_of
     from skyplane_orchestration.transfer.instance_meter import instances_usd
 
+    if not answers:
+        return None  # Its instances may have ended long ago.
     rows = [
         cost_of(fleet, TransferStatus.from_document(status), fleet.provision_s)
         for document in answers.values()

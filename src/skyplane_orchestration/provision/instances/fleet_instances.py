@@ -200,7 +200,7 @@ class FleetInstances:
         by_id = {
             one.cloud_id: self._billed.get(
                 one.cloud_id,
-                FleetInstance(one.instance, one.region, one.cloud_id, one.launched_unix_s),
+                FleetInstance(one.instance, one.region, one.cloud_id, _launched_unix_s(one)),
             )
             for one in members
         }
@@ -271,3 +271,8 @@ class FleetInstances:
                 f"fleet {self._spec.key} did not come up, and its instances may still run: {error};"
                 " run teardown, or they end by themselves at the hard end"
             ) from error
+
+
+def _launched_unix_s(instance: CloudInstance) -> float:
+    """A cloud may not tell it; no instance is older than its fleet."""
+    return max(instance.launched_unix_s, float(instance.tags.created_unix_s))

@@ -86,13 +86,20 @@ def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:
     Args:
         what: name of the object in error messages.
 
-    Raises ConfigurationInvalid: it names unknown fields, but not their values.
+    Raises ConfigurationInvalid: it names unknown fields, but not their values, nor keys in place
+    of a reference to credentials.
     """
     known = {field.name for field in fields(kind)}
     if unknown := sorted(set(settings) - known):
         raise ConfigurationInvalid(
             f"{what} has unknown fields: {', '.join(unknown)}; known fields:"
             f" {', '.join(sorted(known))}"
+        )
+    reference = settings.get("credential_ref", "")
+    if not isinstance(reference, str):
+        raise ConfigurationInvalid(
+            f"{what}: credential_ref must be text, such as profile:NAME, not a"
+            f" {type(reference).__name__}"
         )
     return decode(kind, settings, what)
 
