@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from tests.clouds.arm_disks import DiskRules
 from tests.clouds.arm_network import openings
-from tests.clouds.arm_offers import SPOT, OfferRules
+from tests.clouds.arm_offers import OfferRules
 from tests.clouds.arm_state import (
     ADDRESSES,
     DISKS,
-    LOCATIONS,
     MACHINES,
     SIZES,
     Conditions,
@@ -58,6 +57,7 @@ class MachineRules:
         self.user_data: dict[str, str] = {}
         #: Resource ids of machines that were placed.
         self.ever_placed: list[str] = []
+        self._offers = OfferRules(conditions, self.used)
         self.rules: dict[str, Rule] = {
             "machines.put": self._put,
             "machines.get": self._get,
@@ -68,7 +68,7 @@ class MachineRules:
             "machines.tags": self._tags,
             "machines.console": self._console,
             **DiskRules(state).rules,
-            **OfferRules(conditions, self.used).rules,
+            **self._offers.rules,
         }
 
     # What tests do.
@@ -131,7 +131,7 @@ class MachineRules:
         if "identity" in body:
             self._require("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
         interfaces = self._interfaces(body)
-        self._check_room(body)
+        self._offers.check_room(body)
         made = self._state.put(group, MACHINES, name, body)
         self._place(made, interfaces, data.decode())
         zone = f"{body['location']}-{(body.get('zones') or [''])[0]}"
@@ -170,29 +170,6 @@ class MachineRules:
                 raise ArmError(400, "NicInUse", one["id"])
             found.append(interface)
         return found
-
-    def _check_room(self, body: Any) -> None:
-        """Size, quota; capacity shows only later."""
-        location, facts = body["location"], body["properties"]
-        size = facts["hardwareProfile"]["vmSize"]
-        if size not in SIZES:
-            raise ArmError(400, "InvalidParameter", "hardwareProfile.vmSize")
-        zones = body.get("zones") or []
-        if not set(zones) <= set(LOCATIONS[location][1]):
-            raise ArmError(400, "InvalidAvailabilityZone")
-        if (location, size) in self._conditions.closed_sizes:
-            raise ArmError(409, "SkuNotAvailable")
-        family, vcpus, _ = SIZES[size]
-        is_spot = facts.get("priority") == "Spot"
-        for name in (SPOT,) if is_spot else ("cores", family):
-            family_only = family if name == family else ""
-            used = self.used(location, is_spot=is_spot, family=family_only)
-            if used + vcpus > self._conditions.quota(location, name):
-                raise ArmError(
-                    409,
-                    "OperationNotAllowed",
-                    "Operation could not be completed as it results in exceeding approved quota.",
-                )
 
     def _place(self, machine: Resource, interfaces: list[Resource], user_data: str) -> None:
         facts = properties(machine)

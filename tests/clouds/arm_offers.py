@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 from tests.clouds.arm_state import LOCATIONS, SIZES, Conditions, Rule
-from tests.clouds.arm_wire import Reply, Request
+from tests.clouds.arm_wire import ArmError, Reply, Request
 
 #: The quota of spot machines.
 SPOT: Final = "lowPriorityCores"
@@ -24,6 +24,29 @@ class OfferRules:
         self._conditions = conditions
         self._used = used
         self.rules: dict[str, Rule] = {"skus.list": self._skus, "usages.list": self._usages}
+
+    def check_room(self, body: Any) -> None:
+        """Size, quota; capacity shows only later."""
+        location, facts = body["location"], body["properties"]
+        size = facts["hardwareProfile"]["vmSize"]
+        if size not in SIZES:
+            raise ArmError(400, "InvalidParameter", "hardwareProfile.vmSize")
+        zones = body.get("zones") or []
+        if not set(zones) <= set(LOCATIONS[location][1]):
+            raise ArmError(400, "InvalidAvailabilityZone")
+        if (location, size) in self._conditions.closed_sizes:
+            raise ArmError(409, "SkuNotAvailable")
+        family, vcpus, _ = SIZES[size]
+        is_spot = facts.get("priority") == "Spot"
+        for name in (SPOT,) if is_spot else ("cores", family):
+            family_only = family if name == family else ""
+            used = self._used(location, is_spot=is_spot, family=family_only)
+            if used + vcpus > self._conditions.quota(location, name):
+                raise ArmError(
+                    409,
+                    "OperationNotAllowed",
+                    "Operation could not be completed as it results in exceeding approved quota.",
+                )
 
     def _skus(self, request: Request) -> Reply:
         location = request.query["$filter"].partition("'")[2].rstrip("'")
