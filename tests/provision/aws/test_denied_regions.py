@@ -7,8 +7,17 @@ import logging
 import pytest
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import FLEET, REGION, REQUEST, prepared
+from tests.provision.instances.memory_cloud import MemoryAccount, MemoryBoot
+from tests.provision.samples import SECRET, make_plan
 
+from skyplane_gateway.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import CloudAccessDenied
+from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.instances.clouds import Clouds
+from skyplane_orchestration.provision.instances.fleet_instances import FleetInstances
+from skyplane_orchestration.provision.instances.options import InstanceOptions
+from skyplane_orchestration.provision.instances.tools import Tools
+from skyplane_orchestration.security.authority import Authority
 
 OTHER = "aws:us-east-1"
 
@@ -68,3 +77,19 @@ def test_plans_get_no_instance_in_a_denied_region(harness: AwsHarness) -> None:
     deny(harness, OTHER)
     found = {quota.region: quota.instances for quota in harness.aws().quotas([REGION, OTHER])}
     assert found == {REGION: None, OTHER: 0}
+
+
+def test_instances_of_an_earlier_plan_end_in_an_account_with_a_denied_region(
+    harness: AwsHarness,
+) -> None:
+    """The search left the regions of the plan out, so it did not pass over the denied one."""
+    prepared(harness.aws()).launch(REQUEST)
+    deny(harness, "aws:eu-south-2")
+    cloud, key = harness.aws(), FLEET.fleet_key
+    plan = make_plan([((OTHER, "aws:us-west-2"), 1.0)], {OTHER: 1, "aws:us-west-2": 1})
+    spec = FleetSpec(key=key, generation=0, deployment=FLEET.deployment, plan=plan)
+    options = InstanceOptions(control_cidrs=("203.0.113.7/32",))
+    tools = Tools(Clouds([cloud]), MemoryBoot(MemoryAccount()), options, SYSTEM_CLOCK)
+    names = {region: [f"{region}/0"] for region in plan.instances}
+    FleetInstances(spec, names, Authority(SECRET, key), tools).end_dropped()
+    assert not [one for one in cloud.describe(key, [REGION]) if one.is_alive]

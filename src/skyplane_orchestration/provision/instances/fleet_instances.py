@@ -102,11 +102,13 @@ class FleetInstances:
         """Begin to end the instances of regions that an earlier plan of the fleet had."""
         clouds = self._tools.clouds
         try:
-            others = sorted(set(clouds.regions()) - set(self.regions))
+            # All regions: a search of some does not pass over those that a policy denies.
             dropped = [
                 one
-                for one in clouds.describe(self._spec.key, others)
-                if one.is_alive and one.tags.deployment == self._spec.deployment
+                for one in clouds.describe(self._spec.key, clouds.regions())
+                if one.is_alive
+                and one.region not in self.regions
+                and one.tags.deployment == self._spec.deployment
             ]
             clouds.terminate(dropped)
         except SkyplaneError as error:
