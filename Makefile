@@ -22,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-image check docs bench soak constraints \
+.PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-image check docs bench soak constraints \
 	clean
 .DELETE_ON_ERROR:
 
@@ -40,6 +40,9 @@ demo-clouds-stores: $(INSTALLED)  ## S3 to Google Cloud Storage to Azure Blob St
 
 test: $(INSTALLED)  ## files run side by side, long ones first
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-long: $(INSTALLED)  ## scenarios that take half a minute each: kills, chains of clouds, faults of whole runs
+	@$(BIN)/python -m pytest -m "long and not soak" --numprocesses $(WORKERS) --dist loadfile
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo 'run: $(BIN)/ruff format .'; exit 1; }

@@ -34,6 +34,7 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.result import TransferResult
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.e2e,
     pytest.mark.skipif(
         version("apache-airflow").startswith("2."), reason="Airflow 2 has no supervisors"

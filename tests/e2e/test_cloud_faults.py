@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.status import TransferStatus
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 #: Objects of the job `slow`.
 OBJECTS: Final = 22

@@ -23,7 +23,7 @@ from tests.e2e.cloud_sites import SITES, CloudSite
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 SEED: Final = 161803398
 #: Calls of the API that a copy makes here, about.

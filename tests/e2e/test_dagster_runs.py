@@ -102,6 +102,7 @@ def test_an_asset_is_moved_over_relays_and_nothing_is_left(
     assert private.traces() == []
 
 
+@pytest.mark.long
 def test_an_asset_is_copied_by_instances_of_two_clouds(
     ec2: StrictEc2, world: World, tmp_path: Path
 ) -> None:

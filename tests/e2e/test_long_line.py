@@ -22,7 +22,7 @@ from skyplane_orchestration.model.result import TransferResult
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
 
-pytestmark = [pytest.mark.e2e, pytest.mark.root]
+pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.long]
 
 RTT_S: Final = 0.170
 #: What a connection can have on its way: a round trip lets through 1.5 MB/s.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from tests.e2e.conftest import ClientKit
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 SEED: Final = int(os.environ.get("SKYPLANE_SURVIVAL_SEED", "1"))
 

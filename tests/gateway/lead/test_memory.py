@@ -75,6 +75,7 @@ def lead(case: str, keys: int, environment: Mapping[str, str] | None = None) -> 
     return found
 
 
+@pytest.mark.long
 def test_many_keys_take_no_more_memory_than_few(bound_mib: float) -> None:
     # With 40,000 keys every queue and list is full (LISTED_KEYS is 32,768). The keys that are
     # copied last are held longest.
