@@ -75,6 +75,7 @@ __all__ = [
     "NotFound",
     "NotRestored",
     "ObjectTooLarge",
+    "ObjectsDiffer",
     "ObjectsFailed",
     "Overloaded",
     "PathEnded",
@@ -266,6 +267,10 @@ class FleetLost(SkyplaneError):
 
 class TeardownIncomplete(SkyplaneError):
     """Something of the fleet is still there after teardown."""
+
+
+class ObjectsDiffer(SkyplaneError):
+    """A comparison found objects that are not equal at both places."""
 
 
 class TransferFailed(SkyplaneError):

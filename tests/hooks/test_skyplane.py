@@ -13,7 +13,8 @@ from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.world import IMAGE
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.hooks.skyplane import SkyplaneHook, credential_ref
+from skyplane_orchestration.hooks.credential_refs import credential_ref
+from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 

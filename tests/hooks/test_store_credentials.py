@@ -10,8 +10,11 @@ import pytest
 
 from skyplane_gateway.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.hooks import store_credentials
-from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
+from skyplane_orchestration.hooks import google_connection
+from skyplane_orchestration.hooks.store_credentials import (
+    credentials_from_connection,
+    location_from_connection,
+)
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import SCOPES_OPTION
 
@@ -21,6 +24,7 @@ BUCKET = Location("s3://bucket/key")
 @dataclass
 class FakeConnection:
     conn_type: str | None = "aws"
+    host: str | None = None
     login: str | None = None
     password: str | None = None
     extra_dejson: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +81,11 @@ def test_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (FakeConnection(login="AK"), "half of an access key"),
         (FakeConnection(password="SK"), "half of an access key"),
         (FakeConnection(conn_type="postgres"), "type 'postgres'"),
-        (FakeConnection(extra_dejson={"role_arn": "arn:aws:iam::1:role/x"}), "assumes a role"),
+        (FakeConnection(extra_dejson={"verify": False}), "verify=False"),
+        (FakeConnection(extra_dejson={"host": "http://minio"}), "host.*give endpoint_url"),
+        (FakeConnection(extra_dejson={"config_kwargs": {"proxies": {"a": "b"}}}), "HTTPS_PROXY"),
+        (FakeConnection(extra_dejson={"config_kwargs": {"signature_version": "s3"}}), "s3v4"),
+        (FakeConnection(extra_dejson={"service_config": "s3"}), "service_config that is no JSON"),
     ],
 )
 def test_invalid_connections_are_refused(connection: FakeConnection, words: str) -> None:
@@ -95,7 +103,7 @@ def google(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
         asked.append({name: value for name, value in values.items() if value})
         return Credentials({"access_token": "t"})
 
-    monkeypatch.setattr(store_credentials, "sendable_credentials", answer)
+    monkeypatch.setattr(google_connection, "sendable_credentials", answer)
     return asked
 
 
@@ -185,7 +193,12 @@ def resolve_azure(**fields: Any) -> dict[str, str] | None:
             {"extra_dejson": {"extra__wasb__connection_string": "AccountName=a;AccountKey=a2V5"}},
             {"account_key": "a2V5"},
         ),
+        ({"extra_dejson": {"account_key": "a2V5"}}, {"account_key": "a2V5"}),
         ({"extra_dejson": {"sas_token": "sv=1&sig=x"}}, {"sas_token": "sv=1&sig=x"}),
+        (
+            {"password": "a2V5", "extra_dejson": {"sas_token": "sv=1&sig=x"}},
+            {"sas_token": "sv=1&sig=x"},
+        ),
         (
             {"extra_dejson": {"sas_token": "https://a.blob.core.windows.net/?sv=1&sig=x"}},
             {"sas_token": "sv=1&sig=x"},
@@ -200,10 +213,103 @@ def test_azure_connections(fields: dict[str, Any], found: dict[str, str]) -> Non
     ("fields", "says"),
     [
         ({"extra_dejson": {"tenant_id": "t"}}, "client_id and client_secret"),
-        ({"extra_dejson": {"managed_identity_client_id": "c"}}, "AZURE_CLIENT_ID"),
+        ({"extra_dejson": {"managed_identity_client_id": "c"}}, "workload_identity_tenant_id"),
+        ({"extra_dejson": {"client_secret_auth_config": {"a": 1}}}, "AZURE_AUTHORITY_HOST"),
         ({"extra_dejson": {"connection_string": "AccountName=a"}}, "neither AccountKey"),
     ],
 )
 def test_azure_connections_that_cannot_be_used(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=says):
         resolve_azure(**fields)
+
+
+def placed(connection: FakeConnection, location: Location) -> Location:
+    return location_from_connection(connection, "store", location)
+
+
+@pytest.mark.parametrize("conn_type", ["generic", "", None])
+def test_a_connection_without_a_type_is_read_with_a_warning(
+    conn_type: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = resolve(FakeConnection(conn_type, login="AK", password="SK"))
+    assert found == {"access_key_id": "AK", "secret_access_key": "SK"}
+    assert "is read as one of type 'aws'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("extra", "endpoint", "region"),
+    [
+        ({}, "", ""),
+        ({"region_name": "eu-west-3"}, "", ""),
+        ({"endpoint_url": "http://one", "region_name": "eu-west-3"}, "http://one", "aws:eu-west-3"),
+        (
+            {"endpoint_url": "http://one", "service_config": {"s3": {"endpoint_url": "http://s3"}}},
+            "http://s3",
+            "",
+        ),
+    ],
+)
+def test_endpoint_and_region_of_an_aws_connection(
+    extra: dict[str, Any], endpoint: str, region: str
+) -> None:
+    found = placed(FakeConnection(extra_dejson=extra), BUCKET)
+    assert (found.endpoint_url, found.region) == (endpoint, region)
+
+
+def test_the_locations_own_endpoint_and_region_count_first() -> None:
+    own = Location("s3://bucket/", "aws:us-east-1", "http://own")
+    extra = {"endpoint_url": "http://one", "region_name": "eu-west-3"}
+    assert placed(FakeConnection(extra_dejson=extra), own) == own
+
+
+def test_s3_options_of_an_aws_connection(caplog: pytest.LogCaptureFixture) -> None:
+    config = {"s3": {"addressing_style": "path"}, "signature_version": "unsigned", "retries": {}}
+    connection = FakeConnection(extra_dejson={"config_kwargs": config})
+    assert placed(connection, BUCKET).options == {"addressing": "path", "anonymous": "true"}
+    assert resolve(connection) is None
+    assert "does not change retries" in caplog.text
+
+
+def test_older_fields_with_keys() -> None:
+    keys = {"aws_access_key_id": "AK", "aws_secret_access_key": "SK", "aws_session_token": "T"}
+    found = resolve(FakeConnection(extra_dejson={"session_kwargs": keys}))
+    assert found == {"access_key_id": "AK", "secret_access_key": "SK", "session_token": "T"}
+
+
+def test_an_anonymous_google_connection() -> None:
+    connection = FakeConnection("google_cloud_platform", extra_dejson={"is_anonymous": True})
+    location = Location("gs://bucket/")
+    assert placed(connection, location).options == {"anonymous": "true"}
+    assert credentials_from_connection(connection, "gcp", location) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "endpoint"),
+    [
+        ({"login": "account"}, ""),
+        ({"host": "account"}, ""),
+        ({"host": "https://account.blob.core.windows.net/"}, ""),
+        ({"host": "account.privatelink.example.com"}, "https://account.privatelink.example.com"),
+        ({"host": "http://127.0.0.1:10000/account"}, "http://127.0.0.1:10000/account"),
+        (
+            {
+                "extra_dejson": {
+                    "connection_string": "AccountName=account;AccountKey=a2V5;"
+                    "BlobEndpoint=http://127.0.0.1:10000/account/"
+                }
+            },
+            "http://127.0.0.1:10000/account",
+        ),
+        ({"extra_dejson": {"sas_token": "https://10.0.0.4/?sv=1&sig=x"}}, "https://10.0.0.4"),
+        ({"login": "client", "password": "s", "extra_dejson": {"tenant_id": "t"}}, ""),
+    ],
+)
+def test_endpoint_of_an_azure_connection(fields: dict[str, Any], endpoint: str) -> None:
+    found = placed(FakeConnection("wasb", **fields), Location("az://account/container/"))
+    assert found.endpoint_url == endpoint
+
+
+def test_an_azure_connection_of_another_account_is_refused() -> None:
+    connection = FakeConnection("wasb", login="other", password="a2V5")
+    with pytest.raises(ConfigurationInvalid, match="of the storage account 'other'"):
+        placed(connection, Location("az://account/container/"))

@@ -17,6 +17,7 @@ from skyplane_gateway.stores.registry import (
     open_store,
     require_kind,
     sendable_credentials,
+    session_credentials,
 )
 
 __all__ = [
@@ -37,5 +38,6 @@ __all__ = [
     "own_time_s",
     "require_kind",
     "sendable_credentials",
+    "session_credentials",
     "unescape_name",
 ]

@@ -5,7 +5,7 @@ Imports the SDK of the kind it is asked for, and no other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
@@ -72,16 +72,31 @@ def sendable_credentials(kind: str, values: Mapping[str, str]) -> Credentials | 
     """The credentials that gateways get for those that a user named.
 
     Google and Azure: a key of an identity, or an identity to act as, becomes a token that
-    expires. None where the process itself has no identity.
+    expires. AWS: a role becomes keys that expire. None where the process itself has no identity.
 
     Raises:
         ConfigurationInvalid: they cannot be used.
         StoreError: the service that gives tokens refuses, or does not answer.
         MissingExtra: the SDK is not installed.
     """
-    if kind not in ("azure", "gcs"):
+    if kind not in _EXTRAS:
         return Credentials(values)
     found: Credentials | None = _module(kind).sendable_credentials(values)
+    return found
+
+
+def session_credentials(kind: str, opened: Callable[[], Any]) -> Credentials | None:
+    """The credentials that gateways get for those that another library holds; None for none.
+
+    Args:
+        kind: `s3` or `gcs`.
+        opened: returns a session of boto3, or credentials of google-auth; its errors are mapped.
+
+    Raises:
+        StoreError: the service that gives them refuses, or does not answer.
+        MissingExtra: the SDK is not installed.
+    """
+    found: Credentials | None = _module(kind).session_credentials(opened)
     return found
 
 

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.hooks.credential_refs import CREDENTIAL_SCHEME
 from skyplane_orchestration.hooks.settings import Settings
-from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
+from skyplane_orchestration.hooks.store_credentials import (
+    credentials_from_connection,
+    location_from_connection,
+)
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.provider_info import CONNECTION_TYPE, UI_FIELD_BEHAVIOUR
+from skyplane_orchestration.provider_info import (
+    CONNECTION_FIELDS,
+    CONNECTION_TYPE,
+    UI_FIELD_BEHAVIOUR,
+)
 from skyplane_orchestration.security.credentials import CredentialSources, purpose_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from skyplane_gateway.stores import Credentials
+    from skyplane_orchestration.hooks.connection_fields import StoreConnection
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
+    from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.location import Location
     from skyplane_orchestration.provision.base import Provisioner
     from skyplane_orchestration.provision.in_process import GatewayPlace
-
-#: Scheme of the `credential_ref`s that name an Airflow connection.
-CREDENTIAL_SCHEME: Final = "airflow"
-
-
-def credential_ref(connection_id: str | None) -> str:
-    """The `credential_ref` of an Airflow connection; empty for the worker's own credentials."""
-    return f"{CREDENTIAL_SCHEME}:{connection_id}" if connection_id else ""
 
 
 class SkyplaneHook(BaseHook):
@@ -85,9 +88,10 @@ class SkyplaneHook(BaseHook):
         self, context: Context, fleet_name: str, gateways: GatewayPlace = "always"
     ) -> Client:
         """A client for the run of `context`. Raises ConfigurationInvalid."""
-        return self._client(self.identity(context, fleet_name), gateways)
+        return self.client_of(self.identity(context, fleet_name), gateways)
 
-    def _client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
+    def client_of(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
+        """A client for a run that another process has begun. Raises ConfigurationInvalid."""
         settings, sources = self.settings, self._sources()
         return Client(
             identity=identity,
@@ -103,14 +107,36 @@ class SkyplaneHook(BaseHook):
 
     def resolve_credentials(self, connection_id: str, location: Location) -> Credentials | None:
         """Raises ConfigurationInvalid: the connection is missing or cannot be used."""
+        connection = self._store_connection(connection_id, location)
+        return credentials_from_connection(connection, connection_id, location)
+
+    def placed(self, location: Location) -> Location:
+        """The location with the endpoint and the options of its connection, if it names one.
+
+        What the location itself says counts first. Raises ConfigurationInvalid.
+        """
+        scheme, _, connection_id = location.credential_ref.partition(":")
+        if scheme != CREDENTIAL_SCHEME:
+            return location
+        connection = self._store_connection(connection_id, location)
+        return location_from_connection(connection, connection_id, location)
+
+    def placed_job(self, job: TransferJob) -> TransferJob:
+        """The job with both ends `placed`."""
+        return replace(
+            job, source=self.placed(job.source), destination=self.placed(job.destination)
+        )
+
+    def _store_connection(self, connection_id: str, location: Location) -> StoreConnection:
+        """Raises ConfigurationInvalid: the connection is missing."""
         try:
-            connection = self.get_connection(connection_id)
+            found: StoreConnection = self.get_connection(connection_id)
         except AirflowNotFoundException as error:
             raise ConfigurationInvalid(
                 f"there is no connection {connection_id!r} for {purpose_of(location)}; create it,"
                 " or name another one"
             ) from error
-        return credentials_from_connection(connection, connection_id, location)
+        return found
 
     def _open_provisioner(self, place: GatewayPlace, sources: CredentialSources) -> Provisioner:
         settings = self.settings.with_ssh_connections(self._ssh_connection)
@@ -133,7 +159,7 @@ class SkyplaneHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Check the connection's fields, its grid, and whether its provisioner can work."""
         try:
-            client = self._client(RunIdentity(self.settings.deployment, "airflow", "test"))
+            client = self.client_of(RunIdentity(self.settings.deployment, "airflow", "test"))
             regions = len(client.grid.regions)
             findings = client.check_provisioner()
         except SkyplaneError as error:
@@ -150,6 +176,19 @@ class SkyplaneHook(BaseHook):
         return True, "; ".join(
             [f"deployment {self.settings.deployment!r}, {regions} regions", *found]
         )
+
+    @classmethod
+    def get_connection_form_widgets(cls) -> dict[str, Any]:
+        """The fields of the form for Airflow before 3.2; later releases read `provider_info`."""
+        from flask_appbuilder.fieldwidgets import BS3TextFieldWidget
+        from wtforms import StringField
+
+        return {
+            name: StringField(
+                field["label"], description=field["description"], widget=BS3TextFieldWidget()
+            )
+            for name, field in CONNECTION_FIELDS.items()
+        }
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:

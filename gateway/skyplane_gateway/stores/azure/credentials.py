@@ -206,8 +206,9 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials:
     """The credentials that gateways get for those that a user gave.
 
     A service principal (`tenant_id`, `client_id`, `client_secret`) becomes a token, and a
-    connection string its key or its signature. `scopes` is for a token of another service than
-    storage, which only a principal can have.
+    connection string its key or its signature. `managed_identity_client_id` with
+    `workload_identity_tenant_id` becomes a token of that identity of this machine. `scopes` is for
+    a token of another service than storage, which only a principal can have.
 
     Raises:
         ConfigurationInvalid: something of them is missing.
@@ -223,6 +224,8 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials:
         expiry = sas_expiry(token)
         known = {} if expiry is None else {"expires_at": str(int(expiry))}
         return Credentials({"sas_token": token, **known})
+    if identity := values.get("managed_identity_client_id"):
+        return _of_machine(identity, values.get("workload_identity_tenant_id", ""))
     return _of_principal(
         values,
         _SCOPE,
@@ -240,6 +243,18 @@ def _of_principal(values: Mapping[str, str], scope: str, wanted: str) -> Credent
     with mapped("asking Microsoft Entra for a token"):
         principal = ClientSecretCredential(*(values[name] for name in _PRINCIPAL))
         return _token_credentials(principal.get_token(scope))
+
+
+def _of_machine(identity: str, tenant: str) -> Credentials:
+    from azure.identity import DefaultAzureCredential
+
+    with mapped(f"asking Microsoft Entra for a token of the identity {identity}"):
+        chain = DefaultAzureCredential(
+            managed_identity_client_id=identity,
+            workload_identity_tenant_id=tenant,
+            additionally_allowed_tenants=[tenant],
+        )
+        return _token_credentials(chain.get_token(_SCOPE))
 
 
 def sas_expiry(token: str) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -89,6 +89,17 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials | None:
                 target_scopes=scopes,
             )
     return _token_of(found, f"the credentials of {chain[-1]}" if chain else "the given credentials")
+
+
+def session_credentials(opened: Callable[[], GoogleCredentials]) -> Credentials | None:
+    """A token of credentials that another library holds.
+
+    Raises:
+        Unauthenticated, StoreUnavailable: Google gives no token.
+    """
+    with mapped("reading the credentials of the connection"):
+        found = opened()
+    return _token_of(found, "the credentials of the connection")
 
 
 def google_credentials(spec: StoreSpec, credentials: Credentials | None) -> GoogleCredentials:

@@ -31,7 +31,11 @@ from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.gcs import listing
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client, bucket_region
-from skyplane_gateway.stores.gcs.credentials import ambient_credentials, sendable_credentials
+from skyplane_gateway.stores.gcs.credentials import (
+    ambient_credentials,
+    sendable_credentials,
+    session_credentials,
+)
 from skyplane_gateway.stores.gcs.reader import GcsReader
 from skyplane_gateway.stores.gcs.requests import (
     attributes_of_headers,
@@ -52,6 +56,7 @@ __all__ = [
     "bucket_region",
     "open_from_spec",
     "sendable_credentials",
+    "session_credentials",
 ]
 
 _TIB: Final = MIB * MIB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import botocore.session
 from botocore import UNSIGNED
@@ -143,10 +143,14 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
         Unauthenticated: a source of the chain fails.
     """
     with mapped(f"reading the credentials of {profile or 'this process'}"):
-        found = new_session(profile).get_credentials()
-        if found is None:
-            return None
-        frozen = found.get_frozen_credentials()
+        return frozen_credentials(new_session(profile).get_credentials())
+
+
+def frozen_credentials(found: Any) -> Credentials | None:
+    """Those of botocore's `Credentials` at this moment, to be sent to gateways; None for none."""
+    if found is None:
+        return None
+    frozen = found.get_frozen_credentials()
     values = {
         "access_key_id": str(frozen.access_key),
         "secret_access_key": str(frozen.secret_key),

@@ -60,9 +60,17 @@ from skyplane_gateway.stores.s3.requests import (
     precondition_arguments,
     to_header,
 )
+from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
 from skyplane_gateway.stores.server_side import CopySource
 
-__all__ = ["S3Store", "ambient_credentials", "bucket_region", "open_from_spec"]
+__all__ = [
+    "S3Store",
+    "ambient_credentials",
+    "bucket_region",
+    "open_from_spec",
+    "sendable_credentials",
+    "session_credentials",
+]
 
 _GIB = 1024 * MIB
 

@@ -1,0 +1,112 @@
+"""Credentials of AWS that STS gives for a role, and those of another library's session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import ParamValidationError
+
+from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.objects import Credentials
+from skyplane_gateway.stores.s3.client import frozen_credentials
+from skyplane_gateway.stores.s3.errors import mapped
+from skyplane_gateway.stores.s3.sdk import new_session
+
+if TYPE_CHECKING:
+    from mypy_boto3_sts import STSClient
+    from mypy_boto3_sts.type_defs import CredentialsTypeDef
+
+_DEFAULT_REGION: Final = "us-east-1"
+
+
+class _Session(Protocol):
+    """The part of a session of botocore or boto3 that is used."""
+
+    def get_credentials(self) -> Any: ...
+
+
+def sendable_credentials(values: Mapping[str, str]) -> Credentials:
+    """The credentials that gateways get for those that a user named. At most 1 call, to STS.
+
+    Args:
+        values: `access_key_id`, `secret_access_key` and perhaps `session_token`. With `role_arn`
+            those of the role, which expire: the keys, `profile` or the process's own credentials
+            may assume it, or the token in `web_identity_token_file`. `role_arguments` is JSON with
+            further arguments of the call to STS, such as `ExternalId`; `region` and
+            `sts_endpoint_url` are those of STS.
+
+    Raises:
+        ConfigurationInvalid: an argument is not one of STS, or the token file cannot be read.
+        StoreError: STS refuses, or does not answer.
+    """
+    if not values.get("role_arn"):
+        return Credentials(values)
+    role = values["role_arn"]
+    with mapped(f"assuming the role {role}"):
+        try:
+            found = _assumed(values, role)
+        except (ParamValidationError, TypeError) as error:
+            raise ConfigurationInvalid(
+                f"the arguments for assuming the role {role} are not those of AWS STS: {error}"
+            ) from error
+    return Credentials(
+        {
+            "access_key_id": found["AccessKeyId"],
+            "secret_access_key": found["SecretAccessKey"],
+            "session_token": found["SessionToken"],
+            "expires_at": str(int(found["Expiration"].timestamp())),
+        }
+    )
+
+
+def session_credentials(open_session: Callable[[], _Session]) -> Credentials | None:
+    """The frozen credentials of a session that another library has made; None for none.
+
+    Raises:
+        StoreError: a source of the session fails.
+    """
+    with mapped("reading the credentials of the session"):
+        return frozen_credentials(open_session().get_credentials())
+
+
+def _assumed(values: Mapping[str, str], role: str) -> CredentialsTypeDef:
+    arguments = {"RoleArn": role, **json.loads(values.get("role_arguments", "{}"))}
+    token_file = values.get("web_identity_token_file")
+    sts = _sts(values, is_signed=not token_file)
+    try:
+        if token_file:
+            arguments["WebIdentityToken"] = _token(token_file)
+            return sts.assume_role_with_web_identity(**arguments)["Credentials"]
+        return sts.assume_role(**arguments)["Credentials"]
+    finally:
+        sts.close()
+
+
+def _sts(values: Mapping[str, str], *, is_signed: bool) -> STSClient:
+    session = new_session(values.get("profile") or None)
+    if values.get("access_key_id"):
+        session.set_credentials(
+            values["access_key_id"], values["secret_access_key"], values.get("session_token")
+        )
+    region = values.get("region") or session.get_config_variable("region") or _DEFAULT_REGION
+    made = session.create_client(
+        "sts",
+        region_name=region,
+        endpoint_url=values.get("sts_endpoint_url") or None,
+        config=None if is_signed else Config(signature_version=UNSIGNED),
+    )
+    return cast("STSClient", made)
+
+
+def _token(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigurationInvalid(
+            f"the web identity token {path!r} cannot be read: {error.strerror}"
+        ) from error

@@ -1,0 +1,78 @@
+"""Connections of type `google_cloud_platform`, with the fields of the google provider (22.8.0)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+from skyplane_gateway.stores import Credentials, sendable_credentials, session_credentials
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks.connection_fields import (
+    StoreConnection,
+    extra_fields,
+    refuse_fields,
+)
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import SCOPES_OPTION
+
+#: Older releases of Airflow's form put this before the names of the fields.
+_PREFIX: Final = "extra__google_cloud_platform__"
+#: Fields with credentials that the provider's hook reads -> what to do without the provider.
+_OF_HOOK: Final = {
+    "key_secret_name": "give keyfile_dict or key_path, or install apache-airflow-providers-google",
+    "credential_config_file": "set GOOGLE_APPLICATION_CREDENTIALS for the workers, or install"
+    " apache-airflow-providers-google",
+    "idp_issuer_url": "give keyfile_dict or key_path, or install apache-airflow-providers-google",
+}
+
+
+def google_credentials(
+    connection: StoreConnection, connection_id: str, location: Location
+) -> Credentials | None:
+    """A service account's key (`keyfile_dict`, `key_path`), else the worker's own identity.
+
+    `impersonation_chain` and `scope` apply to either; scopes that the location names count first.
+    A secret, a configuration file or an identity provider is read by the provider's hook, where
+    it is installed. Every call gets a new token.
+    """
+    extra = extra_fields(connection, _PREFIX)
+    if _is_anonymous(extra):
+        return None
+    if any(extra.get(name) for name in _OF_HOOK):
+        from_hook = _hook_credentials(connection_id)
+        if from_hook is not None:
+            return session_credentials("gcs", from_hook)
+        refuse_fields(connection_id, extra, _OF_HOOK)
+    key, chain = extra.get("keyfile_dict"), extra.get("impersonation_chain", "")
+    values = {
+        "service_account_file": str(extra.get("key_path", "")),
+        "service_account_json": key if isinstance(key, str) else json.dumps(key) if key else "",
+        "impersonate": chain if isinstance(chain, str) else ",".join(map(str, chain)),
+        "scopes": location.options.get(SCOPES_OPTION) or str(extra.get("scope", "")),
+    }
+    if values["service_account_file"] and values["service_account_json"]:
+        raise ConfigurationInvalid(
+            f"connection {connection_id!r} has both keyfile_dict and key_path; give one"
+        )
+    return sendable_credentials("gcs", values)
+
+
+def google_place(connection: StoreConnection, connection_id: str, location: Location) -> Location:
+    """The location; with `is_anonymous` its requests carry no credentials."""
+    if not _is_anonymous(extra_fields(connection, _PREFIX)):
+        return location
+    return replace(location, options={"anonymous": "true", **location.options})
+
+
+def _is_anonymous(extra: dict[str, Any]) -> bool:
+    return extra.get("is_anonymous") in (True, "true", "True")
+
+
+def _hook_credentials(connection_id: str) -> Any:
+    """A function that returns the hook's credentials; None without the provider."""
+    try:
+        from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
+    except ModuleNotFoundError:
+        return None
+    return GoogleBaseHook(gcp_conn_id=connection_id).get_credentials
