@@ -12,12 +12,15 @@ from tests.transfer import samples
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import TeardownReport
+from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.watch import WatchedTransfer
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 NODE = f"{DST}/0"
@@ -46,6 +49,8 @@ class FakeClient:
         moved_to: key of the fleet on which a transfer ends, if it is another.
         result: of every transfer, but for its ends.
         is_unchanged: whether there is nothing to copy.
+        report: of every comparison.
+        still_runs: whether the lead answers that the transfer runs.
     """
 
     identity: RunIdentity = field(default_factory=lambda: RunIdentity("local", "dag", "run"))
@@ -57,6 +62,8 @@ class FakeClient:
     moved_to: str = ""
     result: TransferResult = field(default_factory=samples.result)
     is_unchanged: bool = False
+    still_runs: bool = False
+    report: VerifyReport | None = None
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
 
     @property
@@ -125,6 +132,29 @@ class FakeClient:
         self._note("wait", fleet)
         return self._result(job)
 
+    def begin(
+        self, job: TransferJob, fleet: Fleet | None, *, on_submitted: Any, **_: Any
+    ) -> TransferResult | WatchedTransfer:
+        self._note("begin", (fleet and fleet.key, job))
+        if self.is_unchanged:
+            return self._result(job)
+        submitted = SubmittedTransfer(samples.KEY, 1, NODE, self.joined)
+        on_submitted(fleet, submitted)
+        return WatchedTransfer(job, fleet or self._fleet(), submitted, owns_fleet=fleet is None)
+
+    def is_running(self, watched: WatchedTransfer) -> bool:
+        return self.still_runs
+
+    def stop(self, watched: WatchedTransfer, reason: str) -> None:
+        self._note("stop", reason)
+
+    def finish(self, watched: WatchedTransfer, **_: Any) -> TransferResult:
+        self._note("finish", watched)
+        return self._result(watched.job)
+
+    def cancel_watched(self, watched: WatchedTransfer) -> None:
+        self._note("cancel_watched", watched)
+
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         self._note("cancel", (fleet.key, submitted.transfer_key))
 
@@ -139,6 +169,11 @@ class FakeClient:
     def sweep(self, **arguments: Any) -> SweepReport:
         self._note("sweep", arguments)
         return self.swept
+
+    def verify(self, source: Location, destination: Location, **arguments: Any) -> VerifyReport:
+        self._note("verify", (source, destination, arguments))
+        assert self.report is not None
+        return self.report
 
     def _note(self, verb: str, what: Any) -> None:
         self.calls.append((verb, what))

@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
     FleetLost,
     ForeignHost,
     GatewayDraining,
+    GatewayUnreachable,
     LaunchRefused,
     PlanInfeasible,
     ProvisionFailed,
@@ -53,6 +54,7 @@ from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer import deletes, finalize, fleets, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.watch import WatchedTransfer
 
 JOB = replace(BARE_JOB, volume_gb=10.0)
 FAILURE = {"code": "store-error", "message": "lost"}
@@ -180,6 +182,9 @@ class FakeControl:
     def drain_if_idle(self) -> bool:
         return not self.script.is_in_use
 
+    def stop(self, submitted: SubmittedTransfer, reason: str) -> None:
+        self.script.do("stop", reason)
+
     def cancel_unended(self) -> dict[str, str]:
         self.script.do("cancel")
         return self.script.tails
@@ -254,6 +259,30 @@ def test_a_fleet_that_another_call_uses_stays_up(client: Client, script: Script)
     script.is_in_use = True
     assert client.run(JOB, plan=PLAN).succeeded
     assert "destroy" not in script.names
+
+
+@pytest.mark.parametrize("owns_fleet", [True, False])
+def test_finish_ends_a_fleet_that_the_watched_transfer_owns(
+    client: Client, script: Script, owns_fleet: bool
+) -> None:
+    assert client.finish(watched_by(client, owns_fleet=owns_fleet)).succeeded
+    assert ("destroy" in script.names) == owns_fleet
+
+
+@pytest.mark.parametrize("owns_fleet", [True, False])
+def test_a_lead_that_cannot_be_stopped_does_not_keep_such_a_fleet_up(
+    client: Client, script: Script, owns_fleet: bool
+) -> None:
+    script.errors["stop"] = GatewayUnreachable("no answer")
+    with pytest.raises(GatewayUnreachable):
+        client.stop(watched_by(client, owns_fleet=owns_fleet), "the time is up")
+    assert ("destroy" in script.names) == owns_fleet
+
+
+def watched_by(client: Client, *, owns_fleet: bool) -> WatchedTransfer:
+    submitted = SubmittedTransfer(client.transfer_key(JOB), 1, "a", joined=False)
+    fleet = fleet_of("ab", key=client.identity.fleet_key())
+    return WatchedTransfer(JOB, fleet, submitted, owns_fleet=owns_fleet)
 
 
 def test_an_interruption_while_others_fetch_the_end_takes_the_fleet_down(script: Script) -> None:

@@ -44,6 +44,7 @@ from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.run import RunOptions, transfer_key_of
 from skyplane_orchestration.transfer.runs import Runs
+from skyplane_orchestration.transfer.watch import TransferWatch, WatchedTransfer
 
 if TYPE_CHECKING:
     from skyplane_gateway.config import IllegalKeyRule
@@ -485,6 +486,61 @@ class Client:
         """
         options = RunOptions(manifest, on_status, on_fleet=on_fleet)
         return self._runs.run(job, plan, self._plan, options, listing)
+
+    # -- a transfer that another process watches
+
+    def begin(
+        self,
+        job: TransferJob,
+        fleet: Fleet | None = None,
+        *,
+        on_submitted: OnSubmitted | None = None,
+        on_fleet: Callable[[Fleet], None] | None = None,
+        on_status: OnStatus | None = None,
+        manifest: str | None = None,
+        listing: SourceListing | None = None,
+    ) -> TransferResult | WatchedTransfer:
+        """As `transfer`, or as `run` without a fleet, but return when the transfer is submitted.
+
+        `finish` does the rest. Returns the result where nothing was to be copied, or where this
+        process has copied the objects itself. Takes a fleet of its own down after an error.
+        Args and errors as `transfer` and `run`.
+        """
+        options = RunOptions(manifest, on_status, on_submitted, on_fleet)
+        listing = listing or self.source_listing()
+        return self._runs.begin(job, fleet, self._plan, options, listing)
+
+    def watch(
+        self, watched: WatchedTransfer, *, on_status: OnStatus | None = None
+    ) -> TransferWatch:
+        """Polls a submitted transfer, in any process that has the fleet secret."""
+        return self._runs.watch(watched, on_status)
+
+    def finish(
+        self,
+        watched: WatchedTransfer,
+        *,
+        on_status: OnStatus | None = None,
+        on_submitted: OnSubmitted | None = None,
+        manifest: str | None = None,
+    ) -> TransferResult:
+        """Follow a watched transfer to its end, as `wait`, and end a fleet that it owns."""
+        return self._runs.finish(watched, RunOptions(manifest, on_status, on_submitted))
+
+    def is_running(self, watched: WatchedTransfer) -> bool:
+        """Whether the lead of a watched transfer answers that it runs."""
+        return self._runs.is_running(watched)
+
+    def stop(self, watched: WatchedTransfer, reason: str) -> None:
+        """Have a watched transfer fail with this reason; a resume or a retry can continue it.
+
+        Raises GatewayUnreachable, after the end of a fleet that the transfer owns.
+        """
+        self._runs.stop(watched, reason)
+
+    def cancel_watched(self, watched: WatchedTransfer) -> None:
+        """Stop a watched transfer, and end a fleet that it owns. Idempotent."""
+        self._runs.cancel(watched)
 
     def resume(
         self,

@@ -129,6 +129,10 @@ class TransferRun:
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
         """Submit the job and follow it to its end; see `Client.transfer`."""
+        return self.wait(self.begin(least_epoch=least_epoch))
+
+    def begin(self, *, least_epoch: int = 1) -> SubmittedTransfer:
+        """Submit the job; a fleet that is gone is built once more."""
         require_usable(self._request.job, self._options.manifest)
         try:
             submitted = self.submit(least_epoch=least_epoch)
@@ -139,17 +143,26 @@ class TransferRun:
             self.fleet = self._fleets.rebuild(self.fleet)
             submitted = self.submit(least_epoch=least_epoch)
         self._was_submitted(self.fleet, submitted)
-        return self.wait(submitted)
+        return submitted
 
     def run_and_tear_down(
         self, *, least_epoch: int = 1, keeps_fleet: bool = False
     ) -> TransferResult:
         """As `run`, and take the fleet down at the end unless it is kept."""
+
+        def run() -> TransferResult:
+            if self._options.on_fleet is not None:
+                self._options.on_fleet(self.fleet)
+            return self.run(least_epoch=least_epoch)
+
+        return self._and_tear_down(run, keeps_fleet=keeps_fleet)
+
+    def _and_tear_down(
+        self, run: Callable[[], TransferResult], *, keeps_fleet: bool = False
+    ) -> TransferResult:
         try:
             with nullcontext() if keeps_fleet else self._teardown_afterwards():
-                if self._options.on_fleet is not None:
-                    self._options.on_fleet(self.fleet)
-                result = self.run(least_epoch=least_epoch)
+                result = run()
         except TransferFailed as error:
             if isinstance(error.result, TransferResult):
                 error.result = self._with_teardown(error.result)
@@ -159,6 +172,19 @@ class TransferRun:
     def _with_teardown(self, result: TransferResult) -> TransferResult:
         """The result of a run whose fleet has ended: instances cost until then."""
         return result if self._budget is None else self._budget.after_teardown(result)
+
+    def begin_or_tear_down(self) -> SubmittedTransfer:
+        """As `begin`, and take the fleet down after an error."""
+        try:
+            return self.begin()
+        except BaseException:
+            self._fleets.teardown_after_error(self.fleet)
+            raise
+
+    def wait_and_tear_down(self, submitted: SubmittedTransfer) -> TransferResult:
+        """As `wait`, and take the fleet down at the end."""
+        self.submitted = submitted
+        return self._and_tear_down(lambda: self.wait(submitted))
 
     def submit(self, *, least_epoch: int = 1) -> SubmittedTransfer:
         """Check the job and submit it; see `Client.submit`."""

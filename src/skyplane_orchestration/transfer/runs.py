@@ -8,8 +8,15 @@ from functools import partial
 from typing import Final
 
 from skyplane_gateway.clock import Clock
-from skyplane_orchestration.errors import LaunchRefused, TooManyDeletes, TransferFailed
-from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.errors import (
+    GatewayDraining,
+    GatewayUnreachable,
+    LaunchRefused,
+    TooManyDeletes,
+    TransferFailed,
+    UnknownTransfer,
+)
+from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
@@ -20,6 +27,7 @@ from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.monitor import OnStatus
 from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run import (
     RunOptions,
@@ -27,6 +35,7 @@ from skyplane_orchestration.transfer.run import (
     check_deletes,
     transfer_key_of,
 )
+from skyplane_orchestration.transfer.watch import TransferWatch, WatchedTransfer
 
 #: Why a plan that comes without its job is not made again.
 _FIXED_PLAN: Final = "the plan comes without its job, so it is not made again here: plan once more"
@@ -148,6 +157,66 @@ class Runs:
             plan = make_plan(job, listing)
         fleet = self.provision(plan, job=job)
         return self.start(job, fleet, options=options, listing=listing).run_and_tear_down()
+
+    def begin(
+        self,
+        job: TransferJob,
+        fleet: Fleet | None,
+        make_plan: Callable[[TransferJob, SourceListing], TransferPlan],
+        options: RunOptions,
+        listing: SourceListing,
+    ) -> TransferResult | WatchedTransfer:
+        """From the plan to the submit, or the submit alone; see `Client.begin`."""
+        if fleet is not None and fleet.gateways:
+            run = self.start(job, fleet, options=options, listing=listing)
+            submitted = run.begin()
+            return WatchedTransfer(job, run.fleet, submitted)
+        preflight.require_usable(job, options.manifest)
+        done = None if options.manifest else self.unchanged(job, listing)
+        if done is not None:
+            return done
+        fleet = self.provision(make_plan(job, listing), job=job)
+        run = self.start(job, fleet, options=options, listing=listing)
+        if fleet.provisioner == IN_PROCESS or not fleet.gateways:
+            return run.run_and_tear_down()
+        if options.on_fleet is not None:
+            options.on_fleet(fleet)
+        submitted = run.begin_or_tear_down()
+        return WatchedTransfer(job, run.fleet, submitted, owns_fleet=True)
+
+    def finish(self, watched: WatchedTransfer, options: RunOptions) -> TransferResult:
+        submitted = watched.submitted
+        run = self.start(watched.job, watched.fleet, submitted.transfer_key, options)
+        if watched.owns_fleet:
+            return run.wait_and_tear_down(submitted)
+        return run.wait(submitted)
+
+    def watch(self, watched: WatchedTransfer, on_status: OnStatus | None) -> TransferWatch:
+        request = TransferRequest(watched.submitted.transfer_key, watched.job, self._credentials)
+        return TransferWatch(request, watched, self._fleets.control, self._clock, on_status)
+
+    def is_running(self, watched: WatchedTransfer) -> bool:
+        """Whether the lead answers that the transfer runs."""
+        try:
+            with self._fleets.control(watched.fleet) as control:
+                return control.status(watched.submitted).is_running
+        except (GatewayDraining, GatewayUnreachable, UnknownTransfer):
+            return False
+
+    def stop(self, watched: WatchedTransfer, reason: str) -> None:
+        try:
+            with self._fleets.control(watched.fleet) as control:
+                control.stop(watched.submitted, reason)
+        except BaseException:
+            if watched.owns_fleet:
+                self._fleets.teardown_after_error(watched.fleet)
+            raise
+
+    def cancel(self, watched: WatchedTransfer) -> None:
+        with self._fleets.control(watched.fleet) as control:
+            control.cancel(watched.submitted)
+        if watched.owns_fleet:
+            self._fleets.teardown(watched.fleet)
 
     def resume(
         self, handle: ResumeHandle, options: RunOptions, max_job_usd: float | None
