@@ -1,7 +1,7 @@
 """Facts of a transfer as plain data, for asset events and metadata.
 
 Airflow and Dagster report the same facts. Dataset names follow OpenLineage
-(openlineage.io/docs/spec/naming, read 2026-11); no OpenLineage event is sent.
+(openlineage.io/docs/spec/naming, read 2026-11); `openlineage` makes events of them.
 """
 
 from __future__ import annotations
@@ -49,6 +49,15 @@ def _namespace(location: Location) -> str:
     return f"{'gs' if location.kind == 'gcs' else 's3'}://{location.bucket}"
 
 
+def ends_facts(job: TransferJob, plan: TransferPlan | None = None) -> dict[str, Any]:
+    """The inputs and outputs of a transfer, which are known before it begins."""
+    src, dst = (plan.src, plan.dst) if plan else ("", "")
+    return {
+        "inputs": [asdict(dataset_of(job.source, src))],
+        "outputs": [asdict(dataset_of(job.destination, dst))],
+    }
+
+
 def transfer_facts(
     job: TransferJob, plan: TransferPlan | None, result: TransferResult
 ) -> dict[str, Any]:
@@ -56,11 +65,9 @@ def transfer_facts(
 
     The facts are JSON data of a few kilobytes for any number of objects.
     """
-    src, dst = (plan.src, plan.dst) if plan else ("", "")
     return {
         "schema_version": SCHEMA_VERSION,
-        "inputs": [asdict(dataset_of(job.source, src))],
-        "outputs": [asdict(dataset_of(job.destination, dst))],
+        **ends_facts(job, plan),
         "transfer_key": result.transfer_key,
         "state": result.state,
         "objects": result.objects,
