@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib import import_module
 from importlib.metadata import entry_points, version
 from importlib.resources import files
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 
-from skyplane_orchestration.provider_info import CONNECTION_TYPE, get_provider_info
+from skyplane_orchestration import operators
+from skyplane_orchestration.hooks.skyplane import SkyplaneHook
+from skyplane_orchestration.provider_info import (
+    CONNECTION_FIELDS,
+    CONNECTION_TYPE,
+    get_provider_info,
+)
 
 
 def modules_and_classes() -> list[str]:
@@ -43,6 +51,28 @@ def test_entry_point_leads_here() -> None:
 def test_meets_airflows_schema() -> None:
     schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
+
+
+def test_every_public_operator_stands_there() -> None:
+    (entry,) = get_provider_info()["operators"]
+    listed = set(entry["python-modules"])
+    named = [getattr(operators, name) for name in operators.__all__]
+    ours = {found.__module__ for found in named if str(found.__name__).endswith("Operator")}
+    assert ours <= listed
+
+
+def test_the_form_of_older_releases_has_the_same_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Airflow before 3.2 brings both packages; they are not installed with this one.
+    for name, words in (
+        ("flask_appbuilder", {}),
+        ("flask_appbuilder.fieldwidgets", {"BS3TextFieldWidget": object}),
+        ("wtforms", {"StringField": lambda label, **more: (label, more["description"])}),
+    ):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**words))
+    fields = SkyplaneHook.get_connection_form_widgets()
+    assert {name: label for name, (label, _) in fields.items()} == {
+        name: field["label"] for name, field in CONNECTION_FIELDS.items()
+    }
 
 
 @pytest.mark.parametrize("name", modules_and_classes())

@@ -118,8 +118,11 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": [_modules("operators", "plan", "provision", "transfer", "teardown", "sweep")],
+        "operators": [
+            _modules("operators", "plan", "provision", "transfer", "teardown", "sweep", "verify")
+        ],
         "hooks": [_modules("hooks", "skyplane")],
+        "triggers": [_modules("triggers", "transfer")],
         "connection-types": [
             {
                 "connection-type": CONNECTION_TYPE,

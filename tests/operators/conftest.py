@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,8 @@ import pytest
 from tests.fake_client import FakeClient
 
 from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators.base import SkyplaneOperator
 
 
@@ -21,6 +22,12 @@ class FakeHook:
     def __init__(self) -> None:
         self.clients: dict[str, FakeClient] = {}
         self.gateways: str | None = None
+
+    def placed(self, location: Location) -> Location:
+        return location
+
+    def placed_job(self, job: TransferJob) -> TransferJob:
+        return job
 
     def client(self, context: Any, fleet_name: str, gateways: str | None = None) -> FakeClient:
         self.gateways = gateways
@@ -38,13 +45,22 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> FakeHook:
     return fake
 
 
+class FakeOutletEvents:
+    """Events of assets by URI, as Airflow keeps them: an asset of Airflow 3.1 has no hash."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, SimpleNamespace] = {}
+
+    def __getitem__(self, asset: Any) -> SimpleNamespace:
+        return self._events.setdefault(asset.uri, SimpleNamespace(extra={}))
+
+
 @pytest.fixture
 def context() -> Any:
     """`context["pushed"]` holds what was put into XCom."""
     pushed: dict[str, Any] = {}
     instance = SimpleNamespace(xcom_push=lambda key, value: pushed.__setitem__(key, value))
-    events: Any = defaultdict(lambda: SimpleNamespace(extra={}))
-    return {"ti": instance, "outlet_events": events, "pushed": pushed}
+    return {"ti": instance, "outlet_events": FakeOutletEvents(), "pushed": pushed}
 
 
 @pytest.fixture

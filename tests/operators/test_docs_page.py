@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skyplane_orchestration.operators import SkyplaneSweepOperator
-from skyplane_orchestration.operators.job import JobArguments
+from skyplane_orchestration.operators.job_arguments import JobArguments
 
 
 @pytest.fixture

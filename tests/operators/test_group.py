@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from airflow.providers.common.compat.sdk import DAG, TriggerRule
 
-from skyplane_orchestration.operators import skyplane_transfer_group
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.operators import SkyplaneTransferGroup, skyplane_transfer_group
 
 
 @pytest.fixture
@@ -77,3 +78,30 @@ def test_arguments_of_tasks(dag: DAG) -> None:
 
 def test_finish_takes_no_worker(dag: DAG) -> None:
     assert dag.get_task("one.finish").inherits_from_empty_operator
+
+
+def test_one_task_may_have_arguments_of_its_own() -> None:
+    with DAG(dag_id="d", schedule=None) as dag:
+        group = SkyplaneTransferGroup(
+            "one",
+            source_url="s3://a/{{ ds }}/",
+            destination_url="s3://b/",
+            task_arguments={"retries": 2, "queue": "all"},
+            task_overrides={"transfer": {"pool": "wide", "retries": 5}, "teardown": {"queue": "x"}},
+        )
+    assert (group.transfer.pool, group.transfer.retries, group.transfer.queue) == ("wide", 5, "all")
+    assert (group.teardown.queue, group.teardown.retries) == ("x", 2)
+    assert group.plan.pool != "wide"
+    assert dag.get_task("one.transfer") is group.transfer
+
+
+def test_an_unknown_task_is_refused() -> None:
+    with DAG(dag_id="d", schedule=None), pytest.raises(ConfigurationInvalid, match="copy"):
+        SkyplaneTransferGroup("g", source_url="s3://a/", destination_url="s3://b/",
+                              task_overrides={"copy": {}})  # fmt: skip
+
+
+def test_every_task_says_what_it_does(dag: DAG) -> None:
+    for task in dag.tasks:
+        if task.task_id.startswith("one.") and not task.task_id.endswith(".finish"):
+            assert "s3://a/ to s3://b/" in (task.doc_md or "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, get_type_hints
 
 import pytest
+from airflow.providers.common.compat.sdk import DAG
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
@@ -17,7 +19,8 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators import SkyplanePlanOperator
-from skyplane_orchestration.operators.job import JobArguments
+from skyplane_orchestration.operators.job import SkyplaneJobOperator
+from skyplane_orchestration.operators.job_arguments import DEFAULTS, JobArguments
 
 ENDS: dict[str, Any] = {"source_url": "s3://a/x/", "destination_url": "gs://b/y/"}
 
@@ -136,3 +139,53 @@ def test_group_accepts_exactly_the_arguments_of_the_job() -> None:
     assert names <= set(vars(operator))
     own = set(SkyplanePlanOperator.template_fields) - {"skyplane_conn_id", "fleet_name"}
     assert own <= names
+
+
+def operator_of(**arguments: Any) -> SkyplanePlanOperator:
+    return SkyplanePlanOperator(task_id="t", **{**ENDS, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"source_url": "ftp://a/b"}, "source_url"),
+        ({"destination_url": "s3:/a"}, "destination_url"),
+        ({"source_region": "eu-west-3"}, "source_region"),
+        ({"conflict": "overwrite"}, "conflict"),
+        ({"verify": "maybe"}, "verify"),
+        ({"on_no_capacity": "wait"}, "on_no_capacity"),
+        ({"min_throughput_gbps": "fast"}, "min_throughput_gbps"),
+        ({"min_throughput_gbps": 1, "deadline_s": 60}, "deadline_s"),
+        ({"bwlimit": "1 parsec"}, "bwlimit"),
+        ({"newer_than": "yesterday-ish"}, "newer_than"),
+        ({"chunk_mib": 1}, "chunk_mib"),
+        ({"job": {}}, "source_url"),
+    ],
+)
+def test_what_is_known_to_be_wrong_fails_the_parse(arguments: dict[str, Any], name: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=name):
+        operator_of(**arguments)
+
+
+def test_a_template_is_left_for_the_run() -> None:
+    operator = operator_of(
+        source_url="{{ params.source }}",
+        conflict="{{ params.conflict }}",
+        min_throughput_gbps="{{ params.gbps }}",
+        include=["{{ ds }}/*"],
+    )
+    assert operator.source_url == "{{ params.source }}"
+
+
+def test_the_output_of_another_task_is_left_for_the_run() -> None:
+    with DAG(dag_id="d", schedule=None):
+        first = SkyplanePlanOperator(task_id="first", **ENDS)
+        url: Any = first.output
+        operator = operator_of(source_url=url["src"])
+    assert operator.source_url == url["src"]
+
+
+def test_the_defaults_are_those_of_the_operator() -> None:
+    found = signature(SkyplaneJobOperator.__init__).parameters
+    defaults = {name: found[name].default for name in JobArguments.__annotations__}
+    assert defaults == {**DEFAULTS, "vcpu_quota": None}

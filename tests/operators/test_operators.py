@@ -43,6 +43,7 @@ from skyplane_orchestration.operators import (
     SkyplaneSweepOperator,
     SkyplaneTeardownOperator,
     SkyplaneTransferOperator,
+    SkyplaneVerifyOperator,
 )
 from skyplane_orchestration.operators.base import SkyplaneOperator
 
@@ -71,6 +72,8 @@ def test_template_fields_are_arguments_kept_under_their_name(cls: type[SkyplaneO
         known |= set(inspect.signature(base).parameters)
     assert set(cls.template_fields) <= known
     required: dict[str, Any] = {"plan": {}} if cls is SkyplaneProvisionOperator else {}
+    if cls is SkyplaneVerifyOperator:
+        required = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
     assert set(cls.template_fields) <= set(vars(cls(task_id="t", **required)))
 
 

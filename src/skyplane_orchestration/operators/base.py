@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,15 +86,18 @@ class SkyplaneOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the task. Raises AirflowException, or AirflowFailException if no retry can help."""
+        return self._run(context, self.work)
+
+    def _run(
+        self, context: Context, work: Callable[[Context, Client], dict[str, Any]]
+    ) -> dict[str, Any]:
         self._is_executing = True
         try:
             for name in self.template_fields:
                 refuse_unrendered(name, getattr(self, name))
-            return self.work(context, self.client(context))
+            return work(context, self.client(context))
         except SkyplaneError as error:
-            result = _result_of(error)
-            if result is not None:
-                self._report_failure(context, result)
+            result = self.report_failure(context, error)
             # A try that Airflow took for dead may cancel the transfer when it wakes up. The
             # try that has joined the transfer may run again.
             was_cancelled = result is not None and result.state == "cancelled"
@@ -108,8 +111,11 @@ class SkyplaneOperator(BaseOperator):
         """The task's work; the return value goes to XCom. Raises SkyplaneError."""
         raise NotImplementedError
 
-    def _report_failure(self, context: Context, result: TransferResult) -> None:
-        """Log the failed objects, and push the result to XCom for callbacks."""
+    def report_failure(self, context: Context, error: SkyplaneError) -> TransferResult | None:
+        """Log the failed objects of a transfer, and push its result to XCom for callbacks."""
+        result = _result_of(error)
+        if result is None:
+            return None
         log_failures(self.log, result)
         if result.resume_handle:
             # The handle has 1,400 characters. A retry does not need it.
@@ -119,6 +125,7 @@ class SkyplaneOperator(BaseOperator):
                 result.transfer_key,
             )
         context["ti"].xcom_push(key="failed_transfer", value=result.to_dict())
+        return result
 
     def on_kill(self) -> None:
         """Cancel remote work, then leave `execute` by an exception, so that the client tears down.

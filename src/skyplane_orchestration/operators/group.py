@@ -1,76 +1,127 @@
-"""`skyplane_transfer_group`: a task group that plans, provisions, transfers and tears down."""
+"""`SkyplaneTransferGroup`: a task group that plans, provisions, transfers and tears down."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack
 
 from airflow.providers.common.compat.sdk import TaskGroup, TriggerRule
 
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.operators.base import DEFAULT_CONNECTION
 from skyplane_orchestration.operators.finish import SkyplaneFinishOperator
-from skyplane_orchestration.operators.job import JobArguments
+from skyplane_orchestration.operators.job_arguments import JobArguments, ends_of
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator
 from skyplane_orchestration.operators.provision import SkyplaneProvisionOperator
 from skyplane_orchestration.operators.teardown import SkyplaneTeardownOperator
-from skyplane_orchestration.operators.transfer import SkyplaneTransferOperator
+from skyplane_orchestration.operators.transfer import (
+    DEFAULT_DEFERRABLE,
+    SkyplaneTransferOperator,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+#: The tasks, and what their page in the UI says of them.
+_TASKS: Final = {
+    "plan": "Checks the destination, lists the source, and plans the transfer of {ends}.",
+    "provision": "Starts the gateways for {ends}. It undoes its work if it fails.",
+    "transfer": "Copies {ends}. A retry joins the running transfer or continues a failed one.",
+    "teardown": "Ends the gateways for {ends}, also after a failure.",
+    "finish": "Fails the run if the transfer has failed; does nothing else.",
+}
 
 
-def skyplane_transfer_group(
-    group_id: str = "skyplane_transfer",
-    *,
-    skyplane_conn_id: str = DEFAULT_CONNECTION,
-    fleet_name: str | None = None,
-    manifest: str | None = None,
-    outlets: Sequence[Any] = (),
-    cancel_on_kill: bool = True,
-    task_arguments: dict[str, Any] | None = None,
-    **job: Unpack[JobArguments],
-) -> TaskGroup:
-    """Make the tasks `plan`, `provision`, `transfer`, `teardown` and `finish` in a group.
+class SkyplaneTransferGroup(TaskGroup):
+    """The tasks `plan`, `provision`, `transfer`, `teardown` and `finish`.
 
     Teardown always runs, also after a failed transfer or provision. A failed transfer and a
     failed teardown both fail the run. Tasks after the group start when the transfer has
     succeeded.
 
-    Call this inside a DAG.
+    Make it inside a DAG.
 
     Args:
         fleet_name: name of the fleet in the run; None: the group's id.
         manifest: path or URL for the list of all objects (Parquet).
         outlets: assets that the transfer updates.
-        cancel_on_kill: see `SkyplaneTransferOperator`.
+        cancel_on_kill, deferrable: see `SkyplaneTransferOperator`.
         task_arguments: arguments of every task of the group, such as `{"retries": 2}`.
+        task_overrides: task -> arguments of that task alone, such as
+            `{"transfer": {"pool": "wide"}}`; they come before `task_arguments`.
         job: source, destination and objective; see `SkyplaneJobOperator`.
+
+    Attributes:
+        plan, provision, transfer, teardown, finish: the tasks.
+
+    Raises ConfigurationInvalid: an argument is not valid, or no such task.
     """
-    with TaskGroup(group_id=group_id) as group:
-        shared: dict[str, Any] = {
-            **(task_arguments or {}),
-            "skyplane_conn_id": skyplane_conn_id,
-            "fleet_name": fleet_name or group.group_id,
-        }
-        plan = SkyplanePlanOperator(task_id="plan", **job, **shared)
-        provision = SkyplaneProvisionOperator(
-            task_id="provision", plan=plan.output, **job, **shared
-        )
-        transfer = SkyplaneTransferOperator(
-            task_id="transfer",
-            fleet=provision.output,
-            manifest=manifest,
-            outlets=list(outlets),
-            cancel_on_kill=cancel_on_kill,
-            **job,
-            **shared,
-        )
-        teardown = SkyplaneTeardownOperator(task_id="teardown", fleet=provision.output, **shared)
-        plan >> provision >> transfer >> teardown
-        teardown.as_teardown(setups=provision, on_failure_fail_dagrun=True)
+
+    def __init__(
+        self,
+        group_id: str = "skyplane_transfer",
+        *,
+        skyplane_conn_id: str = DEFAULT_CONNECTION,
+        fleet_name: str | None = None,
+        manifest: str | None = None,
+        outlets: Sequence[Any] = (),
+        cancel_on_kill: bool = True,
+        deferrable: bool = DEFAULT_DEFERRABLE,
+        task_arguments: Mapping[str, Any] | None = None,
+        task_overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        **job: Unpack[JobArguments],
+    ) -> None:
+        overrides = task_overrides or {}
+        if unknown := sorted(set(overrides) - set(_TASKS)):
+            raise ConfigurationInvalid(
+                f"task_overrides names {', '.join(unknown)}; the tasks are {', '.join(_TASKS)}"
+            )
+        ends = ends_of(job)
+        super().__init__(group_id=group_id, tooltip=f"copies {ends}")
+
+        def arguments_of(task: str, *, has_fleet: bool = True) -> dict[str, Any]:
+            fleet: dict[str, Any] = {
+                "skyplane_conn_id": skyplane_conn_id,
+                "fleet_name": fleet_name or self.group_id,
+            }
+            return {
+                "task_id": task,
+                "doc_md": _TASKS[task].format(ends=ends),
+                **(fleet if has_fleet else {}),
+                **(task_arguments or {}),
+                **overrides.get(task, {}),
+            }
+
+        with self:
+            self.plan = SkyplanePlanOperator(**job, **arguments_of("plan"))
+            self.provision = SkyplaneProvisionOperator(
+                plan=self.plan.output, **job, **arguments_of("provision")
+            )
+            self.transfer = SkyplaneTransferOperator(
+                fleet=self.provision.output,
+                manifest=manifest,
+                outlets=list(outlets),
+                cancel_on_kill=cancel_on_kill,
+                deferrable=deferrable,
+                **job,
+                **arguments_of("transfer"),
+            )
+            self.teardown = SkyplaneTeardownOperator(
+                fleet=self.provision.output, **arguments_of("teardown")
+            )
+            self.finish = SkyplaneFinishOperator(**arguments_of("finish", has_fleet=False))
+        self._wire()
+
+    def _wire(self) -> None:
+        self.plan >> self.provision >> self.transfer >> self.teardown
+        self.teardown.as_teardown(setups=self.provision, on_failure_fail_dagrun=True)
         # The default rule of a teardown needs a successful setup. A failed setup may have
         # left gateways, for example if its worker died.
-        teardown.trigger_rule = TriggerRule.ALL_DONE
+        self.teardown.trigger_rule = TriggerRule.ALL_DONE
         # Only the last tasks decide about a run. Without `finish`, a successful teardown
         # would hide a failed transfer.
-        transfer >> SkyplaneFinishOperator(task_id="finish", **(task_arguments or {}))
-    return group
+        self.transfer >> self.finish
+
+
+def skyplane_transfer_group(
+    group_id: str = "skyplane_transfer", **arguments: Any
+) -> SkyplaneTransferGroup:
+    """Make a `SkyplaneTransferGroup`, which takes the same arguments."""
+    return SkyplaneTransferGroup(group_id, **arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from skyplane_gateway.config import (
     ArchivedObjectRule,
@@ -11,77 +11,15 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
-from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
-    Deadline,
     Encryption,
-    Limits,
-    MaximizeThroughput,
-    MinimizeCost,
     NoCapacityRule,
-    Objective,
-    Policy,
     ServerSideRule,
     TransferJob,
 )
-from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators.base import SkyplaneOperator
-
-#: A number, or a template that renders to one.
-Number = float | str | None
-
-
-class JobArguments(TypedDict, total=False):
-    """Keyword arguments of `SkyplaneJobOperator` that make its job."""
-
-    job: TransferJob | Mapping[str, Any] | None
-    source_url: str | None
-    source_region: str
-    source_endpoint: str
-    source_conn_id: str | None
-    destination_url: str | None
-    destination_region: str
-    destination_endpoint: str
-    destination_conn_id: str | None
-    min_throughput_gbps: Number
-    exactly: bool
-    max_usd_per_gb: Number
-    max_cost_usd: Number
-    deadline_s: Number
-    recursive: bool
-    include: Sequence[str]
-    exclude: Sequence[str]
-    conflict: ConflictRule
-    publish_last: Sequence[str]
-    verify: Verification
-    allow_empty: bool
-    allow_failed: bool
-    move: bool
-    strict_metadata: bool
-    guess_mime_type: bool
-    files_from: Sequence[str] | None
-    newer_than: str | None
-    older_than: str | None
-    min_size: str | None
-    max_size: str | None
-    delete: bool
-    max_delete: str
-    bwlimit: str | None
-    on_illegal_key: IllegalKeyRule
-    on_archived_object: ArchivedObjectRule
-    server_side_copy: ServerSideRule
-    encrypt: Encryption
-    allow_regions: Sequence[str]
-    exclude_regions: Sequence[str]
-    max_job_usd: Number
-    on_no_capacity: NoCapacityRule
-    instance_limit: int | None
-    vcpu_quota: Mapping[str, int]
-    source_read_gbps: Number
-    destination_write_gbps: Number
-    safety_margin: float
-    chunk_mib: int | None
+from skyplane_orchestration.operators.job_arguments import Number, check_known, job_of
 
 
 class SkyplaneJobOperator(SkyplaneOperator):
@@ -255,106 +193,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.destination_write_gbps = destination_write_gbps
         self.safety_margin = safety_margin
         self.chunk_mib = chunk_mib
+        check_known(self)
 
     def transfer_job(self) -> TransferJob:
         """The job that the rendered arguments describe. Raises ConfigurationInvalid."""
-        if self.job is not None:
-            if self.source_url or self.destination_url:
-                raise ConfigurationInvalid("give either job or source_url and destination_url")
-            job = self.job
-            return job if isinstance(job, TransferJob) else TransferJob.from_dict(job)
-        return TransferJob(
-            source=self._location("source"),
-            destination=self._location("destination"),
-            objective=self.objective(),
-            recursive=self.recursive,
-            include=texts(self.include),
-            exclude=texts(self.exclude),
-            conflict=self.conflict,
-            publish_last=texts(self.publish_last),
-            verify=self.verify,
-            allow_empty=self.allow_empty,
-            allow_failed=self.allow_failed,
-            move=self.move,
-            strict_metadata=self.strict_metadata,
-            guess_mime_type=self.guess_mime_type,
-            files_from=None if self.files_from is None else texts(self.files_from),
-            newer_than=self.newer_than or None,
-            older_than=self.older_than or None,
-            min_size=self.min_size or None,
-            max_size=self.max_size or None,
-            delete=self.delete,
-            max_delete=self.max_delete,
-            bwlimit=self.bwlimit or None,
-            on_illegal_key=self.on_illegal_key,
-            on_archived_object=self.on_archived_object,
-            server_side_copy=self.server_side_copy,
-            encrypt=self.encrypt,
-            limits=self.limits(),
-            policy=self.policy(),
-        )
-
-    def _location(self, side: str) -> Location:
-        from skyplane_orchestration.hooks.skyplane import credential_ref
-
-        url = getattr(self, f"{side}_url")
-        if not url:
-            raise ConfigurationInvalid(f"{side}_url is missing; give it, or a whole job")
-        return Location(
-            url=url,
-            region=getattr(self, f"{side}_region"),
-            endpoint_url=getattr(self, f"{side}_endpoint"),
-            credential_ref=credential_ref(getattr(self, f"{side}_conn_id")),
-        )
-
-    def objective(self) -> Objective | None:
-        """The objective; None for the default. Raises ConfigurationInvalid."""
-        floor = self._number("min_throughput_gbps")
-        per_gb = self._number("max_usd_per_gb")
-        cost = self._number("max_cost_usd")
-        seconds = self._number("deadline_s")
-        if sum(value is not None for value in (floor, per_gb, cost, seconds)) > 1:
-            raise ConfigurationInvalid(
-                "give one objective: min_throughput_gbps, max_usd_per_gb, max_cost_usd or "
-                "deadline_s"
-            )
-        if floor is not None:
-            return MinimizeCost(floor, exactly=self.exactly)
-        if seconds is not None:
-            return Deadline(seconds)
-        if per_gb is not None or cost is not None:
-            return MaximizeThroughput(max_usd_per_gb=per_gb, max_cost_usd=cost)
-        return None
-
-    def limits(self) -> Limits:
-        return Limits(
-            instance_limit=self.instance_limit,
-            chunk_mib=self.chunk_mib,
-            vcpu_quota=self.vcpu_quota,
-            source_read_gbps=self._number("source_read_gbps"),
-            destination_write_gbps=self._number("destination_write_gbps"),
-            safety_margin=self.safety_margin,
-        )
-
-    def policy(self) -> Policy:
-        return Policy(
-            texts(self.allow_regions),
-            texts(self.exclude_regions),
-            self._number("max_job_usd"),
-            self.on_no_capacity,
-        )
-
-    def _number(self, name: str) -> float | None:
-        """An argument that a template may have rendered; an empty text means None."""
-        value: Number = getattr(self, name)
-        if value is None or value == "":
-            return None
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ConfigurationInvalid(f"{name} is not a number: {value!r}") from None
-
-
-def texts(values: Sequence[str]) -> tuple[str, ...]:
-    """Several texts, or one that a template has rendered."""
-    return (values,) if isinstance(values, str) else tuple(values)
+        return job_of(self)

@@ -25,7 +25,7 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
     """
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
-        job = self.transfer_job()
+        job = self.hook.placed_job(self.transfer_job())
         self.log.info("%s", heading(job))
         client.check_destination(job)
         listing = client.source_listing()

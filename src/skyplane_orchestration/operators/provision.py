@@ -37,7 +37,11 @@ class SkyplaneProvisionOperator(SkyplaneJobOperator):
         self.plan: Any = plan  # A document, once rendered.
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
-        job = self.transfer_job() if self.job is not None or self.source_url else None
+        job = (
+            self.hook.placed_job(self.transfer_job())
+            if self.job is not None or self.source_url
+            else None
+        )
         fleet = client.provision(TransferPlan.from_dict(self.plan), job=job)
         log_fleet(self.log, fleet)
         return fleet.to_dict()

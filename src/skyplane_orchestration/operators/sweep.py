@@ -87,14 +87,16 @@ class SkyplaneSweepOperator(SkyplaneOperator):
         return report.to_dict(_MAX_XCOM_ROWS)
 
     def _locations(self) -> list[Location]:
-        from skyplane_orchestration.hooks.skyplane import credential_ref
+        from skyplane_orchestration.hooks.credential_refs import credential_ref
 
         # A template may render to one URL.
         given = [self.destinations] if isinstance(self.destinations, str) else self.destinations
         reference = credential_ref(self.destination_conn_id)
         locations = [self._location(destination) for destination in given]
         return [
-            place if place.credential_ref else replace(place, credential_ref=reference)
+            self.hook.placed(
+                place if place.credential_ref else replace(place, credential_ref=reference)
+            )
             for place in locations
         ]
 

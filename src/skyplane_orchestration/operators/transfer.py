@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from airflow.providers.common.compat.sdk import conf
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.lineage.facts import transfer_facts
+from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import log_result, log_submitted
+from skyplane_orchestration.transfer.watch import WatchedTransfer
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.transfer.control import SubmittedTransfer
+
+#: Airflow's own default of `deferrable`.
+DEFAULT_DEFERRABLE: Final[bool] = conf.getboolean("operators", "default_deferrable", fallback=False)
+
+#: Time that a task keeps of its `execution_timeout`, to stop the transfer: a share of it, and at
+#: most so many seconds.
+_RESERVE_SHARE: Final = 0.1
+_LONGEST_RESERVE_S: Final = 60.0
 
 
 class SkyplaneTransferOperator(SkyplaneJobOperator):
@@ -44,6 +58,12 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             worker that is killed ends the gateways inside it, and a retry resumes the transfer.
         cancel_on_kill: a killed task cancels its transfer. With False the transfer
             continues and a retry joins it, for workers that are often replaced.
+        deferrable: submit the transfer, free the slot of the worker, and let
+            `SkyplaneTransferTrigger` wait in the triggerer. Default: `default_deferrable` of
+            Airflow's section `operators`. What the task copies itself, it copies before it frees
+            the slot. `execution_timeout` stops the transfer, and a retry continues it.
+        poll_interval_s: pause between two polls of the trigger; shorter than `lease_s` of the
+            connection.
         outlets: assets; their events get the facts of `lineage.transfer_facts`.
 
     Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, planned cost, and
@@ -61,15 +81,25 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
         cancel_on_kill: bool = True,
+        deferrable: bool = DEFAULT_DEFERRABLE,
+        poll_interval_s: float = 5.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if poll_interval_s <= 0:
+            raise ConfigurationInvalid(
+                f"poll_interval_s is {poll_interval_s}; give a positive number of seconds"
+            )
         self.fleet: Any = fleet  # A document, once rendered.
         self.manifest = manifest
         self.gateways = gateways
         self.cancel_on_kill = cancel_on_kill
+        self.deferrable = deferrable
+        self.poll_interval_s = poll_interval_s
         self._is_one_task = fleet is None
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
+        self._facts: dict[str, Any] | None = None
+        self._error = ""
 
     def client(self, context: Context) -> Client:
         if not self._is_one_task:
@@ -87,15 +117,99 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         return self.task_id if self._is_one_task else super().default_fleet_name
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
-        job = self.transfer_job()
+        job = self.hook.placed_job(self.transfer_job())
         self.log.info("%s", heading(job))
-        do = self._run_in_one_task if self._is_one_task else self._transfer_on_fleet
-        fleet, result = do(client, job)
+        if not self.deferrable:
+            do = self._run_in_one_task if self._is_one_task else self._transfer_on_fleet
+            return self._conclude(context, job, *do(client, job))
+        begun = self._begin(client, job)
+        if isinstance(begun, WatchedTransfer):
+            self._defer(client, replace(begun, deadline_unix_s=self._deadline_unix_s(context)))
+        return self._conclude(context, job, None, begun)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Continue after the event of the trigger; returns and raises as `execute`."""
+        return self._run(context, lambda _, client: self._wake(context, client, event))
+
+    def _wake(self, context: Context, client: Client, event: Mapping[str, Any]) -> dict[str, Any]:
+        watched = WatchedTransfer.from_dict(event["watched"])
+        end, has_answered = event["end"], event["has_answered"]
+        if event["message"]:
+            self.log.warning("the triggerer could not watch the transfer: %s", event["message"])
+        if end == "silent" and has_answered and client.is_running(watched):
+            self._defer(client, watched)
+        if end == "deadline":
+            reason = f"the task has an execution_timeout of {self.execution_timeout}"
+            self.log.warning("stopping the transfer: %s", reason)
+            client.stop(watched, reason)
+        fleets = [watched.fleet]
+
+        def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            fleets.append(fleet)
+            self._running = (client, fleet, submitted)
+
+        self._running = (client, watched.fleet, watched.submitted)
+        try:
+            result = client.finish(
+                watched,
+                on_submitted=on_submitted,
+                on_status=ProgressLog(self.log.info),
+                manifest=self.manifest,
+            )
+        finally:
+            self._running = None
+        return self._conclude(context, watched.job, fleets[-1], result)
+
+    def _conclude(
+        self, context: Context, job: TransferJob, fleet: Fleet | None, result: TransferResult
+    ) -> dict[str, Any]:
         facts = transfer_facts(job, fleet.plan if fleet else None, result)
+        self._facts = facts
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = facts
         log_result(self.log, result)
         return result.to_dict()
+
+    def _begin(self, client: Client, job: TransferJob) -> TransferResult | WatchedTransfer:
+        fleet = None if self._is_one_task else self._given_fleet()
+        listing = client.source_listing()
+        if fleet is None:
+            client.check_deletes(job, listing=listing)
+        return client.begin(
+            job,
+            fleet,
+            on_submitted=lambda _, submitted: log_submitted(self.log, submitted),
+            on_status=ProgressLog(self.log.info),
+            manifest=self.manifest,
+            listing=listing,
+        )
+
+    def _defer(self, client: Client, watched: WatchedTransfer) -> NoReturn:
+        """Free the slot until the trigger's event. Raises TaskDeferred."""
+        from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
+
+        trigger = SkyplaneTransferTrigger.of(
+            client,
+            watched,
+            self.skyplane_conn_id,
+            poll_interval_s=self.poll_interval_s,
+            cancel_on_kill=self.cancel_on_kill,
+        )
+        self.defer(trigger=trigger, method_name="execute_complete")
+
+    def _deadline_unix_s(self, context: Context) -> float | None:
+        """Earlier than Airflow's own, which would end the task but not the transfer."""
+        if self.execution_timeout is None:
+            return None
+        limit_s = self.execution_timeout.total_seconds()
+        reserve_s = min(_LONGEST_RESERVE_S, limit_s * _RESERVE_SHARE)
+        started = context["ti"].start_date or datetime.now(UTC)
+        return float(started.timestamp() + limit_s - reserve_s)
+
+    def _given_fleet(self) -> Fleet:
+        if not self.fleet:
+            raise ConfigurationInvalid("the provision task left no fleet; run it again")
+        return Fleet.from_dict(self.fleet)
 
     def _run_in_one_task(
         self, client: Client, job: TransferJob
@@ -115,10 +229,8 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     def _transfer_on_fleet(
         self, client: Client, job: TransferJob
     ) -> tuple[Fleet | None, TransferResult]:
-        if not self.fleet:
-            raise ConfigurationInvalid("the provision task left no fleet; run it again")
         # The client may replace the fleet during the transfer.
-        fleets = [Fleet.from_dict(self.fleet)]
+        fleets = [self._given_fleet()]
 
         def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
             fleets.append(fleet)
@@ -136,6 +248,34 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         finally:
             self._running = None
         return fleets[-1], result
+
+    def report_failure(self, context: Context, error: SkyplaneError) -> TransferResult | None:
+        result = super().report_failure(context, error)
+        self._error = f"{error.code}: {error}"
+        if result is not None:
+            self._facts = transfer_facts(self.transfer_job(), None, result)
+        return result
+
+    # -- OpenLineage: the provider calls these; it logs what they raise.
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Both ends, by their OpenLineage names."""
+        return self._lineage(ends_facts(self.transfer_job()))
+
+    def get_openlineage_facets_on_complete(self, _: object) -> OperatorLineage[Any, Any]:
+        """Both ends, what was copied, and the plan beside the outcome."""
+        return self._lineage(self._facts or ends_facts(self.transfer_job()))
+
+    def get_openlineage_facets_on_failure(self, _: object) -> OperatorLineage[Any, Any]:
+        """As on complete, with what was copied before the failure, and the error."""
+        return self._lineage(self._facts or ends_facts(self.transfer_job()), self._error)
+
+    def _lineage(self, facts: Mapping[str, Any], error: str = "") -> OperatorLineage[Any, Any]:
+        from airflow.providers.openlineage.extractors import OperatorLineage
+
+        from skyplane_orchestration.lineage.openlineage import lineage_of
+
+        return OperatorLineage(**vars(lineage_of(facts, error)))
 
     def cancel_work(self) -> None:
         if self._running is None or not self.cancel_on_kill:

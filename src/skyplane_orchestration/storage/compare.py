@@ -83,6 +83,19 @@ class VerifyReport:
     def is_equal(self) -> bool:
         return self.equal == self.objects and not self.extra
 
+    def failure(self, shown: int) -> str:
+        """What is not equal, with the first differences, in one line."""
+        counts = f"{self.missing} missing, {self.different} different, {self.unreadable} unreadable"
+        extra = f", {self.extra} extra" if self.extra else ""
+        bad = self.objects - self.equal
+        rows = self.differences[:shown]
+        first = "; ".join(
+            f"{row.kind} {row.source or row.destination}: {row.reason}" for row in rows
+        )
+        left = bad + (self.extra or 0) - len(rows)
+        more = f"; and {left} more" if left > 0 else ""
+        return f"{bad} of {self.objects} objects are not equal: {counts}{extra}; {first}{more}"
+
     def to_dict(self) -> dict[str, Any]:
         return {"schema_version": SCHEMA_VERSION, "is_equal": self.is_equal, **encode(self)}
 

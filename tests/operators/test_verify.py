@@ -1,0 +1,62 @@
+"""The verify operator, with a client that reports differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from tests.operators.conftest import FakeHook
+
+from skyplane_orchestration.operators import SkyplaneVerifyOperator
+from skyplane_orchestration.storage.compare import Difference, VerifyReport
+
+SRC, DST = "s3://lake/dt={{ ds }}/", "gs://copy/"
+
+
+def report(*differences: Difference) -> VerifyReport:
+    bad = len(differences)
+    return VerifyReport(
+        SRC, DST, 9, 9 - bad, bad, 0, 0, None, 900, 0, has_checksums=True, differences=differences
+    )
+
+
+def operator(**arguments: Any) -> SkyplaneVerifyOperator:
+    return SkyplaneVerifyOperator(
+        task_id="verify", source_url="s3://lake/a/", destination_url=DST, **arguments
+    )
+
+
+def client_of(hook: FakeHook, found: VerifyReport) -> Any:
+    client: Any = hook.client({}, "default")
+    client.report = found
+    return client
+
+
+def test_equal_places(hook: FakeHook, context: Any) -> None:
+    client = client_of(hook, report())
+    value = operator(source_conn_id="lake", include="*.csv", download=True).execute(context)
+    assert (value["is_equal"], value["equal"]) == (True, 9)
+    ((source, destination, arguments),) = client.of("verify")
+    assert (source.credential_ref, destination.url) == ("airflow:lake", DST)
+    assert (arguments["include"], arguments["download"]) == (("*.csv",), True)
+
+
+def test_the_first_differences_are_in_the_message(
+    hook: FakeHook, context: Any, task_log: Callable[[], str]
+) -> None:
+    rows = [Difference("missing", f"s3://lake/a/{n}", "", "not there") for n in range(7)]
+    client_of(hook, report(*rows))
+    with pytest.raises(AirflowException) as caught:
+        operator().execute(context)
+    message = str(caught.value)
+    assert message.startswith("objects-differ: 7 of 9 objects are not equal: 7 missing")
+    assert "missing s3://lake/a/4: not there; and 2 more" in message
+    assert "s3://lake/a/5" not in message
+    assert "s3://lake/a/6" in task_log()
+    assert context["pushed"]["differences"]["missing"] == 7
+
+
+def test_both_ends_are_templates() -> None:
+    assert {"source_url", "destination_url", "include"} <= set(operator().template_fields)
