@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,18 @@ from skyplane_orchestration.operators import (
     SkyplaneTransferOperator,
 )
 
-EXAMPLES = {"daily_replication", "sydney_to_paris"}
+EXAMPLES = {
+    "daily_replication",
+    "deadline_at_six",
+    "fan_out",
+    "mapped_on_one_fleet",
+    "nightly_sweep",
+    "on_arrival",
+    "quick_transfer",
+    "sydney_to_paris",
+}
+#: Without a fleet of their own.
+NO_FLEET = {"nightly_sweep", "quick_transfer"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +49,7 @@ def test_support_files_are_not_taken_for_dags(dagbag: Any) -> None:
     assert files == {f"{name}.py" for name in EXAMPLES}
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES))
+@pytest.mark.parametrize("name", sorted(EXAMPLES - NO_FLEET))
 def test_every_provisioned_fleet_is_torn_down(dagbag: Any, name: str) -> None:
     dag = dagbag.dags[name]
     provisions = [task for task in dag.tasks if isinstance(task, SkyplaneProvisionOperator)]
@@ -61,3 +74,14 @@ def test_a_run_of_the_daily_dag_copies_the_day_before_it(dagbag: Any) -> None:
         run_after=DateTime(2026, 3, 2, 5, tzinfo=UTC)
     )
     assert interval.start.date().isoformat() == "2026-03-01"
+
+
+@pytest.mark.parametrize(
+    ("now", "hours"), [((2, 0), 4), ((5, 30), 0.5), ((6, 0), 24), ((23, 0), 7)]
+)
+def test_the_deadline_is_the_next_six_o_clock(
+    repository: Path, now: tuple[int, int], hours: float
+) -> None:
+    found = runpy.run_path(str(repository / "example_dags" / "deadline_at_six.py"))
+    at = datetime(2026, 3, 1, *now, tzinfo=UTC)
+    assert found["seconds_until"]("06:00", at) == hours * 3600 - found["RESERVE_S"]

@@ -1,0 +1,102 @@
+"""Every example DAG of Airflow runs as it stands, on one S3 server and local gateways."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import Home, S3Server
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+REPOSITORY = Path(__file__).parents[2]
+#: What the examples read; `example_runs.AT` decides about the day and the hour.
+PREFIXES = (
+    "clicks/2026-03-02/04/", "events/dt=2026-03-01/", "export/", "imagenet/", "models/", "orders/",
+    "tables/customers/", "tables/invoices/", "tables/orders/",
+)  # fmt: skip
+COPIES = {
+    "daily_replication": ["example-paris/events/dt=2026-03-01/"],
+    "deadline_at_six": ["example-paris/export/"],
+    "fan_out": [f"example-{city}/models/" for city in ("paris", "tokyo", "oregon")],
+    "mapped_on_one_fleet": [
+        f"example-paris/tables/{name}/" for name in ("customers", "invoices", "orders")
+    ],
+    "nightly_sweep": [],
+    "on_arrival": ["example-paris/clicks/2026-03-02/04/"],
+    "quick_transfer": ["example-paris/orders/"],
+    "sydney_to_paris": ["example-paris/imagenet/"],
+}
+BUCKETS = ("sydney", "paris", "tokyo", "oregon")
+
+
+@dataclass(frozen=True)
+class Examples:
+    server: S3Server
+    results: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def examples(
+    tmp_path_factory: pytest.TempPathFactory, servers: tuple[S3Server, S3Server]
+) -> Examples:
+    server = servers[0]
+    for city in BUCKETS:
+        server.make_bucket(f"example-{city}")
+    for prefix in PREFIXES:
+        server.fill("example-sydney", prefix, {"a.bin": os.urandom(200_000), "_SUCCESS": b"ok"})
+    home = Home(tmp_path_factory.mktemp("examples"))
+    (home.directory / "run").mkdir(mode=0o700)
+    environment = {
+        **home.environment,
+        "AIRFLOW_HOME": str(home.directory / "airflow"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "example_dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(
+            {"conn_type": "aws", "extra": {"endpoint_url": server.endpoint}}
+        ),
+        "AWS_ENDPOINT_URL_S3": server.endpoint,
+        "AWS_DEFAULT_REGION": "ap-southeast-2",
+        "NO_COLOR": "1",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "example_runs.py"), *COPIES],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    # OpenLineage logs when the process ends.
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return Examples(server, json.loads(lines[-1]))
+
+
+@pytest.mark.parametrize("name", sorted(COPIES))
+def test_an_example_does_what_it_says(examples: Examples, name: str) -> None:
+    run = examples.results[name]
+    assert run["state"] == "success", run["tasks"]
+    for place in COPIES[name]:
+        bucket, _, prefix = place.partition("/")
+        origin = examples.server.digests("example-sydney", prefix)
+        assert origin
+        assert examples.server.digests(bucket, prefix) == origin
+    assert run["alive"] == []
+    assert run["fleets"] == []
+
+
+def test_all_examples_are_here(repository: Path) -> None:
+    files = {path.stem for path in (repository / "example_dags").glob("*.py")}
+    programs = {name for name in files if name.startswith("run_") or name.endswith("_asset")}
+    assert files - programs == set(COPIES)
+
+
+def test_mapped_transfers_share_one_fleet(examples: Examples) -> None:
+    returned = examples.results["mapped_on_one_fleet"]["returned"]
+    results = [value for task, value in returned.items() if task.startswith("transfer")]
+    assert len(results) == 3
+    assert len(returned["teardown"]["stopped"]) == len(returned["provision"]["gateways"])
