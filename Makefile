@@ -22,8 +22,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # tests start compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-image check docs bench soak constraints \
-	clean
+.PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-matrix e2e-airflow e2e-dagster screenshots \
+	test-image check docs bench soak constraints matrix-pins clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -43,6 +43,19 @@ test: $(INSTALLED)  ## files run side by side, long ones first
 
 test-long: $(INSTALLED)  ## scenarios that take half a minute each: kills, chains of clouds, faults of whole runs
 	@$(BIN)/python -m pytest -m "long and not soak" --numprocesses $(WORKERS) --dist loadfile
+
+test-matrix: $(INSTALLED)  ## the orchestrators' suites with each supported line; LINES="airflow-2.11 --python 3.12"
+	@$(BIN)/python -m tests.matrix $(LINES)
+
+e2e-airflow: $(INSTALLED)  ## a whole Airflow 3 with kills, restarts and cleared tasks
+	@$(BIN)/python -m tests.e2e_airflow
+
+e2e-dagster: $(INSTALLED)  ## `dagster dev` with runs that are terminated at every gap between steps
+	@$(BIN)/python -m tests.matrix dagster-1.13 --module tests.e2e_dagster
+
+screenshots: $(INSTALLED)  ## of Airflow's and Dagster's pages, for the docs; needs Chromium
+	@$(BIN)/python -m tests.screenshots.airflow
+	@$(BIN)/python -m tests.matrix dagster-1.13 --module tests.screenshots.dagster
 
 check: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo 'run: $(BIN)/ruff format .'; exit 1; }
@@ -72,6 +85,9 @@ constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes ne
 		print(*(need for extra in ("gateway", "aws", "azure", "gcs") for need in extras[extra] \
 			if not need.startswith("azure-mgmt-")), sep="\n")' \
 		| $(COMPILE) - -c constraints.txt -o gateway/requirements.lock
+
+matrix-pins: $(INSTALLED)  ## resolve the lines of the matrix again; LINES names some
+	@$(BIN)/python -m tests.matrix --compile $(LINES)
 
 clean:  ## all that is made here but the environment itself
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

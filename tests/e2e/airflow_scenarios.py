@@ -8,6 +8,7 @@ only the fault that a scenario is about is put in; all else is real.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import runpy
@@ -15,6 +16,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from skyplane_orchestration.transfer.run import TransferRun
 
 SCENARIOS = (
     "all_good", "transfer_fails", "provision_fails", "teardown_fails", "one_task", "killed",
-    "on_clouds", "killed_on_clouds",
+    "deferred", "deferred_fails", "deferred_one_task", "on_clouds", "killed_on_clouds",
 )  # fmt: skip
 
 #: Reserved for documentation (RFC 5737): nothing on this machine can listen there.
@@ -89,8 +91,16 @@ def fleets_left() -> list[str]:
     return sorted(entry.name for entry in root.iterdir()) if root.exists() else []
 
 
-def run(dag: Any) -> dict[str, Any]:
-    dag_run = dag.test()
+def run(dag: Any, at: datetime | None = None) -> dict[str, Any]:
+    """Run a DAG, and tell what came of it.
+
+    Args:
+        at: logical date; None: now.
+    """
+    # Airflow 2 has another name for it.
+    parameters = inspect.signature(dag.test).parameters
+    name = "logical_date" if "logical_date" in parameters else "execution_date"
+    dag_run = dag.test(**({name: at} if at else {}))
     rows = {
         f"{row.task_id}{f'[{row.map_index}]' if row.map_index >= 0 else ''}": row
         for row in dag_run.get_task_instances()

@@ -13,9 +13,9 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,19 @@ from tests.e2e.held_store import wait_for
 
 #: The scheduler takes a task for dead after this time without a heartbeat.
 _HEARTBEAT_TIMEOUT_S: Final = 5
+
+#: What runs tasks, and no more: the DAGs are written to the database once.
+TASKS_ONLY: Final = (
+    ("api-server", "--apps", "execution", "--workers", "1"),
+    ("scheduler", "--skip-serve-logs"),
+)
+#: All services, as in production; the API server serves the pages and the REST API too.
+ALL_SERVICES: Final = (
+    ("api-server", "--workers", "1"),
+    ("scheduler", "--skip-serve-logs"),
+    ("triggerer", "--skip-serve-logs"),
+    ("dag-processor",),
+)
 
 _RUN_COMMANDS: Final = """
 import sys
@@ -41,10 +54,31 @@ class AirflowSite:
     Attributes:
         home: whose fleets the tasks bring up.
         environment: of all its processes.
+        logs: a folder with a log of each service.
+        processes: its services by name.
     """
 
     home: Home
     environment: Mapping[str, str]
+    logs: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.environment['AIRFLOW__API__PORT']}"
+
+    def start_service(self, name: str, *options: str) -> None:
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "airflow", name, *options],
+                env=self.environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def kill_service(self, name: str) -> None:
+        """SIGKILL to the service and all that it has started: workers, tasks, trigger runners."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
     @property
     def _airflow_home(self) -> Path:
@@ -166,11 +200,17 @@ class Run:
 
 
 @contextmanager
-def airflow_site(directory: Path, dags: Path, extra: Mapping[str, str]) -> Iterator[AirflowSite]:
+def airflow_site(
+    directory: Path,
+    dags: Path,
+    extra: Mapping[str, str],
+    services: Sequence[Sequence[str]] = TASKS_ONLY,
+) -> Iterator[AirflowSite]:
     """A running Airflow with the DAGs of that folder, ended with the block.
 
     Args:
         extra: environment variables for the tasks.
+        services: commands of Airflow.
     """
     home = Home(directory / "home")
     for name in ("run", "config"):
@@ -179,32 +219,18 @@ def airflow_site(directory: Path, dags: Path, extra: Mapping[str, str]) -> Itera
         port = listener.getsockname()[1]
     environment = {
         **{name: value for name, value in home.environment.items() if "AIRFLOW" not in name},
-        **extra,
         **_settings(directory / "airflow", dags, port),
+        **extra,
     }
-    site = AirflowSite(home, environment)
+    site = AirflowSite(home, environment, directory)
     site.run_commands("db migrate", "dags reserialize")
-    processes = []
     try:
-        for words in (
-            ("api-server", "--apps", "execution", "--workers", "1"),
-            ("scheduler", "--skip-serve-logs"),
-        ):
-            with (directory / f"{words[0]}.log").open("wb") as log:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "airflow", *words],
-                    env=environment,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            processes.append(process)
+        for name, *options in services:
+            site.start_service(name, *options)
         yield site
     finally:
-        for process in processes:
-            # All that it has started: workers, tasks, the server of logs.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for name in tuple(site.processes):
+            site.kill_service(name)
         for pid in home.gateways():
             os.kill(pid, signal.SIGKILL)
 

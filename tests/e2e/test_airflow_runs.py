@@ -34,6 +34,8 @@ class Scenarios:
     log: str
     #: What the fakes of the clouds have after all scenarios, and machines that run.
     left_on_clouds: dict[str, Any]
+    #: What OpenLineage's file transport has written.
+    events: list[dict[str, Any]]
 
     def copy_is_whole(self, name: str) -> bool:
         return all(
@@ -52,12 +54,17 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         (source / key).write_bytes(os.urandom(size))
     (destination / "transfer_fails").mkdir(parents=True)
     (destination / "transfer_fails" / "a.bin").write_bytes(b"was here before")
+    (destination / "deferred_fails").mkdir()
+    (destination / "deferred_fails" / "a.bin").write_bytes(b"was here before")
     (root / "run").mkdir(mode=0o700)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
         "AIRFLOW_HOME": str(root / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(HERE / "airflow_dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+            {"type": "file", "log_file_path": str(root / "lineage.json"), "append": True}
+        ),
         "NO_COLOR": "1",
         "SCENARIO_SOURCE": str(source),
         "SCENARIO_DESTINATION": str(destination),
@@ -76,8 +83,11 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
             "gcp": gce.leftovers(),
             "machines": [one.address for one in world.machines if one.is_running],
         }
-    results = json.loads(done.stdout.splitlines()[-1])
-    return Scenarios(source, destination, results, done.stdout + done.stderr, left)
+    # OpenLineage logs when the process ends.
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    results = json.loads(lines[-1])
+    events = [json.loads(line) for line in (root / "lineage.json").read_text().splitlines()]
+    return Scenarios(source, destination, results, done.stdout + done.stderr, left, events)
 
 
 def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
@@ -107,6 +117,9 @@ def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
         "teardown_fails",
         "one_task",
         "killed",
+        "deferred",
+        "deferred_fails",
+        "deferred_one_task",
         "on_clouds",
         "killed_on_clouds",
     ],
@@ -182,6 +195,35 @@ def test_a_failed_teardown_fails_the_run(scenarios: Scenarios) -> None:
     assert scenarios.copy_is_whole("teardown_fails")
 
 
+def test_a_deferred_transfer_ends_as_one_that_is_not(scenarios: Scenarios) -> None:
+    run = scenarios.results["deferred"]
+    assert run["state"] == "success"
+    assert scenarios.copy_is_whole("deferred")
+    result = TransferResult.from_dict(run["returned"]["move.transfer"])
+    assert (result.copied, result.copied_bytes) == (len(FILES), sum(FILES.values()))
+    nodes = [row["node"] for row in run["returned"]["move.provision"]["gateways"]]
+    assert run["returned"]["move.teardown"]["stopped"] == sorted(nodes)
+
+
+def test_a_deferred_transfer_that_fails_is_torn_down_and_fails_the_run(
+    scenarios: Scenarios,
+) -> None:
+    run = scenarios.results["deferred_fails"]
+    assert run["state"] == "failed"
+    assert run["tasks"]["move.transfer"] == "failed"
+    assert run["tasks"]["move.teardown"] == "success"
+    left = TransferResult.from_dict(run["failed_transfer"]["move.transfer"])
+    assert left.failed > 0
+
+
+def test_a_deferred_one_task_transfer_ends_its_gateways(scenarios: Scenarios) -> None:
+    run = scenarios.results["deferred_one_task"]
+    assert run["state"] == "success"
+    assert scenarios.copy_is_whole("deferred_one_task")
+    result = TransferResult.from_dict(run["returned"]["copy"])
+    assert (result.gateways, result.copied) == ("local", len(FILES))
+
+
 def test_one_task_does_all(scenarios: Scenarios) -> None:
     run = scenarios.results["one_task"]
     assert run["state"] == "success"
@@ -241,3 +283,25 @@ def test_clouds_have_nothing_at_the_end_and_no_secret_was_logged(scenarios: Scen
     assert scenarios.left_on_clouds == {"aws": {}, "gcp": {}, "machines": []}
     for secret in (FLEET_SECRET, AWS_SECRET):
         assert secret not in scenarios.log
+
+
+@pytest.mark.parametrize(
+    ("task", "kinds", "copied"),
+    [
+        ("all_good.move.transfer", ["START", "COMPLETE"], len(FILES)),
+        ("transfer_fails.move.transfer", ["START", "FAIL"], len(FILES) - 2),
+        ("one_task.copy", ["START", "COMPLETE"], len(FILES)),
+        ("deferred_one_task.copy", ["START", "START", "COMPLETE"], len(FILES)),
+    ],
+)
+def test_openlineage_has_both_ends_and_what_was_copied(
+    scenarios: Scenarios, task: str, kinds: list[str], copied: int
+) -> None:
+    events = [event for event in scenarios.events if event["job"]["name"] == task]
+    assert [event["eventType"] for event in events][: len(kinds)] == kinds
+    end = events[len(kinds) - 1]
+    assert end["inputs"][0]["namespace"] == "file"
+    assert end["outputs"][0]["name"].endswith(task.partition(".")[0])
+    assert end["outputs"][0]["outputFacets"]["outputStatistics"]["fileCount"] == copied
+    assert end["run"]["facets"]["skyplane"]["achieved"]["objects"] == copied
+    assert ("errorMessage" in end["run"]["facets"]) == (kinds[-1] == "FAIL")

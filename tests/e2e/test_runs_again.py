@@ -11,6 +11,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from tests.e2e.held_store import OBJECTS, PATIENCE_S, SMALL, HeldStore, wait_for
 
+from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
@@ -36,8 +37,7 @@ def execute(
     kit: ClientKit, held_job: TransferJob, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> Execute:
     """One try of the task: what it returns or raises, and its XComs."""
-    hook = SimpleNamespace(client=lambda context, fleet_name: kit.client())
-    monkeypatch.setattr(SkyplaneTransferOperator, "hook", hook)
+    monkeypatch.setattr(SkyplaneHook, "client", lambda *_, **__: kit.client())
 
     def run() -> tuple[dict[str, Any] | Exception, dict[str, Any]]:
         operator = SkyplaneTransferOperator(

@@ -7,6 +7,7 @@ which all run on this machine and see the same files.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator
@@ -17,7 +18,7 @@ from skyplane_orchestration.operators import SkyplaneTransferOperator, skyplane_
 SOURCE = f"file://{os.environ['SCENARIO_SOURCE']}/"
 DESTINATION = f"file://{os.environ['SCENARIO_DESTINATION']}"
 
-PAIR = {
+PAIR: dict[str, Any] = {
     "source_region": "aws:ap-southeast-2",
     "destination_region": "aws:eu-west-3",
 }
@@ -60,6 +61,9 @@ provision_fails = group_dag("provision_fails", **PAIR)
 teardown_fails = group_dag("teardown_fails")
 killed = group_dag("killed", **PAIR)
 
+deferred = group_dag("deferred", deferrable=True, **PAIR)
+deferred_fails = group_dag("deferred_fails", deferrable=True, conflict="fail", **PAIR)
+
 #: What the connection `clouds` launches.
 CLOUDS = {
     "skyplane_conn_id": "clouds",
@@ -77,4 +81,17 @@ with DAG(dag_id="one_task", schedule=None, catchup=False) as one_task:
         min_throughput_gbps="{{ 1 + 1 }}",
         manifest=f"{DESTINATION}/manifests/{{{{ run_id }}}}.parquet",
         outlets=[Asset("x-scenario://copies/one_task")],
+    )
+
+with DAG(dag_id="deferred_one_task", schedule=None, catchup=False) as deferred_one_task:
+    SkyplaneTransferOperator(
+        task_id="copy",
+        source_url=SOURCE,
+        destination_url=f"{DESTINATION}/deferred_one_task/",
+        gateways="always",
+        deferrable=True,
+        poll_interval_s=0.2,
+        execution_timeout=timedelta(minutes=5),
+        outlets=[Asset("x-scenario://copies/deferred_one_task")],
+        **PAIR,
     )

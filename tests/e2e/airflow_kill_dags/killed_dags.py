@@ -12,7 +12,7 @@ from datetime import timedelta
 from airflow.providers.common.compat.sdk import DAG
 
 from skyplane_orchestration.operators import skyplane_transfer_group
-from skyplane_orchestration.operators.job import JobArguments
+from skyplane_orchestration.operators.job_arguments import JobArguments
 
 
 def job_of(dag_id: str) -> JobArguments:

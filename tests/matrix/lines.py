@@ -1,0 +1,81 @@
+"""The releases of Airflow and Dagster that the package supports, and their suites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent
+REPOSITORY: Final = HERE.parents[1]
+REQUIREMENTS: Final = HERE / "requirements.txt"
+
+#: The extras that the suites use beside that of their orchestrator.
+_COMMON_EXTRAS: Final = ("aws", "azure", "gateway", "gcp", "gcs", "plots", "ssh")
+_AIRFLOW_SUITES: Final = (
+    "tests/operators",
+    "tests/hooks",
+    "tests/triggers",
+    "tests/test_provider_info.py",
+    "tests/example_dags/test_dag_files.py",
+    "tests/e2e/test_airflow_runs.py",
+    "tests/e2e/test_example_dags.py",
+)
+#: For the sensor of an example.
+_AMAZON: Final = ("apache-airflow-providers-amazon",)
+_DAGSTER_SUITES: Final = ("tests/dagster", "tests/e2e/test_dagster_runs.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of releases, in an environment of its own.
+
+    Attributes:
+        orchestrators: extras of the package, `airflow` or `dagster`.
+        pythons: minor versions that the line supports. The first is the default.
+        releases: requirements that hold the environment on the line.
+        also: packages beside those of the extras.
+        is_oldest: takes the oldest release that pyproject.toml allows of each dependency.
+    """
+
+    name: str
+    orchestrators: tuple[str, ...]
+    pythons: tuple[str, ...]
+    releases: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    is_oldest: bool = False
+
+    @property
+    def pins(self) -> Path:
+        return HERE / "pins" / f"{self.name}.txt"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        return (*self.orchestrators, *_COMMON_EXTRAS)
+
+    @property
+    def suites(self) -> tuple[str, ...]:
+        """Files and folders of tests."""
+        suites = {"airflow": _AIRFLOW_SUITES, "dagster": _DAGSTER_SUITES}
+        return tuple(path for name in self.orchestrators for path in suites[name])
+
+
+LINES: Final = (
+    Line("airflow-2.11", ("airflow",), ("3.11", "3.12"), ("apache-airflow==2.11.*",), _AMAZON),
+    Line(
+        "airflow-3.1", ("airflow",), ("3.12", "3.11", "3.13"), ("apache-airflow==3.1.*",), _AMAZON
+    ),
+    Line(
+        "airflow-3.3", ("airflow",), ("3.13", "3.11", "3.12"), ("apache-airflow==3.3.*",), _AMAZON
+    ),
+    Line("dagster-1.11", ("dagster",), ("3.11", "3.12", "3.13"), ("dagster==1.11.*",)),
+    # The webserver needs a Dagster of its own release, which is often not the newest.
+    Line(
+        "dagster-1.13",
+        ("dagster",),
+        ("3.13", "3.11", "3.12"),
+        ("dagster==1.13.*",),
+        ("dagster-webserver",),
+    ),
+    Line("oldest", ("airflow", "dagster"), ("3.11",), also=_AMAZON, is_oldest=True),
+)
