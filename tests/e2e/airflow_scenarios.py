@@ -1,6 +1,6 @@
-"""Runs the scenario DAGs one after another in one process and prints what came of them.
+"""Runs the scenario DAGs one after another in one process and writes what came of them.
 
-    python airflow_scenarios.py        the last line is one JSON object, by DAG id
+    python airflow_scenarios.py RESULTS        RESULTS is written: one JSON object, by DAG id
 
 A process of its own, since Airflow's settings hold from its import on. Of the provisioner
 only the fault that a scenario is about is put in; all else is real.
@@ -13,6 +13,7 @@ import json
 import os
 import runpy
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -144,7 +145,8 @@ def main() -> None:
             results[name] = run(dags[name])
     results["all_good_again"] = run(dags["all_good"])
     results["assets"] = asset_extras()
-    print(json.dumps(results))
+    # Not to stdout: the processes that Airflow forks log there too.
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

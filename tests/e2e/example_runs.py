@@ -1,6 +1,6 @@
-"""Runs every example DAG once in one process and prints what came of it.
+"""Runs every example DAG once in one process and writes what came of it.
 
-python example_runs.py DAG_ID...        the last line is one JSON object, by DAG id
+python example_runs.py RESULTS DAG_ID...        RESULTS is written: one JSON object, by DAG id
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ def main() -> None:
     initdb()
     folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     results: dict[str, Any] = {}
-    for name in sys.argv[1:]:
+    for name in sys.argv[2:]:
         module = runpy.run_path(str(folder / f"{name}.py"))
         results[name] = run(module["dag"], at=AT)
-    print(json.dumps(results))
+    # Not to stdout: the processes that Airflow forks log there too.
+    Path(sys.argv[1]).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

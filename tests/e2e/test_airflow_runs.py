@@ -71,7 +71,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         "XDG_CONFIG_HOME": str(root / "config"),
         "XDG_RUNTIME_DIR": str(root / "run"),
     }
-    command = [sys.executable, str(HERE / "airflow_scenarios.py")]
+    command = [sys.executable, str(HERE / "airflow_scenarios.py"), str(root / "results.json")]
     with World(root / "machines") as world, strict_ec2(world) as ec2, strict_gce(world) as gce:
         done = subprocess.run(
             command, env=environment | connections(ec2, gce), capture_output=True, text=True,
@@ -83,9 +83,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
             "gcp": gce.leftovers(),
             "machines": [one.address for one in world.machines if one.is_running],
         }
-    # OpenLineage logs when the process ends.
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    results = json.loads(lines[-1])
+    results = json.loads((root / "results.json").read_text())
     events = [json.loads(line) for line in (root / "lineage.json").read_text().splitlines()]
     return Scenarios(source, destination, results, done.stdout + done.stderr, left, events)
 

@@ -66,14 +66,14 @@ def examples(
         "NO_COLOR": "1",
         "PYTHONPATH": str(REPOSITORY),
     }
+    results = home.directory / "results.json"
+    program = Path(__file__).parent / "example_runs.py"
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "example_runs.py"), *COPIES],
+        [sys.executable, str(program), str(results), *COPIES],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
-    # OpenLineage logs when the process ends.
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    return Examples(server, json.loads(lines[-1]))
+    return Examples(server, json.loads(results.read_text()))
 
 
 @pytest.mark.parametrize("name", sorted(COPIES))

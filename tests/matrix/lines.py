@@ -21,8 +21,8 @@ _AIRFLOW_SUITES: Final = (
     "tests/e2e/test_airflow_runs.py",
     "tests/e2e/test_example_dags.py",
 )
-#: For the sensor of an example.
-_AMAZON: Final = ("apache-airflow-providers-amazon",)
+#: For the sensor of an example, and for the events that the scenarios emit.
+_PROVIDERS: Final = ("apache-airflow-providers-amazon", "apache-airflow-providers-openlineage>=2.3")
 _DAGSTER_SUITES: Final = ("tests/dagster", "tests/e2e/test_dagster_runs.py")
 
 
@@ -61,12 +61,20 @@ class Line:
 
 
 LINES: Final = (
-    Line("airflow-2.11", ("airflow",), ("3.11", "3.12"), ("apache-airflow==2.11.*",), _AMAZON),
+    Line("airflow-2.11", ("airflow",), ("3.11", "3.12"), ("apache-airflow==2.11.*",), _PROVIDERS),
     Line(
-        "airflow-3.1", ("airflow",), ("3.12", "3.11", "3.13"), ("apache-airflow==3.1.*",), _AMAZON
+        "airflow-3.1",
+        ("airflow",),
+        ("3.12", "3.11", "3.13"),
+        ("apache-airflow==3.1.*",),
+        _PROVIDERS,
     ),
     Line(
-        "airflow-3.3", ("airflow",), ("3.13", "3.11", "3.12"), ("apache-airflow==3.3.*",), _AMAZON
+        "airflow-3.3",
+        ("airflow",),
+        ("3.13", "3.11", "3.12"),
+        ("apache-airflow==3.3.*",),
+        _PROVIDERS,
     ),
     Line("dagster-1.11", ("dagster",), ("3.11", "3.12", "3.13"), ("dagster==1.11.*",)),
     # The webserver needs a Dagster of its own release, which is often not the newest.
@@ -77,5 +85,5 @@ LINES: Final = (
         ("dagster==1.13.*",),
         ("dagster-webserver",),
     ),
-    Line("oldest", ("airflow", "dagster"), ("3.11",), also=_AMAZON, is_oldest=True),
+    Line("oldest", ("airflow", "dagster"), ("3.11",), also=_PROVIDERS, is_oldest=True),
 )
