@@ -6,11 +6,16 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+# A shell starts what runs in its background with interrupts ignored, and so do the children of
+# that. Tests of interrupts need them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Thousands of tests and all modules are collected once and then stay. A garbage collector that
 # looks through them again and again takes a quarter of the time of the collection.

@@ -107,10 +107,18 @@ class AirflowSite:
             database.execute(statement, values)
             database.commit()
 
-    def log_of(self, dag_id: str, task: str, attempt: int) -> str:
+    def states_of(self, dag_id: str, task: str) -> list[str]:
+        """States of a mapped task's instances."""
+        query = "select state from task_instance where dag_id = ? and task_id = ?"
+        return [str(state) for (state,) in self.rows(query, dag_id, task)]
+
+    def log_of(self, dag_id: str, task: str, attempt: int, map_index: int | None = None) -> str:
         """What a try of a task has logged so far, one event to a line."""
         place = self._airflow_home / "logs" / f"dag_id={dag_id}" / "run_id=run"
-        path = place / f"task_id={task}" / f"attempt={attempt}.log"
+        place = place / f"task_id={task}"
+        if map_index is not None:
+            place = place / f"map_index={map_index}"
+        path = place / f"attempt={attempt}.log"
         if not path.exists():
             return ""
         lines = path.read_text().splitlines()

@@ -49,11 +49,11 @@ _PREFIX: Final = "copy/"
 Found = TypeVar("Found")
 
 
-def wait_for(look: Callable[[], Found], what: str) -> Found:
+def wait_for(look: Callable[[], Found], what: str, patience_s: float = PATIENCE_S) -> Found:
     """The first true value of `look`."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + patience_s
     while not (found := look()):
-        assert time.monotonic() < deadline_s, f"waited {PATIENCE_S:g} s for: {what}"
+        assert time.monotonic() < deadline_s, f"waited {patience_s:g} s for: {what}"
         time.sleep(0.05)
     return found
 

@@ -20,10 +20,21 @@ from typing import Final
 
 from tests.e2e.airflow_site import ALL_SERVICES, AirflowSite, Run, airflow_site
 from tests.e2e.expectations import Expectations
-from tests.e2e.held_store import LAST, OBJECTS, HeldStore, held_store, wait_for, write_objects
+from tests.e2e.held_store import (
+    LAST,
+    OBJECTS,
+    PATIENCE_S,
+    HeldStore,
+    held_store,
+    take,
+    wait_for,
+    write_objects,
+)
 from tests.e2e.processes import processes_with
 from tests.e2e_airflow.rest import Rest
 from tests.faults import versitygw
+from tests.faults.http_proxy import FaultProxy, running
+from tests.faults.http_rules import Rule
 
 HERE: Final = Path(__file__).parent
 EXAMPLE: Final = HERE.parents[1] / "example_dags" / "daily_replication.py"
@@ -31,6 +42,10 @@ DAGS: Final = ("waits_in_worker", "waits_in_triggerer", "marked_failed")
 TRANSFER: Final = "move.transfer"
 #: The run of the daily example copies the day before.
 RUN_DATE, DAY = "2026-03-02T00:00:00Z", "dt=2026-03-01"
+#: Mapped transfers on one fleet.
+TABLES: Final = 50
+#: Lines of a terminal.
+SCREEN: Final = 24
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,7 @@ class Lab:
     site: AirflowSite
     rest: Rest
     places: dict[str, HeldStore]
+    mapped: FaultProxy
     table: Expectations
 
     def start(self, dag_id: str) -> tuple[Run, HeldStore]:
@@ -47,10 +63,11 @@ class Lab:
         place.wait_until_half_way()
         return Run(self.site, dag_id), place
 
-    def end_of(self, dag_id: str) -> str:
+    def end_of(self, dag_id: str, patience_s: float = PATIENCE_S) -> str:
         return wait_for(
             lambda: state if (state := self.rest.state(dag_id)) in ("success", "failed") else "",
             f"the end of {dag_id}",
+            patience_s,
         )
 
     def wait_for_state(self, dag_id: str, task_id: str, state: str) -> None:
@@ -86,8 +103,13 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
             for name in DAGS
         }
         client = places[DAGS[0]].client
-        for bucket in ("source", "daily"):
+        # The journal gets through, so that each transfer runs; its object is held.
+        rule = Rule("hold", method="PUT", target=r"/copy/\d+/rows", times=0)
+        mapped = stack.enter_context(running(server.url, [rule]))
+        for bucket in ("source", "daily", "mapped"):
             client.create_bucket(Bucket=bucket)
+        for number in range(TABLES):
+            client.put_object(Bucket="source", Key=f"tables/{number:02}/rows", Body=b"%d" % number)
         for key in OBJECTS:
             body = (folder / key).read_bytes()
             client.put_object(Bucket="source", Key=f"data/{key}", Body=body)
@@ -96,6 +118,7 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
         extra = {
             "E2E_SOURCE": server.url,
             **{f"E2E_{name.upper()}": place.proxy.url for name, place in places.items()},
+            "E2E_MAPPED": mapped.url,
             "SKYPLANE_DAILY_SOURCE": "s3://source/events",
             "SKYPLANE_DAILY_DESTINATION": "s3://daily/events",
             "SKYPLANE_PROCESSES_PER_INSTANCE": "1",
@@ -106,7 +129,7 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
             "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
         }
         site = stack.enter_context(airflow_site(root, dags, extra, ALL_SERVICES))
-        yield Lab(site, Rest(site.url), places, table)
+        yield Lab(site, Rest(site.url), places, mapped, table)
 
 
 def replicate_a_day(lab: Lab) -> None:
@@ -183,12 +206,50 @@ def mark_failed(lab: Lab) -> None:
     lab.expect_nothing_left(place)
 
 
+def lines_shown(log: str) -> int:
+    """Lines of a task's log in Airflow's page, which folds each group into one line."""
+    count, is_folded = 0, False
+    for line in log.splitlines():
+        count += not is_folded
+        is_folded = line.startswith("::group::") or (is_folded and line != "::endgroup::")
+    return count
+
+
+def copy_fifty_tables(lab: Lab) -> None:
+    """One mapped task for each table; no object arrives before all tasks are deferred."""
+    lab.rest.trigger("mapped")
+    wait_for(
+        lambda: lab.site.states_of("mapped", "transfer").count("deferred") == TABLES,
+        "all transfers to be deferred",
+        patience_s=600,
+    )
+    pool = lab.rest.pool()
+    lab.table.expect("no slot is held while deferred", pool["running_slots"], 0)
+    gateways = set(lab.site.home.gateways())
+    lab.table.expect("one fleet: a gateway at each end", len(gateways), 2)
+    take(lab.mapped)
+    lab.table.expect("the run succeeds", lab.end_of("mapped", patience_s=600), "success")
+    results = [lab.rest.result("mapped", "transfer", index) for index in range(TABLES)]
+    lab.table.expect("each has copied its table", {each["copied"] for each in results}, {1})
+    logs = [lab.site.log_of("mapped", "transfer", 1, index) for index in range(TABLES)]
+    longest = max(map(lines_shown, logs))
+    lab.table.expect(f"each log fits a screen ({longest} lines)", longest <= SCREEN)
+    client = lab.places[DAGS[0]].client
+    copies = [
+        client.get_object(Bucket="mapped", Key=f"copy/{number:02}/rows")["Body"].read()
+        for number in range(TABLES)
+    ]
+    lab.table.expect("the copies are whole", copies, [b"%d" % number for number in range(TABLES)])
+    lab.table.expect("no gateway and no run directory is left", lab.site.home.traces(), [])
+
+
 SCENARIOS: Final = (
     ("the daily example", replicate_a_day),
     ("the task is killed", kill_the_task),
     ("a task is cleared", clear_tasks),
     ("the triggerer is restarted", restart_the_triggerer),
     ("marked failed while deferred", mark_failed),
+    ("fifty tables", copy_fifty_tables),
 )
 
 

@@ -76,9 +76,9 @@ class Rest:
         found: dict[str, Any] = self.call("GET", "pools/default_pool")
         return found
 
-    def result(self, dag_id: str, task_id: str) -> dict[str, Any]:
-        """What a task has returned."""
+    def result(self, dag_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
+        """What a task has returned; of a mapped one, that of one instance."""
         path = f"dags/{dag_id}/dagRuns/run/taskInstances/{task_id}/xcomEntries/return_value"
-        value = self.call("GET", f"{path}?stringify=false")["value"]
+        value = self.call("GET", f"{path}?stringify=false&map_index={map_index}")["value"]
         found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
         return found
