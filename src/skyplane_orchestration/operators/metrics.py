@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -25,8 +25,8 @@ def emit_metrics(facts: Mapping[str, Any], dag_id: str, task_id: str) -> None:
     tags = {
         "dag_id": dag_id,
         "task_id": task_id,
-        "src": facts["inputs"][0]["region"],
-        "dst": facts["outputs"][0]["region"],
+        "src": _region(facts["inputs"]),
+        "dst": _region(facts["outputs"]),
         "state": facts["state"],
     }
     counters = {
@@ -45,3 +45,9 @@ def emit_metrics(facts: Mapping[str, Any], dag_id: str, task_id: str) -> None:
     for name, value in gauges.items():
         if value is not None:
             Stats.gauge(f"{PREFIX}.{name}", value, tags=tags)
+
+
+def _region(datasets: Sequence[Mapping[str, Any]]) -> str:
+    """The region of a dataset as the value of a tag. A colon would end a metric's name in StatsD."""
+    region: str = datasets[0]["region"]
+    return region.replace(":", ".") or "unknown"

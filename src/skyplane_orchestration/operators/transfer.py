@@ -258,7 +258,8 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         result = super().report_failure(context, error)
         self._error = f"{error.code}: {error}"
         if result is not None:
-            self._report(context, transfer_facts(self.transfer_job(), None, result))
+            plan = self._given_fleet().plan if self.fleet else None
+            self._report(context, transfer_facts(self.transfer_job(), plan, result))
         return result
 
     def _report(self, context: Context, facts: dict[str, Any]) -> None:

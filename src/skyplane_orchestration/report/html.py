@@ -13,7 +13,7 @@ h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; margin: .6rem 0; }
 th, td { border: 1px solid #d5dce4; padding: .25rem .6rem; text-align: left;
          vertical-align: top; overflow-wrap: anywhere; }
-th { background: #f2f5f8; font-weight: 600; }
+th { background: #f2f5f8; font-weight: 600; white-space: nowrap; }
 pre { background: #f2f5f8; padding: .8rem; overflow: auto; }
 svg { max-width: 100%; height: auto; }
 """

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from html import escape
 from typing import Final
 
-from skyplane_orchestration.formatting import rate
+from skyplane_orchestration.formatting import counted, rate
 from skyplane_orchestration.model.plan import PlanEdge, TransferPlan
 from skyplane_orchestration.report.html import Html
 
 # Lengths are in pixels, from the upper left corner.
 _COLUMN, _ROW, _SIDE, _TOP, _RADIUS = 250.0, 96.0, 110.0, 46.0, 17.0
+#: How far a line bends away from the straight one.
+_BEND: Final = 18.0
 #: How far the lines that pass by whole columns are apart.
 _LANE: Final = 22.0
 _NARROWEST, _WIDEST = 1.5, 8.0
@@ -57,7 +59,7 @@ def _columns(plan: TransferPlan) -> dict[str, int]:
     for tag in (*plan.instances, *(end for edge in plan.edges for end in (edge.src, edge.dst))):
         columns.setdefault(tag, 1)
     if plan.dst != plan.src:
-        columns[plan.dst] = max(1, *(len(path.regions) - 1 for path in plan.paths))
+        columns[plan.dst] = max([1, *(len(path.regions) - 1 for path in plan.paths)])
     return columns
 
 
@@ -98,7 +100,9 @@ def _edge(
     """A line with its rate. With a lane it leads above all regions."""
     (x, y), (u, v) = places[edge.src], places[edge.dst]
     # An edge and its reverse bend to opposite sides.
-    middle = (x + u) / 2, (y + v) / 2 + (18 if u < x or (u == x and v < y) else -18)
+    side = 1 if (u, v) > (x, y) else -1
+    bend = (_BEND * 3 * side, 0.0) if u == x else (0.0, -_BEND * side)
+    middle = (x + u) / 2 + bend[0], (y + v) / 2 + bend[1]
     if lane is not None:
         middle = middle[0], _TOP / 2 + _LANE * lane
     control = 2 * middle[0] - (x + u) / 2, 2 * middle[1] - (y + v) / 2
@@ -107,8 +111,8 @@ def _edge(
     is_direct = (edge.src, edge.dst) == (plan.src, plan.dst)
     colour = _DIRECT_EDGE if is_direct else _RELAY_EDGE
     words = (
-        f"{edge.src} to {edge.dst}: {rate(edge.flow_gbps)} of {rate(edge.capacity_gbps)} Gbit/s,"
-        f" {edge.connections} connections, {edge.usd_per_gb:.4f} USD per GB"
+        f"{edge.src} to {edge.dst}: {rate(edge.flow_gbps)} Gbit/s over"
+        f" {counted(edge.connections, 'connection')} for {edge.usd_per_gb:.4f} USD per GB"
     )
     return (
         f"<g><title>{escape(words)}</title>"

@@ -82,7 +82,7 @@ def _plan(plan: TransferPlan) -> Html:
             ],
         ),
         html.table(
-            ["edge", _RATES, "capacity, Gbit/s", "connections", "USD per GB"],
+            ["edge", _RATES, "one instance pair, Gbit/s", "connections", "USD per GB"],
             [
                 [
                     f"{edge.src} to {edge.dst}",
