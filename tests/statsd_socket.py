@@ -36,7 +36,7 @@ class StatsdSocket:
 
     def received(self) -> list[Metric]:
         """What has arrived since the last call."""
-        found = []
+        found: list[Metric] = []
         while True:
             try:
                 datagram = self._listener.recv(65536).decode()

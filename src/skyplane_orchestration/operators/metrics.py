@@ -48,6 +48,7 @@ def emit_metrics(facts: Mapping[str, Any], dag_id: str, task_id: str) -> None:
 
 
 def _region(datasets: Sequence[Mapping[str, Any]]) -> str:
-    """The region of a dataset as the value of a tag. A colon would end a metric's name in StatsD."""
+    """The region of the first dataset, as the value of a tag."""
     region: str = datasets[0]["region"]
+    # A colon ends the name of a StatsD metric, and its tags.
     return region.replace(":", ".") or "unknown"
