@@ -9,6 +9,7 @@ transfer half way until the scenario lets it go.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -41,6 +42,7 @@ HERE: Final = Path(__file__).parent
 EXAMPLE: Final = HERE.parents[1] / "example_dags" / "daily_replication.py"
 DAGS: Final = ("waits_in_worker", "waits_in_triggerer", "marked_failed")
 TRANSFER: Final = "move.transfer"
+PASSWORD: Final = "of the tests"
 #: The run of the daily example copies the day before.
 RUN_DATE, DAY = "2026-03-02T00:00:00Z", "dt=2026-03-01"
 #: Mapped transfers on one fleet.
@@ -108,6 +110,8 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
         # The journal gets through, so that each transfer runs; its object is held.
         rule = Rule("hold", method="PUT", target=r"/copy/\d+/rows", times=0)
         mapped = stack.enter_context(running(server.url, [rule]))
+        passwords = root / "passwords.json"
+        passwords.write_text(json.dumps({"admin": PASSWORD}))
         statsd = stack.enter_context(statsd_socket())
         for bucket in ("source", "daily", "mapped"):
             client.create_bucket(Bucket=bucket)
@@ -128,12 +132,12 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
             "AWS_ENDPOINT_URL_S3": server.url,
             "AWS_ACCESS_KEY_ID": server.access_key_id,
             "AWS_SECRET_ACCESS_KEY": server.secret_access_key,
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
             "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
             **statsd.environment,
         }
         site = stack.enter_context(airflow_site(root, dags, extra, ALL_SERVICES))
-        yield Lab(site, Rest(site.url), places, mapped, statsd, table)
+        yield Lab(site, Rest(site.url, PASSWORD), places, mapped, statsd, table)
 
 
 def replicate_a_day(lab: Lab) -> None:

@@ -14,15 +14,27 @@ from tests.e2e.held_store import wait_for
 
 @dataclass(frozen=True)
 class Rest:
+    """The API for the user `admin`.
+
+    Args:
+        password: None where everybody is an administrator; see the settings of the site.
+    """
+
     url: str
+    password: str | None = None
 
     @cached_property
     def token(self) -> str:
-        """Everybody is an administrator; see the settings of the site."""
+        login = {"username": "admin", "password": self.password}
+        request = urllib.request.Request(
+            f"{self.url}/auth/token",
+            data=None if self.password is None else json.dumps(login).encode(),
+            headers={"Content-Type": "application/json"},
+        )
 
         def ask() -> str:
             try:
-                with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as answer:
+                with urllib.request.urlopen(request, timeout=30) as answer:
                     return str(json.load(answer)["access_token"])
             except OSError:  # Not up yet.
                 return ""
