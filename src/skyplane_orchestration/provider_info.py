@@ -123,6 +123,11 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": [_modules("hooks", "skyplane")],
         "triggers": [_modules("triggers", "transfer")],
+        # Airflow 2 restores no other links of serialised tasks.
+        "extra-links": [
+            f"skyplane_orchestration.links.skyplane.Skyplane{name}Link"
+            for name in ("Plan", "Transfer", "Lineage", "Console")
+        ],
         "connection-types": [
             {
                 "connection-type": CONNECTION_TYPE,

@@ -16,6 +16,8 @@ _AIRFLOW_SUITES: Final = (
     "tests/operators",
     "tests/hooks",
     "tests/triggers",
+    "tests/links",
+    "tests/plugins",
     "tests/test_provider_info.py",
     "tests/example_dags/test_dag_files.py",
     "tests/e2e/test_airflow_runs.py",

@@ -16,6 +16,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, T
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, holds_template
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.report.documents import FAILED_TRANSFER
 from skyplane_orchestration.transfer.task_log import log_failures
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class SkyplaneOperator(BaseOperator):
                 "task within 24 h",
                 result.transfer_key,
             )
-        context["ti"].xcom_push(key="failed_transfer", value=result.to_dict())
+        context["ti"].xcom_push(key=FAILED_TRANSFER, value=result.to_dict())
         return result
 
     def on_kill(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from skyplane_orchestration.links.skyplane import SkyplaneConsoleLink, SkyplanePlanLink
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.transfer.task_log import log_fleet
@@ -31,6 +32,7 @@ class SkyplaneProvisionOperator(SkyplaneJobOperator):
 
     template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "plan")
     template_fields_renderers = {"job": "json", "plan": "json"}  # noqa: RUF012 - Airflow's
+    operator_extra_links = (SkyplanePlanLink(), SkyplaneConsoleLink())
 
     def __init__(self, *, plan: Mapping[str, Any] | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)

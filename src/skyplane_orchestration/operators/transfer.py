@@ -11,8 +11,11 @@ from airflow.providers.common.compat.sdk import conf
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
+from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
+from skyplane_orchestration.operators.metrics import emit_metrics
+from skyplane_orchestration.report.documents import LINEAGE
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import log_result, log_submitted
 from skyplane_orchestration.transfer.watch import WatchedTransfer
@@ -68,11 +71,13 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, planned cost, and
     rates planned and achieved. After a failure the result is in XCom under
-    `failed_transfer`, with a resume handle if a resume can help.
+    `failed_transfer`, with a resume handle if a resume can help. The facts of the lineage are in
+    XCom under `lineage`, also after a failure.
     """
 
     template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "fleet", "manifest")
     template_fields_renderers = {"job": "json", "fleet": "json"}  # noqa: RUF012 - Airflow's
+    operator_extra_links = (SkyplaneTransferLink(), SkyplaneLineageLink())
 
     def __init__(
         self,
@@ -164,7 +169,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         self, context: Context, job: TransferJob, fleet: Fleet | None, result: TransferResult
     ) -> dict[str, Any]:
         facts = transfer_facts(job, fleet.plan if fleet else None, result)
-        self._facts = facts
+        self._report(context, facts)
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = facts
         log_result(self.log, result)
@@ -253,8 +258,15 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         result = super().report_failure(context, error)
         self._error = f"{error.code}: {error}"
         if result is not None:
-            self._facts = transfer_facts(self.transfer_job(), None, result)
+            plan = self._given_fleet().plan if self.fleet else None
+            self._report(context, transfer_facts(self.transfer_job(), plan, result))
         return result
+
+    def _report(self, context: Context, facts: dict[str, Any]) -> None:
+        """Keep the facts for OpenLineage and the page of the task, and emit metrics."""
+        self._facts = facts
+        context["ti"].xcom_push(key=LINEAGE, value=facts)
+        emit_metrics(facts, self.dag_id, self.task_id)
 
     # -- OpenLineage: the provider calls these; it logs what they raise.
 

@@ -169,6 +169,9 @@ class MemoryCloud:
     def vcpus(self, region: str, instance_type: str) -> int:
         return 1
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        return "" if self.name == "gcp" else f"https://{self.name}.test/{fleet_key}"
+
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
         self._die("describe")
         with self.account.lock:

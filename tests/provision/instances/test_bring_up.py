@@ -64,6 +64,13 @@ def test_a_fleet_over_three_clouds_has_a_firewall_for_its_peers_only(
         assert rules == {workers, *peers}
 
 
+def test_a_fleet_knows_the_pages_of_web_consoles(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    urls = {A: f"https://aws.test/{spec.key}", C: f"https://azure.test/{spec.key}"}
+    assert fleet.console_urls == urls
+
+
 def test_slow_visibility_launches_nothing_twice(harness: InstancesHarness) -> None:
     harness.account.hidden_looks = 5
     spec = harness.spec()

@@ -11,7 +11,7 @@ from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.aws import tags as aws_tags
 from skyplane_orchestration.provision.aws.checks import Checks
-from skyplane_orchestration.provision.aws.console import console_tail
+from skyplane_orchestration.provision.aws.console import console_tail, console_url
 from skyplane_orchestration.provision.aws.denied_regions import (
     DENIED,
     DeniedRegions,
@@ -139,6 +139,9 @@ class AwsCloud:
 
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         return self._remainders(aws_tags.of_fleet(fleet_key), regions)
+
+    def console_url(self, fleet_key: str, region: str) -> str:
+        return console_url(fleet_key, region)
 
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         return console_tail(self._api, instance, max_bytes)

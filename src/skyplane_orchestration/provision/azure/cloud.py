@@ -141,6 +141,14 @@ class AzureCloud:
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         return self._remainders.of_fleet(fleet_key, regions)
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        # Other Resource Managers, such as those of sovereign clouds, have other portals.
+        if self._options.endpoint_url:
+            return ""
+        from skyplane_orchestration.provision.azure.console import console_url
+
+        return console_url(self._options.subscription_id, fleet_key)
+
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         from skyplane_orchestration.provision.azure.console import console_tail
 

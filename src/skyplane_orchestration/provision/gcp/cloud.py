@@ -11,7 +11,7 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.gcp import tags as gcp_tags
 from skyplane_orchestration.provision.gcp.checks import findings
-from skyplane_orchestration.provision.gcp.console import console_tail
+from skyplane_orchestration.provision.gcp.console import console_tail, console_url
 from skyplane_orchestration.provision.gcp.describe import ours, usable_regions
 from skyplane_orchestration.provision.gcp.launch import Launcher
 from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
@@ -118,6 +118,9 @@ class GcpCloud:
             ),
             *disks(self._api, chosen, regions),
         )
+
+    def console_url(self, fleet_key: str, region: str) -> str:
+        return console_url(self._options.project)
 
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         return console_tail(self._api, instance, max_bytes)

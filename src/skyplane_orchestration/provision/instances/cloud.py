@@ -223,6 +223,12 @@ class Cloud(Protocol):
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         """What a fleet has besides instances."""
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        """The page of the cloud's web console with the fleet's instances in a region.
+
+        Empty if the cloud has no such page.
+        """
+
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         """The end of an instance's console output; empty if there is none yet."""
 

@@ -87,7 +87,14 @@ class InstanceProvisioner:
             provision_s=self._tools.clock.monotonic() - began_s,
             hard_end_unix_s=float(up.tags.hard_end_unix_s),
             instances=up.instances,
+            console_urls=self._console_urls(spec.key, instances),
         )
+
+    def _console_urls(self, fleet_key: str, regions: Iterable[str]) -> dict[str, str]:
+        """Region tag -> page of the web console; without regions that have none."""
+        clouds = self._tools.clouds
+        urls = {tag: clouds.of(tag).console_url(fleet_key, tag) for tag in sorted(regions)}
+        return {tag: url for tag, url in urls.items() if url}
 
     def _require_searched(self, regions: Iterable[str]) -> None:
         """Raise ConfigurationInvalid for a region in which no teardown would look."""
