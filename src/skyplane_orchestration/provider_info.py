@@ -70,6 +70,12 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "processor of the worker a gateway, 8 at most.",
         "schema": {"type": ["integer", "null"]},
     },
+    "max_active_fleets": {
+        "label": "Most fleets",
+        "description": "Highest number of living fleets of the deployment. A task that needs "
+        "another one waits. Empty for no limit.",
+        "schema": {"type": ["integer", "null"]},
+    },
     "gateway_settings": {
         "label": "Gateway settings",
         "description": "JSON object with fields of every gateway's configuration, such as "

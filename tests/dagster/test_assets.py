@@ -16,6 +16,7 @@ from skyplane_orchestration.errors import (
     ProvisionFailed,
     StoreUnavailable,
     TeardownIncomplete,
+    TooManyFleets,
     TransferFailed,
 )
 from skyplane_orchestration.model.job import MinimizeCost
@@ -69,6 +70,15 @@ def test_all_ops_succeed(lab: Lab) -> None:
 def test_a_plan_without_work_has_no_volume(lab: Lab) -> None:
     lab.client.is_unchanged = True
     assert lab.materialize(asset()).output_for_node("paris.plan")["volume_gb"] == 0
+
+
+def test_provision_waits_for_the_end_of_another_fleet(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lab.client.full = [TooManyFleets.of("prod", 2, ("aa", "bb"))] * 3
+    assert lab.materialize(asset()).success
+    said = capfd.readouterr().err
+    assert said.count("waiting: deployment 'prod' has 2 living fleets") == 1
 
 
 def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:

@@ -122,6 +122,11 @@ def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
     assert provisioner.options.processes_per_instance == 3
 
 
+def test_a_limit_of_fleets_reaches_the_client(tmp_path: Path) -> None:
+    resource = SkyplaneResource(max_active_fleets=2, run_root=str(tmp_path))
+    assert resolved(resource).client(IDENTITY)._fleets._max_active_fleets == 2
+
+
 def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     code = (
         "import json, sys\n"

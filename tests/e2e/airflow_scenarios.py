@@ -117,6 +117,7 @@ def run(dag: Any, at: datetime | None = None) -> dict[str, Any]:
         "tasks": {name: str(row.state) for name, row in rows.items()},
         "returned": {name: pull(row, "return_value") for name, row in rows.items()},
         "failed_transfer": {name: pull(row, "failed_transfer") for name, row in rows.items()},
+        "labels": {name: row.rendered_map_index for name, row in rows.items()},
         "alive": gateways_alive(),
         "fleets": fleets_left(),
     }

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    FleetLost,
+    ProvisionFailed,
+    SkyplaneError,
+    TooManyFleets,
+)
 from skyplane_orchestration.model.fleet import Fleet
 
 if TYPE_CHECKING:
@@ -285,3 +291,23 @@ def test_quotas_allow_a_fleet_that_comes_up(harness: Harness) -> None:
         assert quota.name
         assert quota.instances is None or quota.instances >= planned[quota.region].count
         assert quota.free_vcpus is None or quota.free_vcpus > 0
+
+
+def test_a_fleet_beyond_the_limit_does_not_start(harness: Harness) -> None:
+    """A fleet that lives is joined, and fleets of other deployments do not count."""
+    first, other = (harness.spec(key, max_active_fleets=1) for key in ("01", "02"))
+    harness.provisioner().ensure(first, harness.authority(first))
+    with pytest.raises(TooManyFleets, match="max_active_fleets is 1: 01;") as caught:
+        harness.provisioner().ensure(other, harness.authority(other))
+    assert (caught.value.fleet_keys, caught.value.is_permanent) == (("01",), False)
+    assert harness.provisioner().describe("02") == ()
+    assert nodes(harness.provisioner().ensure(first, harness.authority(first))) == NODES
+    elsewhere = harness.spec("03", deployment="production", max_active_fleets=1)
+    assert nodes(harness.provisioner().ensure(elsewhere, harness.authority(elsewhere))) == NODES
+    harness.provisioner().destroy("01")
+    assert nodes(harness.provisioner().ensure(other, harness.authority(other))) == NODES
+
+
+def test_a_limit_of_no_fleets_is_refused(harness: Harness) -> None:
+    with pytest.raises(ConfigurationInvalid, match="max_active_fleets must be at least 1, not 0"):
+        harness.spec(max_active_fleets=0)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -27,6 +28,7 @@ from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import (
     log_failures,
     log_fleet,
+    log_full,
     log_result,
     log_submitted,
     log_teardown,
@@ -192,7 +194,9 @@ def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
             tag_run(context, client)
             # After a failure or an interruption no started gateway is left.
             found = TransferPlan.from_dict(plan)
-            fleet = client.provision(found, job=asset.job_of(context))
+            fleet = client.provision(
+                found, job=asset.job_of(context), on_full=partial(log_full, context.log)
+            )
         log_fleet(context.log, fleet)
         context.log.info(
             "if this run is terminated, the sensor of build_skyplane_cleanup_sensor() ends the "

@@ -59,6 +59,12 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         description="Gateway processes of each instance. Without it, as many as give each processor"
         " of the machine a gateway, 8 at most.",
     )
+    max_active_fleets: int | None = Field(
+        default=None,
+        ge=1,
+        description="Highest number of living fleets of the deployment. A run that needs another"
+        " one waits. Without it, there is no limit.",
+    )
     gateway_settings: dict[str, Any] = Field(
         default={},
         description="More fields of every gateway's configuration, such as ack_deadline_s and"
@@ -95,6 +101,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             grid=self.grid,
             credentials=self.credential_sources(),
             times=FleetTimes(self.start_within_s, self.lease_s, self.hard_end_s),
+            max_active_fleets=self.max_active_fleets,
         )
 
     def check(self) -> tuple[Finding, ...]:

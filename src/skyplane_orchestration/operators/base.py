@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -22,6 +22,7 @@ from skyplane_orchestration.transfer.task_log import log_failures
 if TYPE_CHECKING:
     import jinja2
     from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.hooks.skyplane import SkyplaneHook
@@ -41,6 +42,8 @@ class SkyplaneOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("skyplane_conn_id", "fleet_name")
     ui_color: str = "#d6eaf8"
+    #: The `map_index_template` of mapped tasks, where the user gives none.
+    default_map_index_template: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -53,6 +56,16 @@ class SkyplaneOperator(BaseOperator):
         self.skyplane_conn_id = skyplane_conn_id
         self.fleet_name = fleet_name
         self._is_executing = False
+        if self.map_index_template is None and any(self.iter_mapped_task_groups()):
+            self.map_index_template = self.default_map_index_template
+
+    # Airflow reads the template of a mapped task from here, before it makes the task.
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """As `BaseOperator.partial`, with a default for `map_index_template`."""
+        if cls.default_map_index_template is not None:
+            kwargs.setdefault("map_index_template", cls.default_map_index_template)
+        return super().partial(**kwargs)
 
     @cached_property
     def hook(self) -> SkyplaneHook:

@@ -19,7 +19,8 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.operators.job_arguments import Number, check_known, job_of
+from skyplane_orchestration.operators.job_arguments import Number, check_known, job_of, urls_of
+from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
 
 
 class SkyplaneJobOperator(SkyplaneOperator):
@@ -92,6 +93,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "verify",
     )
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - Airflow's own declaration
+    default_map_index_template = MAP_INDEX_TEMPLATE
 
     def __init__(
         self,
@@ -194,6 +196,11 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.safety_margin = safety_margin
         self.chunk_mib = chunk_mib
         check_known(self)
+
+    @property
+    def map_label(self) -> str:
+        """Both ends, for the label of a mapped task."""
+        return label_of(*urls_of(vars(self)))
 
     def transfer_job(self) -> TransferJob:
         """The job that the rendered arguments describe. Raises ConfigurationInvalid."""

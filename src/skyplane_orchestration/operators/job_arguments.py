@@ -181,14 +181,29 @@ def job_of(arguments: Any) -> TransferJob:
 
 def ends_of(arguments: JobArguments) -> str:
     """Source and destination for people: `SRC to DST`, templates as they stand."""
+    source, destination = urls_of(arguments)
+    return f"{source or 'each source'} to {destination or 'its destination'}"
+
+
+def urls_of(arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """The URLs of source and destination; empty for one that is not known yet."""
     job = arguments.get("job")
     if isinstance(job, TransferJob):
-        return f"{job.source.url} to {job.destination.url}"
+        return job.source.url, job.destination.url
+    source: object
+    destination: object
     if isinstance(job, Mapping):
-        return " to ".join(
-            str(job.get(end, {}).get("url", "?")) for end in ("source", "destination")
-        )
-    return f"{arguments.get('source_url')} to {arguments.get('destination_url')}"
+        source, destination = (_url_of(job.get(end)) for end in ("source", "destination"))
+    else:
+        source, destination = arguments.get("source_url"), arguments.get("destination_url")
+    return (
+        source if isinstance(source, str) else "",
+        destination if isinstance(destination, str) else "",
+    )
+
+
+def _url_of(location: object) -> object:
+    return location.get("url") if isinstance(location, Mapping) else None
 
 
 def _location(arguments: Any, side: str) -> Location:

@@ -21,6 +21,7 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory, open_sessions
+from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.instances.boot import Boot
 from skyplane_orchestration.provision.instances.bring_up import bring_up
 from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstance
@@ -73,6 +74,7 @@ class InstanceProvisioner:
         began_s = self._tools.clock.monotonic()
         instances = node_names(spec.plan, spec.max_instances_per_region)
         self._require_searched(instances)
+        require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
         sessions = open_sessions(authority, self._connect)
         up = bring_up(spec, instances, authority, self._tools, sessions)
         return Fleet(
