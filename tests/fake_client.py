@@ -42,6 +42,7 @@ class FakeClient:
 
     Attributes:
         calls: verbs and their arguments.
+        places: where its gateways may run, each time that it was opened.
         errors: verb -> errors of its next calls, one each.
         meanwhile: is called while the client works on a fleet or a transfer.
         found: gateways of the fleet that the provisioner describes.
@@ -55,6 +56,7 @@ class FakeClient:
 
     identity: RunIdentity = field(default_factory=lambda: RunIdentity("local", "dag", "run"))
     calls: list[tuple[str, Any]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
     errors: dict[str, list[BaseException]] = field(default_factory=dict)
     meanwhile: Callable[[], None] = lambda: None
     found: tuple[str, ...] = ()

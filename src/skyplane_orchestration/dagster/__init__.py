@@ -16,13 +16,21 @@ except ModuleNotFoundError:
 
 from skyplane_orchestration.dagster.assets import JobOptions, build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor
+from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.sensors import build_skyplane_sweep_sensor
+from skyplane_orchestration.dagster.translator import (
+    DagsterSkyplaneTranslator,
+    SkyplaneTranslatorData,
+)
 
 __all__ = [
+    "DagsterSkyplaneTranslator",
     "JobOptions",
     "SkyplaneResource",
+    "SkyplaneTranslatorData",
     "build_skyplane_cleanup_sensor",
     "build_skyplane_sweep_sensor",
     "build_skyplane_transfer_asset",
+    "skyplane_assets",
 ]

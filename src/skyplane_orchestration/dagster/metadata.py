@@ -27,9 +27,9 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
 
 
 def materialization_metadata(
-    job: TransferJob, plan: TransferPlan, result: TransferResult
+    job: TransferJob, plan: TransferPlan | None, result: TransferResult
 ) -> Metadata:
-    """Metadata of the asset: location, volume, rate and planned cost."""
+    """Metadata of the asset: location, volume, rate and planned cost; plan None: no work."""
     found: dict[str, dg.MetadataValue[Any]] = {
         "dagster/uri": dg.MetadataValue.text(job.destination.url),
         "skyplane/source": dg.MetadataValue.text(job.source.url),
@@ -48,7 +48,7 @@ def materialization_metadata(
         "skyplane/planned_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
         "skyplane/this_try": dg.MetadataValue.json(this_try_facts(result)),
         "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
-        **plan_metadata(plan),
+        **(plan_metadata(plan) if plan else {}),
     }
     if job.move:
         found["skyplane/moved"] = dg.MetadataValue.int(result.moved)

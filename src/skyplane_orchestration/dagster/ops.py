@@ -59,9 +59,9 @@ class AssetTransfer:
 
     key: dg.AssetKey
     job: TransferJob
-    manifest: str | None
-    resource_key: str
-    retry_policy: dg.RetryPolicy | None
+    manifest: str | None = None
+    resource_key: str = "skyplane"
+    retry_policy: dg.RetryPolicy | None = None
 
     def op(
         self, name: str, *, ins: Mapping[str, dg.In] | None = None, out: dg.Out | None = None
@@ -90,24 +90,28 @@ class AssetTransfer:
     def client(self, resources: object, run: dg.DagsterRun) -> Client:
         """The client for this asset, run and partition."""
         resource = getattr(resources, self.resource_key)
-        client: Client = resource.client(self._identity(resource.deployment, run))
+        partition = run.tags.get(_PARTITION_TAG, "")
+        client: Client = resource.client(self.identity(resource.deployment, run, partition))
         return client
 
     def client_of(self, context: dg.OpExecutionContext) -> Client:
         return self.client(context.resources, context.run)
 
-    def _identity(self, deployment: str, run: dg.DagsterRun) -> RunIdentity:
+    def identity(self, deployment: str, run: dg.DagsterRun, partition: str) -> RunIdentity:
         """The same for a run and its re-executions, which resume its transfer."""
         return RunIdentity(
             deployment=deployment,
             owner=self.key.to_user_string(),
             run=run.root_run_id or run.run_id,
-            group=run.tags.get(_PARTITION_TAG, ""),
+            group=partition,
         )
 
     def job_of(self, context: dg.OpExecutionContext) -> TransferJob:
         """The job of the partition."""
-        partition = _partition_key(context)
+        return self.job_in(_partition_key(context))
+
+    def job_in(self, partition: str) -> TransferJob:
+        """The job of a partition, by its key."""
         return replace(
             self.job,
             source=_in_partition(self.job.source, partition),
@@ -115,9 +119,10 @@ class AssetTransfer:
         )
 
     def manifest_of(self, context: dg.OpExecutionContext) -> str | None:
-        if self.manifest is None:
-            return None
-        return self.manifest.replace(PARTITION_KEY, _partition_key(context))
+        return self.manifest_in(_partition_key(context))
+
+    def manifest_in(self, partition: str) -> str | None:
+        return self.manifest and self.manifest.replace(PARTITION_KEY, partition)
 
 
 def _partition_key(context: dg.OpExecutionContext) -> str:
@@ -138,7 +143,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
     metadata: dict[str, dg.MetadataValue[Any]] = {
         "skyplane/error": dg.MetadataValue.json(error.to_dict())
     }
-    result = _result_of(error)
+    result = result_of(error)
     if result is not None:
         metadata["skyplane/result"] = dg.MetadataValue.json(result.to_dict())
     return dg.Failure(
@@ -148,7 +153,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
     )
 
 
-def _result_of(error: SkyplaneError) -> TransferResult | None:
+def result_of(error: SkyplaneError) -> TransferResult | None:
     result = error.result if isinstance(error, TransferFailed) else None
     return result if isinstance(result, TransferResult) else None
 
@@ -232,7 +237,7 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
             )
         except SkyplaneError as error:
             resource = getattr(context.resources, asset.resource_key)
-            _log_failure(context.log, _result_of(error), resource.command("resume", "RESULT.json"))
+            log_failure(context.log, result_of(error), resource.command("resume", "RESULT.json"))
             raise failure_of(error) from error
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt, SystemExit):
             # The run is terminated: Dagster runs no other op and no hook.
@@ -290,7 +295,7 @@ def cleanup_hook(asset: AssetTransfer) -> dg.HookDefinition:
     return cleanup
 
 
-def _log_failure(log: logging.Logger, result: TransferResult | None, command: str) -> None:
+def log_failure(log: logging.Logger, result: TransferResult | None, command: str) -> None:
     """Log the failed objects and how to resume; `command` is the one for a shell."""
     if result is None:
         return
