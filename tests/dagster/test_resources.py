@@ -125,8 +125,11 @@ def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
 def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     code = (
         "import json, sys\n"
-        "from skyplane_orchestration.dagster import build_skyplane_transfer_asset as build\n"
-        "build('x', source='s3://a/', destination='s3://b/')\n"
+        "from skyplane_orchestration import Location, TransferJob\n"
+        "from skyplane_orchestration.dagster import *\n"
+        "build_skyplane_transfer_asset('x', source='s3://a/', destination='s3://b/')\n"
+        "jobs = {'y': TransferJob(Location('s3://a/'), Location('s3://b/'))}\n"
+        "skyplane_assets(jobs=jobs, name='copy')(lambda context: None)\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -134,7 +137,8 @@ def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     assert "dagster" in loaded
     heavy = {"aiohttp", "airflow", "azure", "boto3", "botocore", "cryptography", "google.cloud"}
     assert loaded.isdisjoint(heavy | {"matplotlib", "networkx", "numpy", "pyarrow", "scipy"})
-    assert "skyplane_orchestration.client" not in loaded
+    ours = {"skyplane_orchestration.client", "skyplane_orchestration.provision.local"}
+    assert loaded.isdisjoint(ours)
 
 
 def test_the_example_loads() -> None:

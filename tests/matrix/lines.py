@@ -77,13 +77,13 @@ LINES: Final = (
         _PROVIDERS,
     ),
     Line("dagster-1.11", ("dagster",), ("3.11", "3.12", "3.13"), ("dagster==1.11.*",)),
-    # The webserver needs a Dagster of its own release, which is often not the newest.
+    # The webserver and dg need a Dagster of their own release, which is often not the newest.
     Line(
         "dagster-1.13",
         ("dagster",),
         ("3.13", "3.11", "3.12"),
         ("dagster==1.13.*",),
-        ("dagster-webserver",),
+        ("dagster-webserver", "dagster-dg-cli"),
     ),
     Line("oldest", ("airflow", "dagster"), ("3.11",), also=_PROVIDERS, is_oldest=True),
 )
