@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +42,7 @@ class Lab:
         asset: dg.AssetsDefinition,
         partition_key: str | None = None,
         instance: dg.DagsterInstance | None = None,
+        tags: Mapping[str, str] | None = None,
         **resources: Any,
     ) -> dg.ExecuteInProcessResult:
         opened = nullcontext(instance) if instance else dg.DagsterInstance.ephemeral()
@@ -51,6 +52,7 @@ class Lab:
                 resources={"skyplane": self.resource, **resources},
                 instance=used,
                 partition_key=partition_key,
+                tags=tags,
                 raise_on_error=False,
             )
 

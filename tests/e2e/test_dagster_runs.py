@@ -186,7 +186,7 @@ def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
             reexecution_options=dg.ReexecutionOptions.from_failure(first.run_id, instance),
         ) as again:
             assert again.success
-            result = again.output_for_node("paris.transfer")["result"]
+            result = again.output_for_node("paris.transfer")["results"][""]
     # One of the two was copied by the first run, which the journal tells.
     assert (result["copied"], result["copied_earlier"]) == (2, 1)
     assert there.digests(bucket, "copy/") == digests({"one": b"1", "two": b"2"})
