@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +100,14 @@ class FakeClient:
 
     def plan(self, job: TransferJob, **_: Any) -> TransferPlan:
         self._note("plan", job)
+        return PLAN
+
+    def measured(self, job: TransferJob, **_: Any) -> tuple[TransferJob, tuple[str, ...]]:
+        self._note("measured", job)
+        return replace(job, volume_gb=1.0, objects=1), ()
+
+    def plan_together(self, jobs: Sequence[TransferJob]) -> TransferPlan:
+        self._note("plan_together", list(jobs))
         return PLAN
 
     def has_nothing_to_copy(self, job: TransferJob, **_: Any) -> bool:

@@ -79,7 +79,7 @@ def _run(file: Path) -> None:
         "state": "success" if result.success else "failure",
         "tasks": {step: states.get(step, "not run") for step in _STEPS},
         "plan": outputs.get("plan"),
-        "transfer": (outputs.get("transfer") or {"result": None})["result"],
+        "transfer": outputs["transfer"]["results"][""] if "transfer" in outputs else None,
         "fleet_key": fleet["key"],
         "gateways": len(fleet["gateways"]),
     }

@@ -26,7 +26,7 @@ def specs_of(jobs: dict[str, TransferJob], **options: Any) -> dict[str, dg.Asset
     """Asset key -> its spec."""
 
     @skyplane_assets(jobs=jobs, **options)
-    def models(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+    def models(context: dg.AssetExecutionContext) -> Iterator[Any]:
         yield from ()
 
     definitions = dg.Definitions(assets=[models])
@@ -96,7 +96,7 @@ def test_the_op_has_the_given_properties() -> None:
         op_tags={"cpu": "2"},
         retry_policy=dg.RetryPolicy(max_retries=3),
     )
-    def models(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+    def models(context: dg.AssetExecutionContext) -> Iterator[Any]:
         yield from ()
 
     assert models.op.name == "replicate"

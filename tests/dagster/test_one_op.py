@@ -37,9 +37,7 @@ def assets_of(
     jobs: dict[str, TransferJob], arguments: dict[str, Any] | None = None, **options: Any
 ) -> dg.AssetsDefinition:
     @skyplane_assets(jobs=jobs, **options)
-    def models(
-        context: dg.AssetExecutionContext, skyplane: SkyplaneResource
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def models(context: dg.AssetExecutionContext, skyplane: SkyplaneResource) -> Iterator[Any]:
         yield from skyplane.run(context=context, **arguments or {})
 
     return models
@@ -102,9 +100,7 @@ def test_a_copy_without_work_has_no_plan(lab: Lab) -> None:
 
 def test_an_ordinary_asset_gives_its_job(lab: Lab) -> None:
     @dg.asset
-    def report(
-        context: dg.AssetExecutionContext, skyplane: SkyplaneResource
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def report(context: dg.AssetExecutionContext, skyplane: SkyplaneResource) -> Iterator[Any]:
         yield from skyplane.run(context, job=JOBS["tokyo"], gateways="never")
 
     assert lab.materialize(report).success
@@ -229,6 +225,37 @@ def test_the_run_is_tagged_for_the_cleanup_sensor(lab: Lab) -> None:
     assert run.tags["skyplane/deployment"] == "test"
     owner = RunIdentity("test", "tokyo", run_id)
     assert run.tags[f"skyplane/fleet/{owner.fleet_key()}"] == "tokyo"
+
+
+def checks(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    """Asset -> whether its check has passed."""
+    return {
+        one.asset_key.to_user_string(): one.passed for one in result.get_asset_check_evaluations()
+    }
+
+
+def test_each_asset_has_a_check_and_a_data_version(lab: Lab) -> None:
+    lab.client.result = samples.result(source_digest="abc")
+    result = lab.materialize(assets_of(JOBS), selection=["paris", "tokyo"])
+    assert checks(result) == {"paris": True, "tokyo": True}
+    for event in result.get_asset_materialization_events():
+        assert (event.materialization.tags or {})["dagster/data_version"] == "abc"
+
+
+def test_a_failed_copy_fails_its_check(lab: Lab) -> None:
+    left = samples.result(failed=1)
+    lab.client.fail("run", TransferFailed("1 of 3 objects failed", result=left))
+    assert checks(lab.materialize(assets_of(JOBS))) == {
+        "paris": False,
+        "tokyo": True,
+        "oregon": True,
+    }
+
+
+def test_checks_may_be_left_out(lab: Lab) -> None:
+    made = assets_of(JOBS, checks=False)
+    assert list(made.check_keys) == []
+    assert checks(lab.materialize(made)) == {}
 
 
 @pytest.mark.parametrize(

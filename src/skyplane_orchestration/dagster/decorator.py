@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.checks import check_spec
 from skyplane_orchestration.dagster.one_op import JOB_METADATA
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
@@ -26,6 +27,7 @@ def skyplane_assets(
     pool: str | None = None,
     op_tags: Mapping[str, Any] | None = None,
     retry_policy: dg.RetryPolicy | None = None,
+    checks: bool = True,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Make the function an op with one asset per job; a run may select some of them.
 
@@ -43,17 +45,20 @@ def skyplane_assets(
         backfill_policy: with `single_run`, one op copies all partitions of a backfill.
         pool: limits how many ops of the pool run at the same time.
         retry_policy: of the op; a retry continues failed transfers and repeats the others.
+        checks: report the asset check `all_objects_copied` of each asset.
 
     Raises ConfigurationInvalid for no jobs, or a name that is no asset key.
     """
     if not jobs:
         raise ConfigurationInvalid("jobs is empty; give at least one TransferJob by its name")
     translator = translator or DagsterSkyplaneTranslator()
+    specs = [
+        _spec(translator, SkyplaneTranslatorData(asset, job), partitions_def)
+        for asset, job in jobs.items()
+    ]
     return dg.multi_asset(
-        specs=[
-            _spec(translator, SkyplaneTranslatorData(asset, job), partitions_def)
-            for asset, job in jobs.items()
-        ],
+        specs=specs,
+        check_specs=[check_spec(spec.key) for spec in specs] if checks else None,
         name=name,
         can_subset=True,
         backfill_policy=backfill_policy,

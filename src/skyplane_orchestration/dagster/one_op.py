@@ -6,13 +6,15 @@ process is killed, the cleanup sensor finds them by the tags of the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, check_facts
 from skyplane_orchestration.dagster.cleanup import tag_run
+from skyplane_orchestration.dagster.data_versions import data_version_of
 from skyplane_orchestration.dagster.metadata import Metadata, materialization_metadata
 from skyplane_orchestration.dagster.ops import AssetTransfer, failure_of, log_failure, result_of
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
@@ -23,6 +25,7 @@ from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 if TYPE_CHECKING:
     from skyplane_orchestration.dagster.resources import SkyplaneResource
     from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Metadata of an asset's definition: its job, `TransferJob.to_dict()`.
@@ -30,6 +33,18 @@ JOB_METADATA: Final = "skyplane/job"
 
 #: In a manifest: replaced by the key of the asset.
 ASSET_KEY: Final = "{asset_key}"
+
+
+#: What the op of an asset yields.
+Event = dg.MaterializeResult[Any] | dg.AssetCheckResult
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The copy of one partition, or of an asset without partitions."""
+
+    metadata: Metadata
+    result: TransferResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +55,24 @@ class OneOp:
     context: dg.AssetExecutionContext
     gateways: GatewayPlace
 
-    def run(
-        self, job: TransferJob | None, manifest: str | None
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    def run(self, job: TransferJob | None, manifest: str | None) -> Iterator[Event]:
         """Copy for one asset after the other; fail at the end if a copy has failed."""
-        partitions = _partition_keys(self.context)
         failed: dict[str, SkyplaneError] = {}
         for asset in self._selected(job, manifest):
-            copied: dict[str, Metadata] = {}
-            for partition in partitions:
+            errors: list[SkyplaneError] = []
+            copies: dict[str, Copy] = {}
+            for partition, partition_job in asset.jobs_of(self.context).items():
                 try:
-                    copied[partition] = self._copy(asset, partition)
+                    copies[partition] = self._copy(asset, partition, partition_job)
                 except SkyplaneError as error:
                     name = " ".join(filter(None, (asset.key.to_user_string(), partition)))
-                    failed[name] = error
                     self._log_failure(name, error)
-            if len(copied) == len(partitions):
-                yield self._result(asset.key, copied)
+                    failed[name] = error
+                    errors.append(error)
+            if errors:
+                yield from self._failed_check(asset, copies, errors)
+            else:
+                yield self._materialized(asset, copies)
         if failed:
             raise _failure(failed) from next(iter(failed.values()))
 
@@ -77,12 +93,10 @@ class OneOp:
         except SkyplaneError as error:
             raise failure_of(error) from error
 
-    def _copy(self, asset: AssetTransfer, partition: str) -> Metadata:
+    def _copy(self, asset: AssetTransfer, partition: str, job: TransferJob) -> Copy:
         context, resource = self.context, self.resource
-        job = asset.job_in(partition)
-        client = resource.client(
-            asset.identity(resource.deployment, context.run, partition), self.gateways
-        )
+        identity = asset.identity(resource.deployment, context.run, partition)
+        client = resource.client(identity, self.gateways)
         tag_run(context, client)
         context.log.info(heading(job))
         fleets: list[Fleet] = []
@@ -98,33 +112,51 @@ class OneOp:
             listing=listing,
             on_fleet=on_fleet,
             on_status=ProgressLog(context.log.info),
-            manifest=asset.manifest_in(partition),
+            manifest=asset.manifest_of(context, partition),
         )
         log_result(context.log, result)
-        return materialization_metadata(job, fleets[-1].plan if fleets else None, result)
+        plan = fleets[-1].plan if fleets else None
+        return Copy(materialization_metadata(job, plan, result), result)
 
     def _log_failure(self, name: str, error: SkyplaneError) -> None:
         self.context.log.error("%s: %s: %s", name, error.code, error)
         command = self.resource.command("resume", "RESULT.json")
         log_failure(self.context.log, result_of(error), command)
 
-    def _result(
-        self, key: dg.AssetKey, copied: Mapping[str, Metadata]
+    def _materialized(
+        self, asset: AssetTransfer, copies: Mapping[str, Copy]
     ) -> dg.MaterializeResult[Any]:
-        if not self.context.has_partition_key_range:
-            (metadata,) = copied.values()
-            return dg.MaterializeResult(asset_key=key, metadata=metadata)
-        # Dagster makes a materialization of each partition from the one result.
-        for partition, metadata in copied.items():
-            self.context.add_asset_metadata(metadata, asset_key=key, partition_key=partition)
-        return dg.MaterializeResult(asset_key=key)
+        results = [copy.result for copy in copies.values()]
+        metadata = None
+        if self.context.has_partition_key_range:
+            # Dagster makes a materialization of each partition from the one result.
+            for partition, copy in copies.items():
+                self.context.add_asset_metadata(copy.metadata, asset.key, partition)
+        else:
+            (metadata,) = (copy.metadata for copy in copies.values())
+        return dg.MaterializeResult(
+            asset_key=asset.key,
+            metadata=metadata,
+            data_version=data_version_of(results),
+            check_results=list(self._checks(asset, results, asset.job.allow_failed)),
+        )
 
+    def _failed_check(
+        self, asset: AssetTransfer, copies: Mapping[str, Copy], errors: Sequence[SkyplaneError]
+    ) -> Iterator[dg.AssetCheckResult]:
+        """The check of an asset that is not materialized, if a failed copy has a result."""
+        left = [result for error in errors if (result := result_of(error)) is not None]
+        if left:
+            copied = [copy.result for copy in copies.values()]
+            yield from self._checks(asset, [*copied, *left], allow_failed=False)
 
-def _partition_keys(context: dg.AssetExecutionContext) -> list[str]:
-    """The partitions of the run; one empty key if it has none."""
-    if context.has_partition_key or context.has_partition_key_range:
-        return list(context.partition_keys)
-    return [""]
+    def _checks(
+        self, asset: AssetTransfer, results: Sequence[TransferResult], allow_failed: bool
+    ) -> Iterator[dg.AssetCheckResult]:
+        check = dg.AssetCheckKey(asset.key, ALL_OBJECTS_COPIED)
+        if check in self.context.selected_asset_check_keys:
+            facts = check_facts(results, allow_failed=allow_failed)
+            yield dg.AssetCheckResult(asset_key=asset.key, check_name=check.name, **facts)
 
 
 def _require_one(

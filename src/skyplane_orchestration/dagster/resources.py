@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field, field_validator
 
-from skyplane_orchestration.dagster.one_op import OneOp
+from skyplane_orchestration.dagster.one_op import Event, OneOp
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         job: TransferJob | None = None,
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    ) -> Iterator[Event]:
         """Copy for the selected assets inside this op: plan, provision, transfer and teardown.
 
             yield from skyplane.run(context=context)
@@ -111,7 +111,8 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             gateways: `auto`: inside this process for small jobs: up to 64 MB, or 4 GB in one
                 region; beside instances up to 1 GB. `always`: apart; `never`: always inside.
 
-        Yields the result of each asset with its metadata.
+        Yields the result of each asset with its metadata and data version, and the results of its
+        check.
 
         Raises dagster.Failure, which Dagster retries only if a retry can help.
         """

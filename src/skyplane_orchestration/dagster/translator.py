@@ -8,7 +8,7 @@ from typing import Final
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.ops import PARTITION_KEY
+from skyplane_orchestration.dagster.partitions import PARTITION_KEY
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location

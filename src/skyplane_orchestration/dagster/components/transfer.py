@@ -3,7 +3,7 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import dagster as dg
 from dagster.components.resolved.core_models import OpSpec
@@ -13,6 +13,7 @@ from pydantic import Field
 from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransferScaffolder
 from skyplane_orchestration.dagster.components.transfer_model import TransferModel
 from skyplane_orchestration.dagster.decorator import skyplane_assets
+from skyplane_orchestration.dagster.one_op import Event
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
@@ -55,7 +56,7 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def execute(
         self, context: dg.AssetExecutionContext, skyplane: SkyplaneResource
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    ) -> Iterator[Event]:
         """Copy for the selected assets; override this to do more in the op."""
         yield from skyplane.run(context=context, manifest=self.manifest, gateways=self.gateways)
 
@@ -75,7 +76,7 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
         )
         def transfers(
             context: dg.AssetExecutionContext, skyplane: SkyplaneResource
-        ) -> Iterator[dg.MaterializeResult[Any]]:
+        ) -> Iterator[Event]:
             yield from self.execute(context, skyplane)
 
         return dg.Definitions(assets=[transfers])
