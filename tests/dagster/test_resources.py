@@ -141,14 +141,6 @@ def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     assert loaded.isdisjoint(ours)
 
 
-def test_the_example_loads() -> None:
-    from example_dags.sydney_to_paris_asset import defs
-
-    defs.get_repository_def().load_all_definitions()
-    (asset,) = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
-    assert asset.key == dg.AssetKey("imagenet_paris")
-
-
 def test_the_sweep_sensor_sweeps_its_deployment(lab: Lab) -> None:
     lab.client.swept = SweepReport((SweptFleet("ab", "gone", (), ""),), (), dry_run=False)
     with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:

@@ -259,7 +259,7 @@ def test_a_terminated_run_takes_its_gateways_down(
         "SKYPLANE_DEMO_DESTINATION_URL": f"s3://{bucket}/copy/",
         "SKYPLANE_DEMO_DESTINATION_ENDPOINT": gate.url,
     }
-    example = Path(__file__).resolve().parents[2] / "example_dags" / "sydney_to_paris_asset.py"
+    example = Path(__file__).resolve().parents[2] / "example_dags/dagster/sydney_to_paris.py"
     command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
     command += ["--config-json", FORKED]
     log = tmp_path / "log"
