@@ -23,7 +23,12 @@ _AIRFLOW_SUITES: Final = (
 )
 #: For the sensor of an example, and for the events that the scenarios emit.
 _PROVIDERS: Final = ("apache-airflow-providers-amazon", "apache-airflow-providers-openlineage>=2.3")
-_DAGSTER_SUITES: Final = ("tests/dagster", "tests/e2e/test_dagster_runs.py")
+_DAGSTER_SUITES: Final = (
+    "tests/dagster",
+    "tests/example_dags/test_dagster_files.py",
+    "tests/e2e/test_dagster_runs.py",
+    "tests/e2e/test_dagster_examples.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
