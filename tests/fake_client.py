@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +44,7 @@ class FakeClient:
 
     Attributes:
         calls: verbs and their arguments.
+        places: where its gateways may run, each time that it was opened.
         errors: verb -> errors of its next calls, one each.
         meanwhile: is called while the client works on a fleet or a transfer.
         found: gateways of the fleet that the provisioner describes.
@@ -58,6 +59,7 @@ class FakeClient:
 
     identity: RunIdentity = field(default_factory=lambda: RunIdentity("local", "dag", "run"))
     calls: list[tuple[str, Any]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
     errors: dict[str, list[BaseException]] = field(default_factory=dict)
     meanwhile: Callable[[], None] = lambda: None
     found: tuple[str, ...] = ()
@@ -102,6 +104,14 @@ class FakeClient:
 
     def plan(self, job: TransferJob, **_: Any) -> TransferPlan:
         self._note("plan", job)
+        return PLAN
+
+    def measured(self, job: TransferJob, **_: Any) -> tuple[TransferJob, tuple[str, ...]]:
+        self._note("measured", job)
+        return replace(job, volume_gb=1.0, objects=1), ()
+
+    def plan_together(self, jobs: Sequence[TransferJob]) -> TransferPlan:
+        self._note("plan_together", list(jobs))
         return PLAN
 
     def has_nothing_to_copy(self, job: TransferJob, **_: Any) -> bool:

@@ -58,7 +58,7 @@ def _shown(line: str) -> str | None:
 
 def _run(file: Path) -> None:
     import dagster as dg
-    from example_dags.sydney_to_paris_asset import defs
+    from example_dags.dagster.sydney_to_paris import defs
 
     job = defs.get_implicit_global_asset_job_def()
     with dg.DagsterInstance.get() as instance:
@@ -79,7 +79,7 @@ def _run(file: Path) -> None:
         "state": "success" if result.success else "failure",
         "tasks": {step: states.get(step, "not run") for step in _STEPS},
         "plan": outputs.get("plan"),
-        "transfer": (outputs.get("transfer") or {"result": None})["result"],
+        "transfer": outputs["transfer"]["results"][""] if "transfer" in outputs else None,
         "fleet_key": fleet["key"],
         "gateways": len(fleet["gateways"]),
     }

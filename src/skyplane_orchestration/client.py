@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
+    from skyplane_orchestration.storage.source_version import SourceVersion
     from skyplane_orchestration.transfer.deletes import DeletePlan
 
 __all__ = ["Client", "FleetTimes"]
@@ -186,18 +187,49 @@ class Client:
             self.grid, job, further, self._credentials, self.provisioner, proof_s
         )
 
-    def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
+    def plan_together(self, jobs: Sequence[TransferJob]) -> TransferPlan:
+        """One plan for `measured` jobs that run one after another on one fleet.
+
+        Its volume is their sum. Raises ConfigurationInvalid where their regions differ; else as
+        `plan`.
+        """
+        return self.plan(planning.summed(jobs))
+
+    def measured(
+        self, job: TransferJob, *, listing: SourceListing | None = None
+    ) -> tuple[TransferJob, tuple[str, ...]]:
         """The job with regions, volume and number of objects, and notes on these figures.
 
-        Lists the source (up to a cap) if no volume is given. Raises EmptySource or StoreError.
+        Lists the source (up to a cap) if no volume is given; `listing` as in `plan`. Raises
+        EmptySource or StoreError.
         """
-        return planning.measured(job, self._credentials)
+        return planning.measured(job, self._credentials, listing)
 
     # -- checks, which change nothing
 
     def preview(self, job: TransferJob) -> list[Selection]:
         """What a transfer would do with each object now. Raises EmptySource or StoreError."""
         return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
+
+    def source_version(
+        self,
+        location: Location,
+        *,
+        recursive: bool = True,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+    ) -> SourceVersion:
+        """What a place holds now: a digest of keys, sizes and ETags, objects and bytes.
+
+        Lists the place and reads no object. Raises NotFound for an object that is not there, or
+        another StoreError.
+        """
+        from skyplane_orchestration.storage.source_version import source_version
+
+        place = preflight.located(location, self._credentials)
+        return source_version(
+            place, self._credentials, recursive=recursive, include=include, exclude=exclude
+        )
 
     def may_copy_server_side(self, job: TransferJob) -> bool:
         """Whether the store may copy objects of the job itself. Raises StoreError."""

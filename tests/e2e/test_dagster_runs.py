@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 MIB = 1 << 20
+#: Dagster's tag for the data version of a materialization.
+DATA_VERSION = "dagster/data_version"
 RELAYS_NEEDED_GBPS = 4.1
 #: The processes of steps are forked from one that has imported Dagster, which takes seconds.
 FORKED = '{"execution": {"config": {"multiprocess": {"start_method": {"forkserver": {}}}}}}'
@@ -62,13 +64,16 @@ def asset_of(
 
 
 def materialize(
-    asset: dg.AssetsDefinition, resource: SkyplaneResource | None = None
+    asset: dg.AssetsDefinition,
+    resource: SkyplaneResource | None = None,
+    tags: dict[str, str] | None = None,
 ) -> dg.ExecuteInProcessResult:
     with dg.DagsterInstance.ephemeral() as instance:
         return dg.materialize(
             [asset],
             resources={"skyplane": resource or SkyplaneResource(lease_s=30)},
             instance=instance,
+            tags=tags,
             raise_on_error=False,
         )
 
@@ -99,6 +104,51 @@ def test_an_asset_is_moved_over_relays_and_nothing_is_left(
     assert told["skyplane/throughput_gbps"] > 0
     assert told["skyplane/plan"]["src"] == here.region
     assert told["skyplane/manifest"] == f"file://{tmp_path}/m.parquet"
+    assert private.traces() == []
+
+
+def test_a_backfill_in_one_run_copies_its_partitions_over_one_fleet(
+    private: Home, servers: tuple[S3Server, S3Server]
+) -> None:
+    here, there = servers
+    bucket = here.make_bucket("dagster-backfill")
+    there.make_bucket(bucket)
+    objects = {f"{day}/{n}": os.urandom(1000) for day in ("mon", "tue", "wed") for n in range(3)}
+    here.fill(bucket, "data/", objects)
+    asset = build_skyplane_transfer_asset(
+        "days",
+        source=Location(f"s3://{bucket}/data/{{partition_key}}/", here.region, here.endpoint),
+        destination=Location(
+            f"s3://{bucket}/copy/{{partition_key}}/", there.region, there.endpoint
+        ),
+        objective=MinimizeCost(1),
+        limits=Limits(instance_limit=1),
+        conflict="replace-if-different",
+        partitions_def=dg.StaticPartitionsDefinition(["mon", "tue", "wed"]),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    whole = {
+        "dagster/asset_partition_range_start": "mon",
+        "dagster/asset_partition_range_end": "wed",
+    }
+    results = [materialize(asset, tags=whole) for _ in range(2)]
+    assert all(result.success for result in results)
+    assert there.digests(bucket, "copy/") == digests(objects)
+    first, again = (run.output_for_node("days.transfer")["results"] for run in results)
+    assert [one["copied"] for one in first.values()] == [3, 3, 3]
+    # Nothing is to be copied the second time, and no gateway starts.
+    assert results[0].output_for_node("days.plan")["volume_gb"] == pytest.approx(9e-6)
+    assert results[1].output_for_node("days.provision")["gateways"] == []
+    assert [one["skipped"] for one in again.values()] == [3, 3, 3]
+    versions = [
+        {event.materialization.partition: (event.materialization.tags or {})[DATA_VERSION]
+         for event in run.get_asset_materialization_events()}
+        for run in results
+    ]  # fmt: skip
+    assert set(versions[0]) == {"mon", "tue", "wed"}
+    assert versions[0] == versions[1]
+    digest_of = {day: one["source_digest"] for day, one in first.items()}
+    assert digest_of == {day: one["source_digest"] for day, one in again.items()}
     assert private.traces() == []
 
 
@@ -186,18 +236,32 @@ def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
             reexecution_options=dg.ReexecutionOptions.from_failure(first.run_id, instance),
         ) as again:
             assert again.success
-            result = again.output_for_node("paris.transfer")["result"]
+            result = again.output_for_node("paris.transfer")["results"][""]
     # One of the two was copied by the first run, which the journal tells.
     assert (result["copied"], result["copied_earlier"]) == (2, 1)
     assert there.digests(bucket, "copy/") == digests({"one": b"1", "two": b"2"})
     assert private.traces() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "definitions", "gateways"),
+    [
+        ("steps", "example_dags/dagster/sydney_to_paris.py", ""),
+        ("one-op", "tests/e2e/dagster_one_op.py", "always"),
+        ("inside", "tests/e2e/dagster_one_op.py", "auto"),
+    ],
+)
 def test_a_terminated_run_takes_its_gateways_down(
-    home: Home, servers: tuple[S3Server, S3Server], gate: FaultProxy, tmp_path: Path
+    home: Home,
+    servers: tuple[S3Server, S3Server],
+    gate: FaultProxy,
+    tmp_path: Path,
+    name: str,
+    definitions: str,
+    gateways: str,
 ) -> None:
     here, there = servers
-    bucket = here.make_bucket("dagster-terminated")
+    bucket = here.make_bucket(f"dagster-terminated-{name}")
     there.make_bucket(bucket)
     here.fill(bucket, "data/", {"large": os.urandom(20 * MIB)})
     environment = {
@@ -208,9 +272,10 @@ def test_a_terminated_run_takes_its_gateways_down(
         "SKYPLANE_DEMO_SOURCE_ENDPOINT": here.endpoint,
         "SKYPLANE_DEMO_DESTINATION_URL": f"s3://{bucket}/copy/",
         "SKYPLANE_DEMO_DESTINATION_ENDPOINT": gate.url,
+        "GATEWAYS": gateways,
     }
-    example = Path(__file__).resolve().parents[2] / "example_dags" / "sydney_to_paris_asset.py"
-    command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
+    file = Path(__file__).resolve().parents[2] / definitions
+    command = ["-m", "dagster", "asset", "materialize", "-f", str(file), "--select", "*"]
     command += ["--config-json", FORKED]
     log = tmp_path / "log"
     with log.open("w") as output:

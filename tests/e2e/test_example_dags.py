@@ -95,7 +95,7 @@ def test_an_example_does_what_it_says(examples: Examples, name: str) -> None:
 
 def test_all_examples_are_here(repository: Path) -> None:
     files = {path.stem for path in (repository / "example_dags").glob("*.py")}
-    programs = {name for name in files if name.startswith("run_") or name.endswith("_asset")}
+    programs = {name for name in files if name.startswith("run_")}
     assert files - programs == set(COPIES)
 
 

@@ -20,6 +20,7 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import open as storage_open
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.source_version import source_version
 from skyplane_orchestration.transfer import up_to_date
 from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
 
@@ -63,6 +64,14 @@ def test_an_unchanged_destination_needs_no_lead(ends: Path, conflict: str) -> No
     assert (result.copied_bytes, result.cost.total_usd) == (0, 0.0)
     assert (result.source, result.destination) == (f"file://{ends}/in/", f"file://{ends}/out/")
     assert files(ends) == before, "nothing is written, no journal either"
+
+
+def test_its_digest_is_that_of_the_source(ends: Path) -> None:
+    job = job_of(ends, exclude=("b.*",))
+    seen = source_version(job.source, NONE, recursive=True, include=(), exclude=("b.*",))
+    result = unchanged(job)
+    assert result is not None
+    assert (result.source_digest, result.objects) == (seen.digest, seen.objects)
 
 
 def test_a_missing_or_different_object_needs_a_lead(ends: Path) -> None:

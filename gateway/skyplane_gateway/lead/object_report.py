@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from skyplane_gateway.errors import NotRestored, SkyplaneError
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.objects import is_time_pin
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection import Selection, SourceDigest
 
 ObjectState = Literal["copied", "skipped", "failed"]
 
@@ -41,6 +41,7 @@ class Counters:
             size identify its version.
         listed: objects of the source so far, filtered ones included.
         is_listed: both listings have ended.
+        digest: of the objects in `found`.
         reserved, first_reserved: how many listed keys are reserved for journals, and the first
             one; not part of `found`.
         archived: objects in `skipped` that the source has archived.
@@ -62,6 +63,7 @@ class Counters:
     pinned_by_time: int = 0
     listed: int = 0
     is_listed: bool = False
+    digest: SourceDigest = field(default_factory=SourceDigest)
     reserved: int = 0
     first_reserved: str = ""
     archived: int = 0

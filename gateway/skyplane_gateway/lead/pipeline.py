@@ -109,6 +109,7 @@ class Pipeline:
                     continue  # An earlier epoch has copied it, and a move has deleted it since.
                 self._counters.found += 1
                 self._counters.found_bytes += row.source.size_bytes
+                self._counters.digest.add(row.source)
                 is_last = is_published_last(row.destination_key, self._spec.publish_last)
                 # The journal relies on the order of keys, which escaped keys break.
                 is_apart = is_last or row.is_escaped

@@ -80,6 +80,7 @@ class TransferStatus:
             "epoch": self._epoch,
             "state": state if has_ended else "running",
             "listed": counters.is_listed,
+            "source_digest": counters.digest.text if counters.is_listed else "",
             "objects": counters.found,
             "bytes": counters.found_bytes,
             **{name: getattr(counters, name) for name in _COUNTERS},

@@ -27,6 +27,7 @@ from skyplane_gateway.selection.rules import (
     is_reserved,
     select,
 )
+from skyplane_gateway.selection.source_digest import SourceDigest
 
 __all__ = [
     "CONFLICT_RULES",
@@ -39,6 +40,7 @@ __all__ = [
     "Lister",
     "Selection",
     "SelectionRule",
+    "SourceDigest",
     "candidates",
     "decide",
     "is_published_last",

@@ -14,6 +14,7 @@ from skyplane_gateway.config import (
     Verification,
 )
 from skyplane_orchestration.dagster.ops import (
+    ASSET_OUTPUT,
     AssetTransfer,
     cleanup_hook,
     finish_op,
@@ -22,6 +23,7 @@ from skyplane_orchestration.dagster.ops import (
     teardown_op,
     transfer_op,
 )
+from skyplane_orchestration.dagster.partitions import require_one_fleet
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
@@ -76,11 +78,14 @@ def build_skyplane_transfer_asset(
     group_name: str | None = None,
     description: str | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
     automation_condition: dg.AutomationCondition[Any] | None = None,
     owners: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     retry_policy: dg.RetryPolicy | None = None,
+    pool: str | None = None,
+    checks: bool = True,
     manifest: str | None = None,
     resource_key: str = "skyplane",
     **job: Unpack[JobOptions],
@@ -96,10 +101,17 @@ def build_skyplane_transfer_asset(
         source, destination: URLs, or `Location`s with region, endpoint and credentials.
             `{partition_key}` in a URL is replaced by the key of the partition.
         deps: upstream assets.
+        backfill_policy: with `BackfillPolicy.single_run()` one run copies its partitions one after
+            another over one fleet, which is planned for all of them. By default each partition
+            has a run and a fleet.
         retry_policy: of every op; a retry joins the running transfer.
+        pool: limits how many of the ops `plan`, `provision` and `transfer` run at once.
+        checks: report the asset check `all_objects_copied`.
         manifest: path or URL for the list of all objects (Parquet).
         resource_key: key of the `SkyplaneResource`.
         job: the other fields of `TransferJob`, such as `objective`.
+
+    The data version of a materialization is a digest of the source (keys, sizes, ETags).
 
     Raises ConfigurationInvalid for an invalid job.
     """
@@ -110,8 +122,11 @@ def build_skyplane_transfer_asset(
         manifest=manifest,
         resource_key=resource_key,
         retry_policy=retry_policy,
+        pool=pool,
+        checks=checks,
     )
     destination = asset.job.destination
+    require_one_fleet(backfill_policy, (asset.job.source, destination))
     upstream = {f"dep_{number}": _key_of(dep) for number, dep in enumerate(deps)}
 
     @dg.graph_asset(
@@ -125,6 +140,8 @@ def build_skyplane_transfer_asset(
         kinds={"skyplane", destination.kind},
         owners=owners,
         automation_condition=automation_condition,
+        backfill_policy=backfill_policy,
+        check_specs=asset.check_specs,
     )
     def transfer_asset(**upstream_assets: Any) -> Any:
         # `plan` waits for the upstream assets. A docstring would be the asset's description.
@@ -133,7 +150,11 @@ def build_skyplane_transfer_asset(
         fleet = provision_op(asset).alias("provision").with_hooks(hooks)(plan=plan)
         outcome = transfer_op(asset).alias("transfer").with_hooks(hooks)(fleet=fleet)
         torn_down = teardown_op(asset).alias("teardown").with_hooks(hooks)(outcome=outcome)
-        return finish_op(asset).alias("finish")(outcome=outcome, torn_down=torn_down)
+        done = finish_op(asset).alias("finish")(outcome=outcome, torn_down=torn_down)
+        if not asset.checks:
+            return done
+        names = (ASSET_OUTPUT, *(spec.get_python_identifier() for spec in asset.check_specs))
+        return {name: getattr(done, name) for name in names}
 
     return transfer_asset
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.partitions import AnyContext
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.identity import RunIdentity
@@ -30,11 +31,11 @@ _ENDED: Final = (*_FAILED, dg.DagsterRunStatus.SUCCESS)
 _NOT_ENDED: Final = tuple(status for status in dg.DagsterRunStatus if status not in _ENDED)
 
 
-def tag_run(context: dg.OpExecutionContext, client: Client) -> None:
+def tag_run(context: AnyContext, client: Client) -> None:
     """Tag the run with its fleet before the fleet exists; the sensor finds the fleet by it."""
     identity = client.identity
     tags = {_DEPLOYMENT_TAG: identity.deployment, _FLEET_TAG + identity.fleet_key(): identity.owner}
-    context.instance.add_run_tags(context.run_id, tags)
+    context.instance.add_run_tags(context.run.run_id, tags)
 
 
 def build_skyplane_cleanup_sensor(

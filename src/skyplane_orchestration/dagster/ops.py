@@ -15,13 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, check_facts, check_spec
 from skyplane_orchestration.dagster.cleanup import tag_run
+from skyplane_orchestration.dagster.data_versions import data_version_of
+from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
+from skyplane_orchestration.dagster.partitions import (
+    PARTITION_KEY,
+    AnyContext,
+    in_partition,
+    partition_keys_of,
+    plan_of,
+)
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
-from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
 from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
@@ -38,15 +46,13 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.transfer.control import SubmittedTransfer
 
-Metadata = Mapping[str, dg.MetadataValue[Any]]
-
 Document = dict[str, Any]
-
-#: In a URL: replaced by the key of the materialized partition.
-PARTITION_KEY: Final = "{partition_key}"
 
 #: Dagster's tag for the partition of a run.
 _PARTITION_TAG: Final = "dagster/partition"
+
+#: The output of a graph that is its asset.
+ASSET_OUTPUT: Final = "result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +65,30 @@ class AssetTransfer:
         manifest: path or URL for the list of all objects; may contain `PARTITION_KEY`.
         resource_key: key of the `SkyplaneResource`.
         retry_policy: of every op; a retry finds the fleet and the transfer of the first try.
+        pool: limits how many ops that plan, provision or transfer run at once. A teardown never
+            waits for it.
+        checks: report whether all objects were copied.
     """
 
     key: dg.AssetKey
     job: TransferJob
-    manifest: str | None
-    resource_key: str
-    retry_policy: dg.RetryPolicy | None
+    manifest: str | None = None
+    resource_key: str = "skyplane"
+    retry_policy: dg.RetryPolicy | None = None
+    pool: str | None = None
+    checks: bool = False
+
+    @property
+    def check_specs(self) -> tuple[dg.AssetCheckSpec, ...]:
+        return (check_spec(self.key),) if self.checks else ()
 
     def op(
-        self, name: str, *, ins: Mapping[str, dg.In] | None = None, out: dg.Out | None = None
+        self,
+        name: str,
+        *,
+        ins: Mapping[str, dg.In] | None = None,
+        out: dg.Out | Mapping[str, dg.Out] | None = None,
+        pool: str | None = None,
     ) -> Callable[[Callable[..., Any]], dg.OpDefinition]:
         """The decorator of one op."""
         decorator: Callable[[Callable[..., Any]], dg.OpDefinition] = dg.op(
@@ -77,12 +97,13 @@ class AssetTransfer:
             out=out or dg.Out(dict),
             required_resource_keys={self.resource_key},
             retry_policy=self.retry_policy,
+            pool=pool,
         )
 
         def make(body: Callable[..., Any]) -> dg.OpDefinition:
             # Dagster reads the annotation of `context` and cannot resolve a postponed one. It
             # takes the types of inputs and outputs from `ins` and `out`.
-            body.__annotations__ = {"context": dg.OpExecutionContext}
+            body.__annotations__ = {"context": dg.AssetExecutionContext}
             return decorator(body)
 
         return make
@@ -94,44 +115,41 @@ class AssetTransfer:
     def client(self, resources: object, run: dg.DagsterRun) -> Client:
         """The client for this asset, run and partition."""
         resource = getattr(resources, self.resource_key)
-        client: Client = resource.client(self._identity(resource.deployment, run))
+        partition = run.tags.get(_PARTITION_TAG, "")
+        client: Client = resource.client(self.identity(resource.deployment, run, partition))
         return client
 
-    def client_of(self, context: dg.OpExecutionContext) -> Client:
+    def client_of(self, context: AnyContext) -> Client:
         return self.client(context.resources, context.run)
 
-    def _identity(self, deployment: str, run: dg.DagsterRun) -> RunIdentity:
+    def identity(self, deployment: str, run: dg.DagsterRun, partition: str) -> RunIdentity:
         """The same for a run and its re-executions, which resume its transfer."""
         return RunIdentity(
             deployment=deployment,
             owner=self.key.to_user_string(),
             run=run.root_run_id or run.run_id,
-            group=run.tags.get(_PARTITION_TAG, ""),
+            group=partition,
         )
 
-    def job_of(self, context: dg.OpExecutionContext) -> TransferJob:
-        """The job of the partition."""
-        partition = _partition_key(context)
+    def job_of(self, context: AnyContext, partition: str | None = None) -> TransferJob:
+        """The job of a partition; by default that of the run, which must have no other."""
+        key = partition_keys_of(context)[0] if partition is None else partition
         return replace(
             self.job,
-            source=_in_partition(self.job.source, partition),
-            destination=_in_partition(self.job.destination, partition),
+            source=in_partition(self.job.source, key),
+            destination=in_partition(self.job.destination, key),
         )
 
-    def manifest_of(self, context: dg.OpExecutionContext) -> str | None:
+    def jobs_of(self, context: AnyContext) -> dict[str, TransferJob]:
+        """Partition key -> its job, for all partitions of the run; see `partition_keys_of`."""
+        return {key: self.job_of(context, key) for key in partition_keys_of(context)}
+
+    def manifest_of(self, context: AnyContext, partition: str | None = None) -> str | None:
+        """The manifest of a partition; see `job_of`."""
         if self.manifest is None:
             return None
-        return self.manifest.replace(PARTITION_KEY, _partition_key(context))
-
-
-def _partition_key(context: dg.OpExecutionContext) -> str:
-    return context.partition_key if context.has_partition_key else ""
-
-
-def _in_partition(location: Location, partition: str) -> Location:
-    if PARTITION_KEY not in location.url:
-        return location
-    return replace(location, url=location.url.replace(PARTITION_KEY, partition))
+        key = partition_keys_of(context)[0] if partition is None else partition
+        return self.manifest.replace(PARTITION_KEY, key)
 
 
 # ---------------------------------------------------------------- errors
@@ -142,7 +160,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
     metadata: dict[str, dg.MetadataValue[Any]] = {
         "skyplane/error": dg.MetadataValue.json(error.to_dict())
     }
-    result = _result_of(error)
+    result = result_of(error)
     if result is not None:
         metadata["skyplane/result"] = dg.MetadataValue.json(result.to_dict())
     return dg.Failure(
@@ -152,7 +170,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
     )
 
 
-def _result_of(error: SkyplaneError) -> TransferResult | None:
+def result_of(error: SkyplaneError) -> TransferResult | None:
     result = error.result if isinstance(error, TransferFailed) else None
     return result if isinstance(result, TransferResult) else None
 
@@ -169,17 +187,13 @@ def _as_failures() -> Iterator[None]:
 
 
 def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
-    @asset.op("plan", ins={name: dg.In(dg.Nothing) for name in waits_for})
-    def plan(context: dg.OpExecutionContext) -> Document:
+    @asset.op("plan", ins={name: dg.In(dg.Nothing) for name in waits_for}, pool=asset.pool)
+    def plan(context: dg.AssetExecutionContext) -> Document:
         with _as_failures():
-            client, job = asset.client_of(context), asset.job_of(context)
-            context.log.info(heading(job))
-            client.check_destination(job)
-            listing = client.source_listing()
-            client.check_deletes(job, listing=listing)
-            found = client.plan(job, listing=listing)
-            if client.has_nothing_to_copy(job, listing=listing):
-                found = found.without_work()
+            jobs = list(asset.jobs_of(context).values())
+            for job in jobs:
+                context.log.info(heading(job))
+            found = plan_of(asset.client_of(context), jobs)
         context.add_output_metadata(plan_metadata(found))
         return found.to_dict()
 
@@ -187,8 +201,8 @@ def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
 
 
 def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
-    @asset.op("provision", ins={"plan": dg.In(dict)})
-    def provision(context: dg.OpExecutionContext, plan: Document) -> Document:
+    @asset.op("provision", ins={"plan": dg.In(dict)}, pool=asset.pool)
+    def provision(context: dg.AssetExecutionContext, plan: Document) -> Document:
         with _as_failures():
             client = asset.client_of(context)
             tag_run(context, client)
@@ -216,43 +230,65 @@ def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
 
 
 def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
-    @asset.op("transfer", ins={"fleet": dg.In(dict)})
-    def transfer(context: dg.OpExecutionContext, fleet: Document) -> Document:
-        client, job = asset.client_of(context), asset.job_of(context)
+    @asset.op("transfer", ins={"fleet": dg.In(dict)}, pool=asset.pool)
+    def transfer(context: dg.AssetExecutionContext, fleet: Document) -> Iterator[Any]:
+        client = asset.client_of(context)
         tag_run(context, client)
-        context.log.info(heading(job))
-        # The client may replace the fleet during the transfer.
+        # The client may replace the fleet during a transfer.
         fleets = [Fleet.from_dict(fleet)]
-
-        def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
-            fleets.append(fleet)
-            log_submitted(context.log, submitted)
-
+        results: dict[str, TransferResult] = {}
         try:
-            result = client.transfer(
-                job,
-                fleets[0],
-                on_submitted=on_submitted,
-                on_status=ProgressLog(context.log.info),
-                manifest=asset.manifest_of(context),
-            )
+            for partition, job in asset.jobs_of(context).items():
+                manifest = asset.manifest_of(context, partition)
+                results[partition] = _transfer(context.log, client, job, fleets, manifest)
         except SkyplaneError as error:
+            failed = result_of(error)
             resource = getattr(context.resources, asset.resource_key)
-            _log_failure(context.log, _result_of(error), resource.command("resume", "RESULT.json"))
+            log_failure(context.log, failed, resource.command("resume", "RESULT.json"))
+            if failed is not None and asset.checks:
+                facts = check_facts([*results.values(), failed], allow_failed=False)
+                yield dg.AssetCheckEvaluation(
+                    asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts
+                )
             raise failure_of(error) from error
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt, SystemExit):
             # The run is terminated: Dagster runs no other op and no hook.
             client.teardown_after_error(fleets[-1])
             raise
-        log_result(context.log, result)
-        return {"fleet": fleets[-1].to_dict(), "result": result.to_dict()}
+        documents = {partition: result.to_dict() for partition, result in results.items()}
+        yield dg.Output({"fleet": fleets[-1].to_dict(), "results": documents})
 
     return transfer
 
 
+def _transfer(
+    log: logging.Logger,
+    client: Client,
+    job: TransferJob,
+    fleets: list[Fleet],
+    manifest: str | None,
+) -> TransferResult:
+    """Run one job on the last of the fleets, and add those that replace it."""
+    log.info(heading(job))
+
+    def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        fleets.append(fleet)
+        log_submitted(log, submitted)
+
+    result = client.transfer(
+        job,
+        fleets[-1],
+        on_submitted=on_submitted,
+        on_status=ProgressLog(log.info),
+        manifest=manifest,
+    )
+    log_result(log, result)
+    return result
+
+
 def teardown_op(asset: AssetTransfer) -> dg.OpDefinition:
     @asset.op("teardown", ins={"outcome": dg.In(dict)})
-    def teardown(context: dg.OpExecutionContext, outcome: Document) -> Document:
+    def teardown(context: dg.AssetExecutionContext, outcome: Document) -> Document:
         with _as_failures():
             report = asset.client_of(context).teardown(Fleet.from_dict(outcome["fleet"]))
         log_teardown(context.log, report, logging.DEBUG)
@@ -262,18 +298,30 @@ def teardown_op(asset: AssetTransfer) -> dg.OpDefinition:
 
 
 def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
+    """Its outputs are `ASSET_OUTPUT` and the checks, as the graph of the asset names them."""
     ins = {"outcome": dg.In(dict), "torn_down": dg.In(dict)}
+    outputs = [ASSET_OUTPUT, *(spec.get_python_identifier() for spec in asset.check_specs)]
 
-    @asset.op("finish", ins=ins, out=dg.Out(dg.Nothing))
+    @asset.op("finish", ins=ins, out={name: dg.Out(dg.Nothing) for name in outputs})
     def finish(
-        context: dg.OpExecutionContext, outcome: Document, torn_down: Document
-    ) -> dg.Output[None]:
-        metadata = materialization_metadata(
-            asset.job_of(context),
-            Fleet.from_dict(outcome["fleet"]).plan,
-            TransferResult.from_dict(outcome["result"]),
-        )
-        return dg.Output(None, metadata=metadata)
+        context: dg.AssetExecutionContext, outcome: Document, torn_down: Document
+    ) -> Iterator[Any]:
+        plan = Fleet.from_dict(outcome["fleet"]).plan
+        results = {
+            partition: TransferResult.from_dict(document)
+            for partition, document in outcome["results"].items()
+        }
+        for partition, result in results.items():
+            job = asset.job_of(context, partition)
+            metadata = materialization_metadata(job, plan, result)
+            context.add_asset_metadata(metadata, asset.key, partition or None)
+        version = data_version_of(list(results.values()))
+        if version is not None:
+            context.set_data_version(asset.key, version)
+        yield dg.Output(None, ASSET_OUTPUT)
+        if asset.checks:
+            facts = check_facts(results.values(), allow_failed=asset.job.allow_failed)
+            yield dg.AssetCheckResult(asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts)
 
     return finish
 
@@ -296,7 +344,7 @@ def cleanup_hook(asset: AssetTransfer) -> dg.HookDefinition:
     return cleanup
 
 
-def _log_failure(log: logging.Logger, result: TransferResult | None, command: str) -> None:
+def log_failure(log: logging.Logger, result: TransferResult | None, command: str) -> None:
     """Log the failed objects and how to resume; `command` is the one for a shell."""
     if result is None:
         return
@@ -308,46 +356,3 @@ def _log_failure(log: logging.Logger, result: TransferResult | None, command: st
             result.transfer_key,
             command,
         )
-
-
-def plan_metadata(plan: TransferPlan) -> Metadata:
-    """Metadata of the plan op."""
-    return {
-        "skyplane/planned_gbps": dg.MetadataValue.float(plan.throughput_gbps),
-        "skyplane/planned_usd_per_gb": dg.MetadataValue.float(plan.cost.usd_per_gb),
-        "skyplane/relays": dg.MetadataValue.text(", ".join(plan.relays) or "none"),
-        "skyplane/plan": dg.MetadataValue.json(plan.to_dict()),
-    }
-
-
-def materialization_metadata(
-    job: TransferJob, plan: TransferPlan, result: TransferResult
-) -> Metadata:
-    """Metadata of the asset: location, volume, rate and planned cost."""
-    found: dict[str, dg.MetadataValue[Any]] = {
-        "dagster/uri": dg.MetadataValue.text(job.destination.url),
-        "skyplane/source": dg.MetadataValue.text(job.source.url),
-        "skyplane/gateways": dg.MetadataValue.text(where_gateways_run(result.gateways)),
-        "skyplane/objects": dg.MetadataValue.int(result.copied),
-        "skyplane/copied_earlier": dg.MetadataValue.int(result.copied_earlier),
-        "skyplane/skipped": dg.MetadataValue.int(result.skipped),
-        "skyplane/failed": dg.MetadataValue.int(result.failed),
-        "skyplane/metadata_not_carried": dg.MetadataValue.int(result.metadata_not_carried),
-        "skyplane/unfinished": dg.MetadataValue.int(result.unfinished),
-        "skyplane/bytes": dg.MetadataValue.int(result.copied_bytes),
-        "skyplane/seconds": dg.MetadataValue.float(result.seconds),
-        "skyplane/throughput_gbps": dg.MetadataValue.float(result.goodput_gbps),
-        "skyplane/planned_egress_cost_usd": dg.MetadataValue.float(result.cost.egress_usd),
-        "skyplane/planned_vm_cost_usd": dg.MetadataValue.float(result.cost.instance_usd),
-        "skyplane/planned_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
-        "skyplane/this_try": dg.MetadataValue.json(this_try_facts(result)),
-        "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
-        **plan_metadata(plan),
-    }
-    if job.move:
-        found["skyplane/moved"] = dg.MetadataValue.int(result.moved)
-    if job.delete:
-        found["skyplane/deleted"] = dg.MetadataValue.int(result.deleted)
-    if result.manifest_uri:
-        found["skyplane/manifest"] = dg.MetadataValue.url(result.manifest_uri)
-    return found

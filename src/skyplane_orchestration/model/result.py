@@ -113,6 +113,8 @@ class TransferResult:
         server_side, server_side_bytes: copied objects whose bytes the store copied itself, and
             their size; they are in `copied` and `copied_bytes`, and passed through no gateway.
         encrypted: the gateways encrypted what they sent, from source to sink.
+        source_digest: SHA-256 over key, size and ETag of the `objects`, as the source listed them;
+            empty where the listing did not come to its end.
         warnings: events that did not fail the transfer but that the user should see.
     """
 
@@ -150,6 +152,7 @@ class TransferResult:
     server_side_bytes: int = 0
     encrypted: bool = False
     estimated_usd: float | None = None
+    source_digest: str = ""
 
     @property
     def used_gateways(self) -> bool:

@@ -36,6 +36,7 @@ class TransferStatus:
         server_side_refusal: why the store copied no more objects itself; empty if it was not asked
             or did.
         reserved, first_reserved: see `TransferResult.reserved`; the first such key.
+        source_digest: see `TransferResult.source_digest`; empty until `listed`.
         earlier: bytes and seconds of the epochs before this one.
         cost: of this try so far, computed by who polls; None in the lead's own report.
         waited: the gateway has waited for the end before it answered, as it was asked to.
@@ -67,6 +68,7 @@ class TransferStatus:
     unfinished: int = 0
     reserved: int = 0
     first_reserved: str = ""
+    source_digest: str = ""
     earlier: Totals = field(default_factory=Totals)
     needs_credentials: tuple[str, ...] = ()
     waited: bool = False
@@ -117,6 +119,7 @@ class TransferStatus:
                 unfinished=document.get("unfinished", _rest(document)),
                 reserved=document.get("reserved", 0),
                 first_reserved=document.get("first_reserved", ""),
+                source_digest=document.get("source_digest", ""),
                 earlier=Totals.from_dict(document.get("earlier", {})),
                 needs_credentials=tuple(document.get("needs_credentials", ())),
                 waited=document.get("waited", False),

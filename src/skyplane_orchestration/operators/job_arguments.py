@@ -16,11 +16,8 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.credential_refs import credential_ref
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
-    Deadline,
     Encryption,
     Limits,
-    MaximizeThroughput,
-    MinimizeCost,
     NoCapacityRule,
     Objective,
     Policy,
@@ -28,6 +25,7 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location, holds_template
+from skyplane_orchestration.model.objective_choice import chosen_objective
 
 #: A number, or a template that renders to one.
 Number = float | str | None
@@ -220,21 +218,13 @@ def _location(arguments: Any, side: str) -> Location:
 
 def _objective(arguments: Any) -> Objective | None:
     """The objective; None for the default. Raises ConfigurationInvalid."""
-    floor = _number(arguments, "min_throughput_gbps")
-    per_gb = _number(arguments, "max_usd_per_gb")
-    cost = _number(arguments, "max_cost_usd")
-    seconds = _number(arguments, "deadline_s")
-    if sum(value is not None for value in (floor, per_gb, cost, seconds)) > 1:
-        raise ConfigurationInvalid(
-            "give one objective: min_throughput_gbps, max_usd_per_gb, max_cost_usd or deadline_s"
-        )
-    if floor is not None:
-        return MinimizeCost(floor, exactly=arguments.exactly)
-    if seconds is not None:
-        return Deadline(seconds)
-    if per_gb is not None or cost is not None:
-        return MaximizeThroughput(max_usd_per_gb=per_gb, max_cost_usd=cost)
-    return None
+    return chosen_objective(
+        min_throughput_gbps=_number(arguments, "min_throughput_gbps"),
+        exactly=arguments.exactly,
+        max_usd_per_gb=_number(arguments, "max_usd_per_gb"),
+        max_cost_usd=_number(arguments, "max_cost_usd"),
+        deadline_s=_number(arguments, "deadline_s"),
+    )
 
 
 def _limits(arguments: Any) -> Limits:

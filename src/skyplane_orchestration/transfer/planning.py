@@ -181,6 +181,21 @@ def plan_job_to_all(
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 
 
+def summed(jobs: Sequence[TransferJob]) -> TransferJob:
+    """The first of measured jobs, with the volume of all; see `Client.plan_together`."""
+    first = jobs[0]
+    ends = {(job.source.region, job.destination.region) for job in jobs}
+    if len(ends) > 1:
+        pairs = ", ".join(sorted(f"{src} to {dst}" for src, dst in ends))
+        raise ConfigurationInvalid(
+            f"one fleet carries transfers between the same two regions only, and these jobs are "
+            f"from {pairs}; run them apart"
+        )
+    volume_gb = sum(job.volume_gb or 0.0 for job in jobs)
+    objects = sum(job.objects or 0 for job in jobs)
+    return replace(first, volume_gb=volume_gb or None, objects=objects or None)
+
+
 def measured(
     job: TransferJob, credentials: CredentialSources, listing: SourceListing | None = None
 ) -> tuple[TransferJob, tuple[str, ...]]:

@@ -84,6 +84,7 @@ def result_of(
         server_side_bytes=status.server_side_bytes,
         encrypted=fleet.encrypts(job.encrypt) and status.copied > status.server_side,
         estimated_usd=fleet.plan.cost.total_usd,
+        source_digest=status.source_digest,
     )
 
 

@@ -17,6 +17,7 @@ from skyplane_gateway.selection import (
     KEEPING_RULES,
     Lister,
     Selection,
+    SourceDigest,
     is_reserved,
     select,
 )
@@ -57,6 +58,7 @@ class _LimitedListings:
         self.reserved = 0
         self.first_reserved = ""
         self.archived = 0
+        self.digest = SourceDigest()
 
     def _limited(self, rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         for row in rows:
@@ -132,6 +134,7 @@ def result_if_unchanged(
             *archived_warnings(listings.archived),
         ),
         reserved=listings.reserved,
+        source_digest=listings.digest.text,
     )
 
 
@@ -147,6 +150,7 @@ def _kept_objects(
                 return None
             kept += 1
             listings.archived += row.refusal is NotRestored
+            listings.digest.add(row.source)
         # An earlier epoch may have left uploads or unverified objects.
         return (
             None if newest_journal_epoch(destination, journal_folder(job), transfer_key) else kept

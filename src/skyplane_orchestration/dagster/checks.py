@@ -1,0 +1,45 @@
+"""The asset check of a transfer: whether all objects were copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import dagster as dg
+
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.result import TransferResult
+
+ALL_OBJECTS_COPIED: Final = "all_objects_copied"
+
+_COUNTS: Final = ("objects", "copied", "skipped", "failed", "unfinished")
+
+
+def check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
+    """The check of an asset."""
+    return dg.AssetCheckSpec(
+        ALL_OBJECTS_COPIED,
+        asset=key,
+        description="No object of the source has failed, and none is unfinished.",
+    )
+
+
+def check_facts(results: Iterable[TransferResult], *, allow_failed: bool) -> dict[str, Any]:
+    """The arguments that `AssetCheckResult` and `AssetCheckEvaluation` have in common.
+
+    Args:
+        results: of all partitions of the run; their counts are added.
+        allow_failed: failed objects are only a warning.
+    """
+    each = list(results)
+    counts = {name: sum(getattr(result, name) for result in each) for name in _COUNTS}
+    left = counts["failed"] + counts["unfinished"]
+    severity = dg.AssetCheckSeverity.WARN if allow_failed else dg.AssetCheckSeverity.ERROR
+    facts = {f"skyplane/{name}": dg.MetadataValue.int(count) for name, count in counts.items()}
+    said = f"{counted(left, 'object')} of {counts['objects']} not at the destination"
+    return {
+        "passed": left == 0,
+        "severity": severity,
+        "metadata": facts,
+        "description": said if left else None,
+    }

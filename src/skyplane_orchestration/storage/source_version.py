@@ -1,0 +1,53 @@
+"""What a place holds now, as a digest: an observer sees by it whether anything has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from skyplane_gateway.selection import SelectionRule, SourceDigest, candidates
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.empty_source import CountingLister
+from skyplane_orchestration.storage.open import open_location
+
+
+@dataclass(frozen=True, slots=True)
+class SourceVersion:
+    """The selected objects of a place.
+
+    Args:
+        digest: the same as `TransferResult.source_digest` of a transfer that selects and finds
+            the same objects.
+    """
+
+    digest: str
+    objects: int
+    size_bytes: int
+
+
+def source_version(
+    location: Location,
+    credentials: CredentialSources,
+    *,
+    recursive: bool,
+    include: Sequence[str],
+    exclude: Sequence[str],
+) -> SourceVersion:
+    """List a place to its end, in constant memory; see `Client.source_version`."""
+    rule = SelectionRule(
+        source_prefix=location.key,
+        destination_prefix="",
+        recursive=recursive,
+        include=tuple(include),
+        exclude=tuple(exclude),
+    )
+    digest, objects, size = SourceDigest(), 0, 0
+    with open_location(location, credentials) as store:
+        lister = CountingLister(partial(store.list, wants=rule.wants), "source")
+        for one in candidates(rule, lister):
+            digest.add(one.source)
+            objects += 1
+            size += one.source.size_bytes
+    return SourceVersion(digest.text, objects, size)
