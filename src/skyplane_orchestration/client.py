@@ -294,10 +294,10 @@ class Client:
 
     def check_provisioner(self) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; see `Provisioner.check`. Raises as that does."""
-        found = self.provisioner.check()
+        deployment = self.identity.deployment
+        found = self.provisioner.check(deployment)
         if self.provisioner.name != CLOUD:
             return found
-        deployment = self.identity.deployment
         lack = lacks_own_name(deployment)
         return (Finding("deployment", not lack, lack or deployment), *found)
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
 
 #: `ending` and `ended` instances carry no bytes any more; an `ended` one is not billed.
@@ -229,5 +230,14 @@ class Cloud(Protocol):
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         """The quotas of the instance types that plans use, by region."""
 
-    def check(self) -> tuple[Finding, ...]:
-        """Whether credentials and permissions suffice; launches nothing."""
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        """All quotas that instances count against, for a report: also families and addresses."""
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        """Whether credentials and permissions suffice; launches nothing.
+
+        The first finding is about the credentials; without them it is the only one.
+
+        Args:
+            deployment: owner of the fleets; permissions may hold for things with its tag only.
+        """
