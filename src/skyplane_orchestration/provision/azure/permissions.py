@@ -105,7 +105,7 @@ def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
 def missing(api: AzureApi, options: AzureOptions) -> tuple[tuple[str, ...], dict[str, str]]:
     """The needed actions that no role of the caller allows, each with its scope.
 
-    Also scope -> why its roles cannot be read. Raises as `AzureApi.call`, but for CloudAccessDenied.
+    Also scope -> why its roles cannot be read. Other errors are raised, as by `AzureApi.call`.
     """
     found: list[str] = []
     unknown = {}
