@@ -408,7 +408,8 @@ class Client:
             status = control.status(submitted)
         budget = Budget(None, self._clock)
         budget.record(fleet, status)
-        return replace(status, cost=budget.cost)
+        estimated_usd = fleet.plan.cost.total_usd
+        return replace(status, cost=budget.cost, estimated_usd=estimated_usd)
 
     def wait(
         self,
