@@ -3,8 +3,8 @@
 It copies a data set from S3 to Google Cloud Storage over a relay in Azure. The gateways run on
 instances of three fake clouds on this machine: the fakes check what the real ones check, and each
 instance boots the user data that its cloud was sent, as real processes. The exit code is 0 only if
-both ends are equal, the clouds have nothing left, and the cost that the run states is what real
-clouds would bill (`tests/clouds/bill.py`).
+both ends are equal, the clouds have nothing left, no firewall was wider than needed, and
+the cost that the run states is what real clouds would bill (`tests/clouds/bill.py`).
 
 The stores are moto and fake-gcs-server (Go builds it once).
 """
@@ -72,7 +72,10 @@ def main() -> int:
 
 
 def _report(clouds: FakeClouds) -> int:
-    """Print what was launched and what is left; 1 if anything is, or no relay was in Azure."""
+    """Print what was launched, what is left, and rules of firewalls that are too wide.
+
+    1 if there is such a thing, or no relay was in Azure.
+    """
     relays = len(clouds.arm.machines.ever_placed)
     left, running = clouds.left(), clouds.running()
     print(
@@ -80,7 +83,13 @@ def _report(clouds: FakeClouds) -> int:
         f" {running} machines run"
     )
     print("left in the clouds: " + ", ".join(f"{count} {kind}" for kind, count in left.items()))
-    return 1 if any(left.values()) or running or not relays else 0
+    needless = clouds.world.needless_rules()
+    rules = sum(len(machine.firewall.rules) for machine in clouds.world.machines)
+    print(f"{rules} rules of firewalls, {len(needless)} of them wider than needed")
+    for one in needless:
+        print(f"problem: {one}")
+    is_clean = not any(left.values()) and not running and rules and not needless
+    return 0 if is_clean and relays else 1
 
 
 def _environment(directory: Path) -> dict[str, str]:

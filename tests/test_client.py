@@ -36,7 +36,7 @@ from skyplane_orchestration.errors import (
     TransferFailed,
 )
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
-from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, RunIdentity
 from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
@@ -142,7 +142,7 @@ class FakeProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return tuple(quota for quota in self.script.quotas if quota.region in regions)
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return (Finding("fake", True, "all is well"),)
 
 

@@ -331,10 +331,10 @@ class Client:
 
     def check_provisioner(self) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; see `Provisioner.check`. Raises as that does."""
-        found = self.provisioner.check()
+        deployment = self.identity.deployment
+        found = self.provisioner.check(deployment)
         if self.provisioner.name != CLOUD:
             return found
-        deployment = self.identity.deployment
         lack = lacks_own_name(deployment)
         return (Finding("deployment", not lack, lack or deployment), *found)
 
@@ -456,7 +456,8 @@ class Client:
             status = control.status(submitted)
         budget = Budget(None, self._clock)
         budget.record(fleet, status)
-        return replace(status, cost=budget.cost)
+        estimated_usd = fleet.plan.cost.total_usd
+        return replace(status, cost=budget.cost, estimated_usd=estimated_usd)
 
     def wait(
         self,

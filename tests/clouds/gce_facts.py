@@ -17,6 +17,7 @@ TYPES: Final[dict[str, tuple[int, str, str, frozenset[str]]]] = {
     "c3-standard-22": (22, "X86_64", "C3_CPUS", frozenset({"us-central1-a", "me-west1-a"})),
     "t2a-standard-2": (2, "ARM64", "T2A_CPUS", frozenset({"europe-west1-b", "me-west1-a"})),
 }
+ADDRESS_QUOTA: Final = "IN_USE_ADDRESSES"
 SPOT_QUOTA: Final = "PREEMPTIBLE_CPUS"
 ALL_REGIONS_QUOTA: Final = "CPUS_ALL_REGIONS"
 IMAGES: Final = ("debian-12", "debian-12-arm64")
@@ -41,6 +42,7 @@ PERMISSIONS: Final[dict[str, tuple[str, ...]]] = {
     "firewalls.patch": ("compute.firewalls.update", "compute.networks.updatePolicy"),
     "firewalls.delete": ("compute.firewalls.delete", "compute.networks.updatePolicy"),
     "projects.testIamPermissions": (),
+    "serviceAccounts.testIamPermissions": (),
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tests.clouds.ec2_instances import Machine, Machines
 from tests.clouds.gce_facts import (
+    ADDRESS_QUOTA,
     IMAGES,
     SPOT_QUOTA,
     TYPES,
@@ -177,7 +178,15 @@ class InstanceRules:
         )
 
     def used(self, region: str, metric: str) -> int:
-        """vCPUs of a quota that are in use; of all regions for an empty one."""
+        """What is in use of a quota; of all regions for an empty one."""
+        if metric == ADDRESS_QUOTA:
+            return sum(
+                bool(interface.get("accessConfigs"))
+                for zone in self.zones.values()
+                for instance in zone.instances.values()
+                if instance["status"] in _ACTIVE and region == zone.region
+                for interface in instance["networkInterfaces"]
+            )
         return sum(
             TYPES[_last(instance["machineType"])][0]
             for zone in self.zones.values()

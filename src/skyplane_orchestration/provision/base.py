@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
@@ -204,8 +205,11 @@ class Provisioner(Protocol):
         A region may have several quotas. One without any is limited by the grid alone.
         """
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; starts no gateway and leaves nothing.
 
         What is missing is a finding, not an error.
+
+        Args:
+            deployment: owner of the fleets; permissions may hold for things with its tag only.
         """

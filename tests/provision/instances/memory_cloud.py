@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import (
     CloudInstance,
@@ -251,7 +252,10 @@ class MemoryCloud:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return tuple(RegionQuota(region, "vCPUs in memory", 64) for region in regions)
 
-    def check(self) -> tuple[Finding, ...]:
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        return tuple(QuotaUse(region, "vCPUs in memory", "vCPUs", 64, 0) for region in regions)
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         if self.account.is_closed:
             raise CloudAccessDenied("the account is closed")
         return (Finding(f"{self.name} account", True, "it is in memory"),)

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
 
 #: `ending` and `ended` instances carry no bytes any more; an `ended` one is not billed.
 InstanceState = Literal["starting", "running", "ending", "ended"]
 
-#: Ports of an instance: enrolment first, then control and data of each gateway process.
+#: Ports of an instance: enrolment, then control of each gateway process, then data of each. So a
+#: firewall opens one kind with one range, and both kinds to a peer that needs both.
 ENROLMENT_PORT: Final = 7600
 
 #: Most gateway processes of an instance; its ports are a range that the firewall opens.
@@ -25,12 +27,12 @@ MOST_PROCESSES: Final = 32
 
 def control_port(process: int) -> int:
     """The port of the control API of an instance's gateway, numbered from 0."""
-    return ENROLMENT_PORT + 1 + 2 * process
+    return ENROLMENT_PORT + 1 + process
 
 
-def data_port(process: int) -> int:
+def data_port(process: int, processes: int) -> int:
     """The port of the data listener of an instance's gateway, numbered from 0."""
-    return ENROLMENT_PORT + 2 + 2 * process
+    return ENROLMENT_PORT + 1 + processes + process
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,5 +237,14 @@ class Cloud(Protocol):
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         """The quotas of the instance types that plans use, by region."""
 
-    def check(self) -> tuple[Finding, ...]:
-        """Whether credentials and permissions suffice; launches nothing."""
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        """All quotas that instances count against, for a report: also families and addresses."""
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        """Whether credentials and permissions suffice; launches nothing.
+
+        The first finding is about the credentials; without them it is the only one.
+
+        Args:
+            deployment: owner of the fleets; permissions may hold for things with its tag only.
+        """

@@ -16,7 +16,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
-from skyplane_orchestration.model.identity import lacks_own_name
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
@@ -162,8 +162,9 @@ class InstanceProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._tools.clouds.quotas(regions)
 
-    def check(self) -> tuple[Finding, ...]:
-        return (*_wide_ranges(self._tools.options.control_cidrs), *self._tools.clouds.check())
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        wide = _wide_ranges(self._tools.options.control_cidrs)
+        return (*wide, *self._tools.clouds.check(deployment))
 
     def _describe_everywhere(self, fleet_key: str) -> tuple[CloudInstance, ...]:
         return self._tools.clouds.describe(fleet_key, self._tools.clouds.regions())

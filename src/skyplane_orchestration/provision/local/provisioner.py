@@ -13,6 +13,7 @@ from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import LOCAL, SSH, Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
@@ -139,7 +140,7 @@ class LocalProvisioner:
         """None: fleets have fewer gateways than planned where the machine gains nothing."""
         return ()
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return local_findings(self.options, self.root, self._runner.store_threads)
 
     def _fleets(self) -> ProcessFleets:

@@ -24,6 +24,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import SSH, Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
@@ -157,7 +158,7 @@ class SshProvisioner:
         """A region may have as many instances as it has hosts."""
         return tuple(self.options.quota(region) for region in regions)
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         try:
             with log_in(self.options.all_hosts(), self.options.connect_timeout_s) as logins:
                 return findings(logins, self._runner, needs_modules=not self.options.command)
