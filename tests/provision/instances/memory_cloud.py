@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_gateway.identifiers import gateway_uri
@@ -261,6 +261,11 @@ class MemoryCloud:
         return (Finding(f"{self.name} account", True, "it is in memory"),)
 
 
+def stand_in_user_data(instance: str, launch_id: str, start_within_s: float) -> str:
+    """What stand-ins boot from."""
+    return json.dumps([instance, launch_id, start_within_s])
+
+
 class MemoryBoot:
     """Enrols stand-ins."""
 
@@ -276,7 +281,7 @@ class MemoryBoot:
         launch_id: str,
         start_within_s: float,
     ) -> str:
-        return json.dumps([instance, launch_id, start_within_s])
+        return stand_in_user_data(instance, launch_id, start_within_s)
 
     def enrol(
         self,
@@ -298,16 +303,24 @@ class MemoryBoot:
             return key_id
 
 
+class HasGateways(Protocol):
+    """Where stand-ins run."""
+
+    @property
+    def gateways(self) -> Mapping[tuple[str, int], Gateway]:
+        """The address of a control API -> its gateway."""
+
+
 class MemorySession:
     """A control session with a stand-in."""
 
-    def __init__(self, account: MemoryAccount, address: tuple[str, int], expected_uri: str) -> None:
-        self._account = account
+    def __init__(self, place: HasGateways, address: tuple[str, int], expected_uri: str) -> None:
+        self._place = place
         self._address = address
         self._expected_uri = expected_uri
 
     def _gateway(self) -> Gateway:
-        found = self._account.gateways.get(self._address)
+        found = self._place.gateways.get(self._address)
         if found is None:
             raise GatewayUnreachable(f"{self._address} does not answer")
         assert self._expected_uri.endswith(gateway_uri("", found.node).rpartition("/")[2])
