@@ -32,6 +32,7 @@ SIZES: Final = {
     "Standard_D4s_v5": ("standardDSv5Family", 4, "x64"),
     "Standard_D4pls_v5": ("standardDPLSv5Family", 4, "Arm64"),
     "Standard_D32_v5": ("standardDv5Family", 32, "x64"),
+    "Standard_D32pls_v5": ("standardDPLSv5Family", 32, "Arm64"),
 }
 
 
@@ -47,7 +48,8 @@ class Conditions:
         retry_after_s: until the next look, as operations say it.
         vcpu_quota, spot_quota: vCPUs of a location.
         quotas: (location, quota) -> another value.
-        full: zones (`westeurope-1`) without capacity, found out by the operation.
+        full: zones (`westeurope-1`), or sizes of a zone (`westeurope-1/Standard_D4s_v5`), without
+            capacity, found out by the operation.
         closed_sizes: (location, size) that are refused at once.
         denied: actions that are refused, and that no role has.
         roles: path of a resource behind the subscription, in lower case, or empty for the

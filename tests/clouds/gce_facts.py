@@ -78,7 +78,7 @@ class Conditions:
         ending_s: seconds for which they do so at least.
         quotas: region, or empty for the project, and metric -> limit.
         quota_in_operation: refuse a quota in the operation, not at once.
-        full: zones without capacity.
+        full: zones, or types of a zone (`us-central1-a/n2-standard-4`), without capacity.
         denied: permissions that the caller lacks.
         unreachable: zones that an aggregatedList misses.
         most_per_page: resources of a page.

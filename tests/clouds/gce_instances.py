@@ -280,7 +280,8 @@ class InstanceRules:
                     f"Quota '{metric}' exceeded.  Limit: {limit:.1f} in region {zone.region}.",
                 )
             return "QUOTA_EXCEEDED"
-        if zone.name in self._conditions.full:
+        kind = _last(instance["machineType"])
+        if not self._conditions.full.isdisjoint((zone.name, f"{zone.name}/{kind}")):
             return "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
         return ""
 

@@ -105,7 +105,7 @@ def three_clouds() -> Iterator[Sites]:
         yield Sites(clouds, leftovers, clock)
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_crashed_runs_are_swept_and_living_fleets_are_kept(
     runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
