@@ -28,8 +28,9 @@ from example_dags.demo_support.estimate import cause_lines, measured_times
 from example_dags.demo_support.estimate import deviation as estimate_deviation
 from example_dags.demo_support.fake_clouds import FakeClouds, fake_clouds
 from example_dags.demo_support.servers import End, s3_server
-from skyplane_orchestration.model.plan import TransferPlan
 from tests.faults import fake_gcs
+
+from skyplane_orchestration.model.plan import TransferPlan
 
 SOURCE_REGION, TARGET_REGION = "aws:ap-southeast-2", "gcp:europe-west1"
 #: No direct path reaches it with one instance, and a relay in the west of the USA does.

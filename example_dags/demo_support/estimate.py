@@ -1,14 +1,15 @@
-"""Why the estimate of a plan differs from what clouds bill: the plan's formula at measured times."""
+"""Why a plan's estimate differs from a bill: the plan's formula at the measured times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.clouds.bill import Bill
+
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.pricing import billing
 from skyplane_orchestration.units import usd_per_hour_to_usd_per_s
-from tests.clouds.bill import Bill
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def cause_lines(plan: TransferPlan, bill: Bill, measured: Times) -> Iterator[str
     steps = (planned, Times(measured.wait_s, planned.transfer_s), measured)
     totals = [sum(estimate(plan, times).values()) for times in steps]
     yield (
-        f"the plan's estimate is {totals[0]:.5f} USD, {deviation(plan, bill, planned):+.1%} from the"
-        " bill; more by cause:"
+        f"the plan's estimate is {totals[0]:.5f} USD, {deviation(plan, bill, planned):+.1%} from"
+        " the bill; more by cause:"
     )
     waits = f"boot and teardown: {measured.wait_s:.1f} s, planned {planned.wait_s:.1f} s"
     moves = f"transfer: {measured.transfer_s:.1f} s, planned {planned.transfer_s:.1f} s"
@@ -77,4 +78,5 @@ def cause_lines(plan: TransferPlan, bill: Bill, measured: Times) -> Iterator[str
     for item, billed in bill.by_item().items():
         what = f"{item} at these times" if item in found else f"{item}, which no plan counts"
         yield f"  {what:<52} {found.get(item, 0.0) - billed:+9.5f}"
-    yield f"the plan's formula at these times is {deviation(plan, bill, measured):+.1%} from the bill"
+    apart = deviation(plan, bill, measured)
+    yield f"the plan's formula at these times is {apart:+.1%} from the bill"
