@@ -11,6 +11,8 @@ ZONES: Final = {
     "europe-west1": ("b", "c", "d"),
     "me-west1": ("a",),
 }
+#: Regions whose addresses can have the standard network tier.
+STANDARD_TIER: Final = ("us-central1", "europe-west1")
 #: Machine type -> vCPUs, architecture, quota, regions' zones that lack it.
 TYPES: Final[dict[str, tuple[int, str, str, frozenset[str]]]] = {
     "n2-standard-4": (4, "X86_64", "N2_CPUS", frozenset()),

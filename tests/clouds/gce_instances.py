@@ -14,6 +14,7 @@ from tests.clouds.gce_facts import (
     ADDRESS_QUOTA,
     IMAGES,
     SPOT_QUOTA,
+    STANDARD_TIER,
     TYPES,
     ZONES,
     Conditions,
@@ -241,6 +242,11 @@ class InstanceRules:
         (interface,) = body["networkInterfaces"]
         if _last(interface["network"]) not in self._conditions.networks:
             raise not_found(interface["network"])
+        for access in interface.get("accessConfigs", []):
+            tier = access.get("networkTier", "PREMIUM")
+            _require(tier in ("PREMIUM", "STANDARD"), f"networkTier {tier!r}")
+            has_tier = tier == "PREMIUM" or zone.region in STANDARD_TIER
+            _require(has_tier, f"networkTier STANDARD in {zone.region}")
         scheduling = body["scheduling"]
         seconds = int(scheduling["maxRunDuration"]["seconds"])
         _require(30 <= seconds <= 120 * 86400, "maxRunDuration")
@@ -322,9 +328,15 @@ class InstanceRules:
                 disk_gib=int(disk["initializeParams"]["diskSizeGb"]),
                 has_address=bool(interface.get("accessConfigs")),
                 address=address,
+                network_tier=_network_tier(interface),
             )
         for access in interface.get("accessConfigs", []):
             access["natIP"] = address
+
+
+def _network_tier(interface: Resource) -> str:
+    """Empty without an external address, which has the internal one's way."""
+    return next((access["networkTier"] for access in interface.get("accessConfigs", [])), "")
 
 
 def stop(instance: Resource) -> None:

@@ -14,6 +14,7 @@ from skyplane_gateway.config import (
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
     Encryption,
+    NetworkTierRule,
     NoCapacityRule,
     ServerSideRule,
     TransferJob,
@@ -49,7 +50,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         allow_regions, exclude_regions: globs of the regions that may and may not relay.
         max_job_usd: highest total cost. A plan that costs more is refused, and a transfer
             that has cost so much is stopped; the task fails without a retry.
-        on_no_capacity: see `Policy`.
+        on_no_capacity, network_tier: see `Policy`.
         instance_limit, vcpu_quota, source_read_gbps, destination_write_gbps, safety_margin,
             chunk_mib: see `Limits`.
     """
@@ -62,6 +63,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "deadline_s",
         "max_job_usd",
         "on_no_capacity",
+        "network_tier",
         "source_read_gbps",
         "destination_write_gbps",
         "allow_regions",
@@ -116,6 +118,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         exclude_regions: Sequence[str] = (),
         max_job_usd: Number = None,
         on_no_capacity: NoCapacityRule = "replan",
+        network_tier: NetworkTierRule = "premium",
         instance_limit: int | None = None,
         vcpu_quota: Mapping[str, int] | None = None,
         source_read_gbps: Number = None,
@@ -189,6 +192,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.exclude_regions = exclude_regions
         self.max_job_usd = max_job_usd
         self.on_no_capacity = on_no_capacity
+        self.network_tier = network_tier
         self.instance_limit = instance_limit
         self.vcpu_quota = dict(vcpu_quota or {})
         self.source_read_gbps = source_read_gbps

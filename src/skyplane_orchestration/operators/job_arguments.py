@@ -18,6 +18,7 @@ from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
+    NetworkTierRule,
     NoCapacityRule,
     Objective,
     Policy,
@@ -75,6 +76,7 @@ class JobArguments(TypedDict, total=False):
     exclude_regions: Sequence[str]
     max_job_usd: Number
     on_no_capacity: NoCapacityRule
+    network_tier: NetworkTierRule
     instance_limit: int | None
     vcpu_quota: Mapping[str, int]
     source_read_gbps: Number
@@ -126,6 +128,7 @@ DEFAULTS: Final[JobArguments] = {
     "exclude_regions": (),
     "max_job_usd": None,
     "on_no_capacity": "replan",
+    "network_tier": "premium",
     "instance_limit": None,
     "vcpu_quota": {},
     "source_read_gbps": None,
@@ -244,6 +247,7 @@ def _policy(arguments: Any) -> Policy:
         texts(arguments.exclude_regions),
         _number(arguments, "max_job_usd"),
         arguments.on_no_capacity,
+        arguments.network_tier,
     )
 
 

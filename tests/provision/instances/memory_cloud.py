@@ -54,6 +54,7 @@ class MemoryAccount:
         refusals: instance -> the error of its launch.
         is_closed: it refuses launches and checks.
         store_identity: see `Cloud`.
+        launched: all requests for instances.
     """
 
     failing: set[str] = field(default_factory=set)
@@ -68,6 +69,7 @@ class MemoryAccount:
     gateways: dict[tuple[str, int], Gateway] = field(default_factory=dict)
     enrolled: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
+    launched: list[LaunchRequest] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _looks: dict[str, int] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class MemoryAccount:
     def launch(self, request: LaunchRequest) -> CloudInstance:
         with self.lock:
             self.calls.append("launch")
+            self.launched.append(request)
             if self.is_closed:
                 raise CloudAccessDenied("the account is closed")
             if request.instance in self.refusals:

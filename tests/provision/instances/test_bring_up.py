@@ -72,6 +72,18 @@ def test_a_fleet_knows_the_pages_of_web_consoles(harness: InstancesHarness) -> N
     assert fleet.console_urls == urls
 
 
+def test_instances_get_the_network_tier_of_their_region_in_the_plan(
+    harness: InstancesHarness,
+) -> None:
+    spec = harness.spec()
+    groups = spec.plan.instances
+    tiers = {**groups, A: replace(groups[A], network_tier="standard")}
+    spec = replace(spec, plan=replace(spec.plan, instances=tiers))
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    asked = {(one.region, one.network_tier) for one in harness.account.launched}
+    assert asked == {(A, "standard"), (B, ""), (C, "")}
+
+
 def test_slow_visibility_launches_nothing_twice(harness: InstancesHarness) -> None:
     harness.account.hidden_looks = 5
     spec = harness.spec()

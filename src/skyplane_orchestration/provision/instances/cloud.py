@@ -74,6 +74,7 @@ class LaunchRequest:
         user_data: the boot script; holds nothing that works twice.
         is_end: source or sink, so it may need the identity that reads or writes stores; relays
             get none.
+        network_tier: of its public address, `premium` or `standard`; empty for the cloud's own.
     """
 
     tags: FleetTags
@@ -84,6 +85,7 @@ class LaunchRequest:
     launch_number: int
     user_data: str = field(repr=False)
     is_end: bool
+    network_tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
