@@ -313,9 +313,7 @@ async def test_attacks_on_some_receipts_change_nothing(fleet_of: Any, kit: Any, 
 @pytest.mark.parametrize(
     "name", ["body", "tag", "emptied", "another transfer", "another route", "another chunk"]
 )
-async def test_attacks_on_all_receipts_end_in_a_failure(
-    fleet_of: Any, kit: Any, name: str
-) -> None:
+async def test_attacks_on_all_receipts_end_in_a_failure(fleet_of: Any, kit: Any, name: str) -> None:
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, objects_of())
     async with fleet_of(
