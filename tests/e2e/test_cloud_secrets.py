@@ -65,7 +65,7 @@ class Shown:
                     self.add(f"{what} of process {pid}", data.decode(errors="replace"))
 
     def places_of(self, secrets: Iterable[str]) -> list[str]:
-        """Where one of these stands."""
+        """Where one of them stands."""
         return sorted(
             place for place, text in self.texts.items() if any(secret in text for secret in secrets)
         )
