@@ -235,6 +235,7 @@ class World:
             [sys.executable, "-I", "-S", str(_POWER), str(directory), str(boot_s)],
             stdin=subprocess.PIPE,
             cwd="/",
+            env={},  # A machine has nothing of the one that launches it.
             start_new_session=True,
         )
         machine = Machine(address, directory, power, lock, on_end)

@@ -197,7 +197,7 @@ class LocalHarness:
     # Situations.
 
     def show_late(self) -> None:
-        """Gateways that start from now on show only after some looks."""
+        """Gateways that are started from now on show only after some looks."""
         raise _cannot(SLOW_VISIBILITY)
 
     def show_at_once(self) -> None:
