@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.clouds.world import World
+from tests.clouds.world import Machine, World
 from tests.e2e.cloud_sites import SITES, CloudSite
 from tests.e2e.held_store import MIB, refuse, take, wait_for
 from tests.faults.http_proxy import FaultProxy, running
@@ -216,24 +216,17 @@ class MomentCopy:
 
     # -- what is there
 
-    def machines_alive(self) -> set[str]:
-        """Ids of the instances that are billed."""
-        used = self.site.fake.usage.machines()
-        return {machine.cloud_id for machine in used if machine.ended_unix_s is None}
-
-    def machines_ever(self) -> set[str]:
-        return {machine.cloud_id for machine in self.site.fake.usage.machines()}
-
     def wait_for_the_end_of_all_machines(self) -> None:
-        wait_for(lambda: not self._running(), "the end of all leases")
+        wait_for(lambda: not self.running(), "the end of all leases")
 
-    def _running(self) -> list[Any]:
+    def running(self) -> list[Machine]:
+        """Machines of instances."""
         return [machine for machine in self.world.machines if machine.is_running]
 
     def require_nothing_left(self) -> None:
         """No resource, machine, upload or journal; an object is whole or not there."""
         assert self.site.fake.leftovers() == {}
-        assert self._running() == []
+        assert self.running() == []
         destination = self.servers[1]
         assert destination.open_uploads(self.bucket) == []
         found = destination.objects(self.bucket)
