@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,15 +108,14 @@ class MomentCopy:
     clouds_file: Path
     bucket: str
     lease_s: float
-    objects: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.site.write_clouds_file(self.clouds_file)
         for server in self.servers:
             server.make_bucket(self.bucket)
-        self.objects = {key: os.urandom(size) for key, size in LARGE.items()}
-        self.objects |= {f"small{number}": os.urandom(100) for number in range(4)}
-        self.servers[0].fill(self.bucket, "p/", self.objects)
+        sizes = {**LARGE, **{f"small{number}": 100 for number in range(4)}}
+        objects = {key: os.urandom(size) for key, size in sizes.items()}
+        self.servers[0].fill(self.bucket, "p/", objects)
 
     # -- commands
 
