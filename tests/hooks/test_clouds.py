@@ -121,7 +121,7 @@ def test_the_sweep_operator_ends_what_a_lost_worker_left(
     assert any(account.fake.leftovers().values())
     report = SkyplaneSweepOperator(task_id="sweep").execute(context)
     assert [one["key"] for one in report["orphans"]] == [key]
-    assert report["orphans"][0]["gateways"] == [f"{account.region}/0"]
+    assert list(report["orphans"][0]["gateways"]) == [f"{account.region}/0"]
     assert not any(account.fake.leftovers().values())
 
 
