@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
 from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.gce import PROJECT, StrictGce, strict_gce
 from tests.clouds.world import IMAGE, World
@@ -84,15 +85,19 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         World(root / "machines") as world,
         strict_ec2(world) as ec2,
         strict_gce(world) as gce,
+        strict_arm(world) as arm,
         statsd_socket() as statsd,
     ):
-        environment |= connections(ec2, gce) | statsd.environment
+        ec2.conditions.opt_in["ap-southeast-2"] = "opt-in-not-required"
+        arm.conditions.operation_polls = 0
+        environment |= connections(ec2, gce, arm) | statsd.environment
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         metrics = statsd.received()
         assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
         left = {
             "aws": ec2.leftovers(),
             "gcp": gce.leftovers(),
+            "azure": arm.leftovers(),
             "machines": [one.address for one in world.machines if one.is_running],
         }
     results = json.loads((root / "results.json").read_text())
@@ -101,7 +106,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     return Scenarios(source, destination, results, log, left, events, metrics)
 
 
-def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
+def connections(ec2: StrictEc2, gce: StrictGce, arm: StrictArm) -> dict[str, str]:
     """The connection `clouds`, and that with the credentials of its AWS."""
     clouds = {
         "image": IMAGE.image,
@@ -109,6 +114,7 @@ def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
         "poll_s": 0.2,
         "aws": {"endpoint_url": ec2.url, "credential_ref": "airflow:aws_gateways"},
         "gcp": {"endpoint_url": gce.url, "project": PROJECT},
+        "azure": {"endpoint_url": arm.url, "subscription_id": SUBSCRIPTION},
     }
     extra = {"provisioner": "cloud", "deployment": "tests", "clouds": clouds}
     found = {
@@ -263,13 +269,16 @@ def test_a_transfer_that_is_told_to_end_is_torn_down_by_its_own_task(scenarios: 
     assert len(run["returned"]["move.teardown"]["stopped"]) >= 2
 
 
-def test_a_group_on_instances_of_two_clouds(scenarios: Scenarios) -> None:
+def test_a_group_on_instances_of_three_clouds(scenarios: Scenarios) -> None:
     """The connection alone says where; no file and no other argument does."""
     run = scenarios.results["on_clouds"]
     assert run["state"] == "success", run["tasks"]
     assert scenarios.copy_is_whole("on_clouds")
     fleet = Fleet.from_dict(run["returned"]["move.provision"])
-    assert {gateway.region for gateway in fleet.gateways} >= {"aws:us-east-1", "gcp:us-central1"}
+    ends = {"aws:ap-southeast-2", "gcp:europe-west1"}
+    relays = {gateway.region for gateway in fleet.gateways} - ends
+    assert relays
+    assert all(region.startswith("azure:") for region in relays)
     result = TransferResult.from_dict(run["returned"]["move.transfer"])
     assert (result.gateways, result.encrypted) == ("cloud", True)
     assert len(run["returned"]["move.teardown"]["stopped"]) == len(fleet.gateways)
@@ -291,7 +300,7 @@ def test_a_transfer_on_instances_that_is_told_to_end_leaves_nothing(scenarios: S
 
 
 def test_clouds_have_nothing_at_the_end_and_no_secret_was_logged(scenarios: Scenarios) -> None:
-    assert scenarios.left_on_clouds == {"aws": {}, "gcp": {}, "machines": []}
+    assert scenarios.left_on_clouds == {"aws": {}, "gcp": {}, "azure": {}, "machines": []}
     for secret in (FLEET_SECRET, AWS_SECRET):
         assert secret not in scenarios.log
 

@@ -70,7 +70,15 @@ CLOUDS = {
     "source_region": "aws:us-east-1",
     "destination_region": "gcp:us-central1",
 }
-on_clouds = group_dag("on_clouds", **CLOUDS)
+#: No direct path has the rate, and only Azure may have relays.
+OVER_AZURE = {
+    "skyplane_conn_id": "clouds",
+    "source_region": "aws:ap-southeast-2",
+    "destination_region": "gcp:europe-west1",
+    "min_throughput_gbps": 3.2,
+    "allow_regions": ["azure:*"],
+}
+on_clouds = group_dag("on_clouds", **OVER_AZURE)
 killed_on_clouds = group_dag("killed_on_clouds", **CLOUDS)
 
 with DAG(dag_id="one_task", schedule=None, catchup=False) as one_task:
