@@ -67,6 +67,10 @@ ROUTES: Final = {
         "machines.tag",
         "Microsoft.Resources/tags/write",
     ),
+    ("PUT", f"{_MACHINE}/{{name}}/providers/Microsoft.Authorization/roleAssignments/{{id}}"): (
+        "machines.assign",
+        "Microsoft.Authorization/roleAssignments/write",
+    ),
     ("GET", f"{_GROUP}/{_COMPUTE}/disks"): ("disks.list", "Microsoft.Compute/disks/read"),
     ("DELETE", f"{_GROUP}/{_COMPUTE}/disks/{{name}}"): (
         "disks.delete",
