@@ -426,7 +426,7 @@ class MachineRules:
         key = machine["id"].lower()
         status = 200 if (key, sent["principalId"]) in self._may_delete else 201
         self._may_delete.add((key, sent["principalId"]))
-        assigned = {"id": f"{machine['id']}/roleAssignments/{request.path['id']}"}
+        assigned = {"id": f"{machine['id']}/roleAssignments/{request.path['assignment']}"}
         return Reply(status, {**assigned, "properties": dict(sent)})
 
     def token(self, key: str) -> str:

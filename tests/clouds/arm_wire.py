@@ -67,7 +67,10 @@ ROUTES: Final = {
         "machines.tag",
         "Microsoft.Resources/tags/write",
     ),
-    ("PUT", f"{_MACHINE}/{{name}}/providers/Microsoft.Authorization/roleAssignments/{{id}}"): (
+    (
+        "PUT",
+        f"{_MACHINE}/{{name}}/providers/Microsoft.Authorization/roleAssignments/{{assignment}}",
+    ): (
         "machines.assign",
         "Microsoft.Authorization/roleAssignments/write",
     ),

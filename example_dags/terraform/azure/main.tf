@@ -37,49 +37,6 @@ resource "azurerm_role_assignment" "orchestrator" {
   principal_id       = var.orchestrator_principal_id
 }
 
-# With it a machine deletes itself at its end; each gets it on itself alone, at its launch.
-resource "azurerm_role_definition" "self_delete" {
-  count             = var.self_delete ? 1 : 0
-  name              = "Skyplane machines delete themselves"
-  scope             = local.scope
-  assignable_scopes = [local.scope]
-
-  permissions {
-    actions = ["Microsoft.Compute/virtualMachines/delete"]
-  }
-}
-
-resource "azurerm_role_definition" "assign" {
-  count             = var.self_delete ? 1 : 0
-  name              = "Skyplane fleets assign a role"
-  scope             = local.scope
-  assignable_scopes = [local.scope]
-
-  permissions {
-    actions = ["Microsoft.Authorization/roleAssignments/write"]
-  }
-}
-
-# The condition allows that one role, for identities only.
-resource "azurerm_role_assignment" "assign" {
-  count              = var.self_delete ? 1 : 0
-  scope              = local.scope
-  role_definition_id = azurerm_role_definition.assign[0].role_definition_resource_id
-  principal_id       = var.orchestrator_principal_id
-  condition_version  = "2.0"
-  condition          = <<-EOT
-    (
-      !(ActionMatches{'Microsoft.Authorization/roleAssignments/write'})
-      OR
-      (
-        @Request[Microsoft.Authorization/roleAssignments:RoleDefinitionId] ForAnyOfAnyValues:GuidEquals {${azurerm_role_definition.self_delete[0].role_definition_id}}
-        AND
-        @Request[Microsoft.Authorization/roleAssignments:PrincipalType] ForAnyOfAnyValues:StringEqualsIgnoreCase {'ServicePrincipal'}
-      )
-    )
-  EOT
-}
-
 resource "azurerm_resource_group" "static" {
   name     = "skyplane-static"
   location = var.location

@@ -28,9 +28,3 @@ variable "destination_accounts" {
   description = "Resource ids of the storage accounts that gateways write."
   type        = list(string)
 }
-
-variable "self_delete" {
-  description = "Machines may delete themselves; the orchestrator may then assign that role."
-  type        = bool
-  default     = false
-}

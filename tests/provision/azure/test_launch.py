@@ -94,8 +94,8 @@ def test_a_machine_may_delete_itself_and_nothing_else(harness: AzureHarness, is_
     subprocess.run(["sh", "-n"], input=script, text=True, check=True)
     # A worker that finds the instance makes sure of its right, in case the first one has died.
     cloud.launch(a_request(is_end=is_end))
-    assert [one.path["id"] for one in harness.arm.requests("machines.assign")] == [
-        asked.path["id"]
+    assert [one.path["assignment"] for one in harness.arm.requests("machines.assign")] == [
+        asked.path["assignment"]
     ] * 2
 
 

@@ -67,7 +67,12 @@ def test_each_action_is_justified_in_the_page(repository: Path, role: set[str]) 
 @pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
 def test_errors_name_the_action_of_the_request(method: str, path: str) -> None:
     named = path.format(
-        group="g", name="n", provider="Microsoft.Compute", location="l", operation="o"
+        group="g",
+        name="n",
+        provider="Microsoft.Compute",
+        location="l",
+        operation="o",
+        assignment="a",
     )
     wanted = ROUTES[method, path][1].format(provider="Microsoft.Compute")
     assert action_of(method, f"https://host/subscriptions/s/{named}?api-version=1") == wanted

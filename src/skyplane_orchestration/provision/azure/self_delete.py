@@ -72,7 +72,7 @@ def allow_to_delete_itself(
         role: resource id of the role definition.
         machine: as Azure describes it.
 
-    Raises as `AzureApi.finished`.
+    Raises as `AzureApi.begin`.
     """
     principal = _principal_of(machine)
     name = uuid.uuid5(_NAMES, f"{machine['id'].lower()} {principal}")
@@ -85,11 +85,12 @@ def allow_to_delete_itself(
     }
     body = cast("Any", {"properties": properties})
     resources = api.resources.resources
-    api.finished(
+    # Without a look at its end: it has ended with the answer, and a look needs another permission.
+    api.begin(
         f"allowing {what} to delete itself",
         region,
-        lambda polling: resources.begin_create_or_update_by_id(
-            scope, parameters=body, api_version=_AUTHORIZATION_VERSION, polling=polling
+        lambda: resources.begin_create_or_update_by_id(
+            scope, parameters=body, api_version=_AUTHORIZATION_VERSION, polling=False
         ),
     )
 
