@@ -17,6 +17,7 @@ _GROUP: Final = "resourceGroups/{group}"
 _COMPUTE: Final = "providers/Microsoft.Compute"
 _NETWORK: Final = f"{_GROUP}/providers/Microsoft.Network"
 _MACHINE: Final = f"{_GROUP}/{_COMPUTE}/virtualMachines"
+_ASSIGNMENT: Final = "providers/Microsoft.Authorization/roleAssignments/{assignment}"
 _OPERATION: Final = "providers/{provider}/locations/{location}/operations/{operation}"
 #: (method, path behind the subscription) -> name of the rule, and the action that roles allow.
 ROUTES: Final = {
@@ -69,7 +70,7 @@ ROUTES: Final = {
     ),
     (
         "PUT",
-        f"{_MACHINE}/{{name}}/providers/Microsoft.Authorization/roleAssignments/{{assignment}}",
+        f"{_MACHINE}/{{name}}/{_ASSIGNMENT}",
     ): (
         "machines.assign",
         "Microsoft.Authorization/roleAssignments/write",
