@@ -94,7 +94,7 @@ def test_machines_that_may_delete_themselves_are_billed_no_longer_than_they_work
             machine.wait_ended()
         assert arm.virtual_machines() == []
         assert all(one.ended_unix_s is not None for one in arm.usage.machines())
-        # Nothing of these has a price.
+        # None of them has a price.
         free = {"groups", FIREWALLS, NETWORKS}
         assert set(arm.leftovers()) == free
         worker(arm).destroy(KEY)
