@@ -258,6 +258,8 @@ def copy_fifty_tables(lab: Lab) -> None:
     lab.table.expect("the run succeeds", lab.end_of("mapped", patience_s=600), "success")
     results = [lab.rest.result("mapped", "transfer", index) for index in range(TABLES)]
     lab.table.expect("each has copied its table", {each["copied"] for each in results}, {1})
+    _, page = lab.rest.page(lab.rest.links("mapped", "transfer", 7)["Transfer"])
+    lab.table.expect("each has a page of its own", "/copy/07/" in page and "/copy/08/" not in page)
     logs = [lab.site.log_of("mapped", "transfer", 1, index) for index in range(TABLES)]
     longest = max(map(lines_shown, logs))
     lab.table.expect(f"each log fits a screen ({longest} lines)", longest <= SCREEN)
