@@ -157,7 +157,7 @@ def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> 
 
 def test_assets(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
     texts = [*README.tested("asset"), *DAGSTER.tested("asset")]
-    assert len(texts) == 2
+    assert len(texts) == 3
     places = written(tmp_path / "assets", texts, s3_endpoint)
     run([sys.executable, "-c", MATERIALIZE, *places], environment, tmp_path)
     for each in places.values():
