@@ -272,6 +272,8 @@ def test_the_definition_has_all_given_properties() -> None:
     assert (spec.group_name, spec.description) == ("replication", "images")
     assert (spec.owners, spec.tags["tier"]) == (["data@example.com"], "gold")
     assert spec.kinds == {"skyplane", "s3"}
+    other = build_skyplane_transfer_asset("x", source="az://a/c/", destination="gs://b/")
+    assert other.specs_by_key[other.key].kinds == {"skyplane", "azure", "gcs"}
     assert spec.metadata["dagster/uri"] == "s3://b/y/"
     assert spec.metadata["contract"] == "v1"
 

@@ -137,7 +137,7 @@ def build_skyplane_transfer_asset(
         group_name=group_name,
         metadata={"dagster/uri": destination.url, **(metadata or {})},
         tags=tags,
-        kinds={"skyplane", destination.kind},
+        kinds={"skyplane", asset.job.source.kind, destination.kind},
         owners=owners,
         automation_condition=automation_condition,
         backfill_policy=backfill_policy,
