@@ -14,15 +14,24 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra.of("skyplane_orchestration.dagster", "dagster") from None
 
-from skyplane_orchestration.dagster.assets import JobOptions, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.assets import (
+    AssetOptions,
+    JobOptions,
+    build_skyplane_transfer_asset,
+    build_skyplane_transfer_assets,
+)
 from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.sensors import build_skyplane_sweep_sensor
+from skyplane_orchestration.dagster.source_assets import build_skyplane_source_asset
 
 __all__ = [
+    "AssetOptions",
     "JobOptions",
     "SkyplaneResource",
     "build_skyplane_cleanup_sensor",
+    "build_skyplane_source_asset",
     "build_skyplane_sweep_sensor",
     "build_skyplane_transfer_asset",
+    "build_skyplane_transfer_assets",
 ]
