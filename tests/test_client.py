@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
     StoreUnavailable,
     TeardownIncomplete,
+    TooManyFleets,
     TransferFailed,
 )
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
-from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, RunIdentity
 from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
@@ -53,6 +55,7 @@ from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer import deletes, finalize, fleets, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.fleet_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.watch import WatchedTransfer
 
@@ -80,6 +83,8 @@ class Script:
     specs: list[FleetSpec] = field(default_factory=list)
     refusals: list[LaunchRefused] = field(default_factory=list)
     quotas: tuple[RegionQuota, ...] = ()
+    living: tuple[str, ...] = ()
+    full_looks: int = 0
 
     def do(self, what: str, *more: Any) -> None:
         self.done.append((what, *more) if more else what)
@@ -100,6 +105,9 @@ class FakeProvisioner:
     def ensure(self, spec: FleetSpec, authority: Any) -> Fleet:
         self.script.specs.append(spec)
         self.script.do("ensure")
+        if self.script.full_looks:
+            self.script.full_looks -= 1
+            raise TooManyFleets.of(spec.deployment, 1, ("aa",))
         if self.script.refusals:
             raise self.script.refusals.pop(0)
         return fleet_of(
@@ -129,12 +137,12 @@ class FakeProvisioner:
 
     def sweep(self, deployment: str, **more: Any) -> SweepReport:
         self.script.do("sweep", deployment, more)
-        return SweepReport((), (), more["dry_run"])
+        return SweepReport((), self.script.living, more["dry_run"])
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return tuple(quota for quota in self.script.quotas if quota.region in regions)
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return (Finding("fake", True, "all is well"),)
 
 
@@ -620,6 +628,55 @@ def test_leases_reach_the_provisioner(script: Script) -> None:
     (spec,) = script.specs
     assert spec.times == FleetTimes(1.0, 2.0, 3.0)
     assert spec.deployment == "test"
+
+
+def test_only_a_new_fleet_is_limited(client: Client, script: Script) -> None:
+    client = client_of(script, max_active_fleets=2)
+    fleet = client.provision(PLAN)
+    script.submits = [FleetLost("gone")]
+    client.transfer(JOB, fleet)
+    assert [spec.max_active_fleets for spec in script.specs] == [2, None]
+
+
+def test_a_client_cannot_have_a_limit_of_no_fleets(script: Script) -> None:
+    with pytest.raises(ConfigurationInvalid, match="max_active_fleets must be at least 1, not 0"):
+        client_of(script, max_active_fleets=0)
+
+
+def test_too_many_fleets_are_an_error_or_a_wait(client: Client, script: Script) -> None:
+    script.full_looks = 1
+    with pytest.raises(TooManyFleets):
+        client.provision(PLAN)
+    script.full_looks = 9
+    waits: list[FleetWait] = []
+    assert client.provision(PLAN, on_full=lambda _, wait: waits.append(wait)).gateways
+    assert [wait.looks for wait in waits] == list(range(9))
+    assert waits[-1].waited_s == pytest.approx(sum(script.slept[:-1]))
+
+
+def test_all_ways_to_a_new_fleet_wait(client: Client, script: Script) -> None:
+    empty = client.provision(PLAN.without_work())
+    ways: list[Callable[..., Any]] = [
+        client.run, client.begin, partial(client.transfer, fleet=empty),
+    ]  # fmt: skip
+    for way in ways:
+        script.full_looks, script.statuses = 1, [status("succeeded")]
+        waits: list[FleetWait] = []
+        way(job=JOB, on_full=lambda _, wait, waits=waits: waits.append(wait))
+        assert len(waits) == 1
+
+
+def test_a_look_without_a_start_says_whether_there_is_room(script: Script) -> None:
+    client = client_of(script, max_active_fleets=2)
+    own = client.identity.fleet_key()
+    for living in ((), ("aa",), ("aa", own), ("aa", "bb", own)):
+        script.living = living
+        client.require_room()
+    script.living = ("aa", "bb")
+    with pytest.raises(TooManyFleets, match="deployment 'test' has 2 living fleets"):
+        client.require_room()
+    client_of(script).require_room()
+    assert "ensure" not in script.names
 
 
 def test_a_sweep_is_of_this_deployment(client: Client, script: Script) -> None:

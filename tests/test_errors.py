@@ -38,7 +38,7 @@ not-restored object-too-large objects-differ objects-failed overloaded path-ende
 plan-error
 plan-infeasible precondition-failed provision-failed quota-exceeded read-back-mismatch skyplane
 solver-failed stale-epoch stopped store-error store-unavailable teardown-incomplete throttled
-too-many-deletes transfer-failed unauthenticated unknown-region unknown-transfer
+too-many-deletes too-many-fleets transfer-failed unauthenticated unknown-region unknown-transfer
 """
 
 

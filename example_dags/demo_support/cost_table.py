@@ -1,4 +1,4 @@
-"""What a run has cost: as it was estimated, as the run states it, and as clouds bill it."""
+"""What a run has cost: as the run states it, and as clouds bill it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ def cost_lines(result: Mapping[str, Any], bill: Bill) -> Iterator[str]:
         own = f"{stated[name]:9.5f}" if name else f"{'-':>9}"
         yield f"{item:<12} {own} {billed:9.5f}"
     yield f"{'total':<12} {stated['total_usd']:9.5f} {bill.total_usd:9.5f}"
-    yield (
-        f"the stated cost is {deviation(result, bill):+.1%} from the bill; the estimate was"
-        f" {result['estimated_usd']:.5f}, with a boot of one to two minutes"
-    )
+    yield f"the stated cost is {deviation(result, bill):+.1%} from the bill"
     for line in bill.machines:
         region, kind = line.machine.region, line.machine.kind
         yield f"  {region:<20} {kind:<16} {line.billed_s:6.1f} s {line.usd:9.5f}"

@@ -58,7 +58,7 @@ def _shown(line: str) -> str | None:
 
 def _run(file: Path) -> None:
     import dagster as dg
-    from example_dags.sydney_to_paris_asset import defs
+    from example_dags.dagster.sydney_to_paris import defs
 
     job = defs.get_implicit_global_asset_job_def()
     with dg.DagsterInstance.get() as instance:

@@ -40,6 +40,7 @@ from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.run import RunOptions, transfer_key_of
@@ -71,6 +72,8 @@ class Client:
         price_overrides: file of agreed egress prices, which replace those of the grid.
         credentials: resolves `credential_ref`s.
         times: leases of the fleets that it provisions.
+        max_active_fleets: highest number of living fleets of the deployment with which a new one
+            may start, itself included; see docs/how-to/operate.md. None: no limit.
         poll_s: longest pause between two polls of a running transfer.
         clock, rng: measure and wait, and make the ids of this client.
     """
@@ -85,6 +88,7 @@ class Client:
         price_overrides: str | Path | None = None,
         credentials: CredentialSources | None = None,
         times: FleetTimes | None = None,
+        max_active_fleets: int | None = None,
         poll_s: float = _POLL_S,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -102,6 +106,7 @@ class Client:
             session=self._rng.randbytes(8).hex(),
             times=times or FleetTimes(),
             clock=self._clock,
+            max_active_fleets=max_active_fleets,
         )
         self._runs = Runs(
             self.identity,
@@ -326,10 +331,10 @@ class Client:
 
     def check_provisioner(self) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; see `Provisioner.check`. Raises as that does."""
-        found = self.provisioner.check()
+        deployment = self.identity.deployment
+        found = self.provisioner.check(deployment)
         if self.provisioner.name != CLOUD:
             return found
-        deployment = self.identity.deployment
         lack = lacks_own_name(deployment)
         return (Finding("deployment", not lack, lack or deployment), *found)
 
@@ -347,7 +352,12 @@ class Client:
         return Authority(self._secret, fleet_key)
 
     def provision(
-        self, plan: TransferPlan, *, job: TransferJob | None = None, generation: int = 0
+        self,
+        plan: TransferPlan,
+        *,
+        job: TransferJob | None = None,
+        generation: int = 0,
+        on_full: OnFull | None = None,
     ) -> Fleet:
         """Find or create the fleet of this run for a plan. Raises ProvisionFailed.
 
@@ -357,8 +367,14 @@ class Client:
             job: that of the plan. If a cloud refuses an instance, the fleet may then get another
                 plan, as the job's policy says (`on_no_capacity`); use `Fleet.plan` from then on.
                 Without a job the plan is fixed.
+            on_full: with it, the call waits while the deployment has `max_active_fleets` other
+                fleets, and calls this before each pause. Without it, TooManyFleets is raised.
         """
-        return self._runs.provision(plan, generation, job)
+        return self._runs.provision(plan, generation, job, on_full)
+
+    def require_room(self) -> None:
+        """Raise TooManyFleets if `provision` would have to wait now."""
+        self._runs.require_room()
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key. Idempotent.
@@ -440,7 +456,8 @@ class Client:
             status = control.status(submitted)
         budget = Budget(None, self._clock)
         budget.record(fleet, status)
-        return replace(status, cost=budget.cost)
+        estimated_usd = fleet.plan.cost.total_usd
+        return replace(status, cost=budget.cost, estimated_usd=estimated_usd)
 
     def wait(
         self,
@@ -477,19 +494,20 @@ class Client:
         manifest: str | None = None,
         transfer_key: str | None = None,
         least_epoch: int = 1,
+        on_full: OnFull | None = None,
     ) -> TransferResult:
         """Run a job on a fleet to its end; a fleet that is gone is built once more.
 
         A fleet without gateways has none because there was nothing to copy. Then this call is
         `run`: it looks again, and starts and ends gateways if there is work by now.
 
-        Args as `submit` and `wait`; `on_submitted` is also called after the submit.
+        Args as `submit`, `wait` and `run`; `on_submitted` is also called after the submit.
 
         Raises:
             TransferFailed: an object is not at the destination; carries the result.
             SkyplaneError: it could not start.
         """
-        options = RunOptions(manifest, on_status, on_submitted)
+        options = RunOptions(manifest, on_status, on_submitted, on_full=on_full)
         if not fleet.gateways:
             return self._runs.run(job, None, self._plan, options)
         return self._runs.start(job, fleet, transfer_key, options).run(least_epoch=least_epoch)
@@ -508,15 +526,16 @@ class Client:
         on_status: OnStatus | None = None,
         manifest: str | None = None,
         listing: SourceListing | None = None,
+        on_full: OnFull | None = None,
     ) -> TransferResult:
         """Plan, provision, transfer and tear down in one call.
 
         Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
         the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
 
-        `listing` as in `plan`: gateways in this process take its rows.
+        `listing` as in `plan`: gateways in this process take its rows. `on_full` as in `provision`.
         """
-        options = RunOptions(manifest, on_status, on_fleet=on_fleet)
+        options = RunOptions(manifest, on_status, on_fleet=on_fleet, on_full=on_full)
         return self._runs.run(job, plan, self._plan, options, listing)
 
     # -- a transfer that another process watches
@@ -531,6 +550,7 @@ class Client:
         on_status: OnStatus | None = None,
         manifest: str | None = None,
         listing: SourceListing | None = None,
+        on_full: OnFull | None = None,
     ) -> TransferResult | WatchedTransfer:
         """As `transfer`, or as `run` without a fleet, but return when the transfer is submitted.
 
@@ -538,7 +558,7 @@ class Client:
         process has copied the objects itself. Takes a fleet of its own down after an error.
         Args and errors as `transfer` and `run`.
         """
-        options = RunOptions(manifest, on_status, on_submitted, on_fleet)
+        options = RunOptions(manifest, on_status, on_submitted, on_fleet, on_full)
         listing = listing or self.source_listing()
         return self._runs.begin(job, fleet, self._plan, options, listing)
 

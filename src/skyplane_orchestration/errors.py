@@ -95,6 +95,7 @@ __all__ = [
     "TeardownIncomplete",
     "Throttled",
     "TooManyDeletes",
+    "TooManyFleets",
     "TransferFailed",
     "Unauthenticated",
     "UnknownRegion",
@@ -259,6 +260,30 @@ class TooManyDeletes(SkyplaneError):
     """A transfer would delete more objects at its destination than its job allows."""
 
     is_permanent = True
+
+
+class TooManyFleets(SkyplaneError):
+    """A deployment has as many living fleets as it may have, so this call starts no other one.
+
+    Attributes:
+        fleet_keys: keys of those fleets.
+    """
+
+    # A default for an error that was rebuilt from JSON.
+    fleet_keys: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, deployment: str, max_active_fleets: int, fleet_keys: tuple[str, ...]
+    ) -> TooManyFleets:
+        """The error that names the fleets."""
+        error = cls(
+            f"deployment {deployment!r} has {len(fleet_keys)} living fleets, and max_active_fleets"
+            f" is {max_active_fleets}: {', '.join(fleet_keys)}; wait until one of them has ended,"
+            " or set a higher max_active_fleets"
+        )
+        error.fleet_keys = fleet_keys
+        return error
 
 
 class FleetLost(SkyplaneError):

@@ -70,6 +70,12 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
         "processor of the worker a gateway, 8 at most.",
         "schema": {"type": ["integer", "null"]},
     },
+    "max_active_fleets": {
+        "label": "Most fleets",
+        "description": "Highest number of living fleets of the deployment. A task that needs "
+        "another one waits. Empty for no limit.",
+        "schema": {"type": ["integer", "null"]},
+    },
     "gateway_settings": {
         "label": "Gateway settings",
         "description": "JSON object with fields of every gateway's configuration, such as "
@@ -123,6 +129,11 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": [_modules("hooks", "skyplane")],
         "triggers": [_modules("triggers", "transfer")],
+        # Airflow 2 restores no other links of serialised tasks.
+        "extra-links": [
+            f"skyplane_orchestration.links.skyplane.Skyplane{name}Link"
+            for name in ("Plan", "Transfer", "Lineage", "Console")
+        ],
         "connection-types": [
             {
                 "connection-type": CONNECTION_TYPE,

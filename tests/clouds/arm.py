@@ -85,6 +85,7 @@ class StrictArm:
             "groups.delete": self._delete_group,
             "groups.resources": self._group_resources,
             "providers.get": self._provider,
+            "permissions.list": self._permissions,
             "operations.get": self.state.look,
         }
 
@@ -186,7 +187,7 @@ class StrictArm:
 
     def _require(self, action: str) -> None:
         self.used_actions.add(action)
-        if action in self.conditions.denied:
+        if not self.conditions.allows(action):
             raise ArmError(
                 403,
                 "AuthorizationFailed",
@@ -272,6 +273,23 @@ class StrictArm:
             ],
         }
         return Reply(body=body)
+
+    def _permissions(self, request: Request) -> Reply:
+        """The caller's roles at a scope: those of the subscription, and those of a resource."""
+        scope = request.path.get("scope", "")
+        resource = f"resourceGroups/{request.path['group']}/{scope}" if scope else ""
+        roles = self.conditions.roles_at(resource)
+        # One role a page, so that clients have to follow the links.
+        number = int(request.query.get("$skiptoken", "0"))
+        more: dict[str, str] = {}
+        if number + 1 < len(roles):
+            path = f"{resource}/" if resource else ""
+            more["nextLink"] = (
+                f"{self.url}/subscriptions/{SUBSCRIPTION}/{path}providers/Microsoft.Authorization"
+                f"/permissions?api-version=2022-04-01&$skiptoken={number + 1}"
+            )
+        rows = [{**role, "dataActions": [], "notDataActions": []} for role in roles]
+        return Reply(body={"value": rows[number : number + 1], **more})
 
     def _console(self, key: str, environment: Environment) -> Reply:
         content = self.machines.console_of(key)

@@ -135,7 +135,8 @@ class MachineRules:
         made = self._state.put(group, MACHINES, name, body)
         self._place(made, interfaces, data.decode())
         zone = f"{body['location']}-{(body.get('zones') or [''])[0]}"
-        is_full = zone in self._conditions.full
+        size = body["properties"]["hardwareProfile"]["vmSize"]
+        is_full = not self._conditions.full.isdisjoint((zone, f"{zone}/{size}"))
 
         def finish() -> ArmError | None:
             # It may be deleted by now.

@@ -16,7 +16,7 @@ from tests.clouds.arm_state import (
     State,
     properties,
 )
-from tests.clouds.arm_wire import ArmError, Reply, Request
+from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
 
 from skyplane_orchestration.provision.instances.cloud import Ingress
 
@@ -41,6 +41,7 @@ class NetworkRules:
             "firewalls.put": self._put_firewall,
             "interfaces.put": self._put_interface,
             "addresses.put": self._put_address,
+            "networkUsages.list": self._usages,
         }
         for rule, (kind, in_use) in _KINDS.items():
             self.rules[f"{rule}.list"] = self._list(kind)
@@ -85,6 +86,24 @@ class NetworkRules:
             return self._state.begin(found["location"], _PROVIDER, finish)
 
         return run
+
+    def _usages(self, request: Request) -> Reply:
+        location = request.path["location"]
+        used = sum(one["location"] == location for one in self._state.of_kind(ADDRESSES))
+        rows = [
+            {
+                "id": f"/subscriptions/{SUBSCRIPTION}/providers/{_PROVIDER}/usages/{name}",
+                "unit": "Count",
+                "name": {"value": name, "localizedValue": shown},
+                "currentValue": used,
+                "limit": self._state.conditions.quotas.get((location, name), 20),
+            }
+            for name, shown in (
+                ("PublicIPAddresses", "Public IP Addresses"),
+                ("StandardSkuPublicIpAddresses", "Standard Sku Public IP Addresses"),
+            )
+        ]
+        return Reply(body={"value": rows})
 
     def free_addresses(self, interface_id: str) -> None:
         """An interface is gone."""

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
@@ -31,6 +32,7 @@ SIZES: Final = {
     "Standard_D4s_v5": ("standardDSv5Family", 4, "x64"),
     "Standard_D4pls_v5": ("standardDPLSv5Family", 4, "Arm64"),
     "Standard_D32_v5": ("standardDv5Family", 32, "x64"),
+    "Standard_D32pls_v5": ("standardDPLSv5Family", 32, "Arm64"),
 }
 
 
@@ -46,9 +48,12 @@ class Conditions:
         retry_after_s: until the next look, as operations say it.
         vcpu_quota, spot_quota: vCPUs of a location.
         quotas: (location, quota) -> another value.
-        full: zones (`westeurope-1`) without capacity, found out by the operation.
+        full: zones (`westeurope-1`), or sizes of a zone (`westeurope-1/Standard_D4s_v5`), without
+            capacity, found out by the operation.
         closed_sizes: (location, size) that are refused at once.
-        denied: actions that are refused.
+        denied: actions that are refused, and that no role has.
+        roles: path of a resource behind the subscription, in lower case, or empty for the
+            subscription -> roles of the caller there; None for one that has all actions.
         unregistered: resource providers.
         ignores_conditions: a second request for a machine is refused for its boot script only.
     """
@@ -64,12 +69,31 @@ class Conditions:
     full: set[str] = field(default_factory=set)
     closed_sizes: set[tuple[str, str]] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
+    roles: Mapping[str, list[dict[str, list[str]]]] | None = None
     unregistered: set[str] = field(default_factory=set)
     ignores_conditions: bool = False
 
     def quota(self, location: str, name: str) -> int:
         default = self.spot_quota if name == "lowPriorityCores" else self.vcpu_quota
         return self.quotas.get((location, name), default)
+
+    def roles_at(self, resource: str = "") -> list[dict[str, list[str]]]:
+        """The caller's roles at a resource, or at the subscription."""
+        if self.roles is None:
+            return [{"actions": ["*"], "notActions": sorted(self.denied)}]
+        inherited = self.roles.get("", [])
+        return [*inherited, *(self.roles.get(resource.lower(), []) if resource else [])]
+
+    def allows(self, action: str) -> bool:
+        """Whether some role of the caller, wherever it has it, allows an action."""
+        if action in self.denied:
+            return False
+        roles = [role for at in self.roles or {} for role in self.roles_at(at)]
+        return self.roles is None or any(
+            any(fnmatchcase(action.lower(), one.lower()) for one in role["actions"])
+            and not any(fnmatchcase(action.lower(), one.lower()) for one in role["notActions"])
+            for role in roles
+        )
 
 
 @dataclass

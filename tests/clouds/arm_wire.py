@@ -38,6 +38,18 @@ ROUTES: Final = {
         "providers.get",
         "Microsoft.Resources/subscriptions/providers/read",
     ),
+    ("GET", "providers/Microsoft.Authorization/permissions"): (
+        "permissions.list",
+        "Microsoft.Authorization/permissions/read",
+    ),
+    ("GET", f"{_GROUP}/{{scope}}/providers/Microsoft.Authorization/permissions"): (
+        "permissions.list",
+        "Microsoft.Authorization/permissions/read",
+    ),
+    ("GET", "providers/Microsoft.Network/locations/{location}/usages"): (
+        "networkUsages.list",
+        "Microsoft.Network/locations/usages/read",
+    ),
     ("GET", f"{_COMPUTE}/skus"): ("skus.list", "Microsoft.Compute/skus/read"),
     ("GET", f"{_COMPUTE}/locations/{{location}}/usages"): (
         "usages.list",
@@ -91,7 +103,14 @@ ROUTES: Final = {
     },
 }
 _PATTERNS: Final = [
-    (method, re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path), re.IGNORECASE), *named)
+    (
+        method,
+        re.compile(
+            re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path.replace("{scope}", "(?P<scope>.+)")),
+            re.IGNORECASE,
+        ),
+        *named,
+    )
     for (method, path), named in ROUTES.items()
 ]
 _BASE: Final = re.compile(r"/+subscriptions/([^/]+)/(.*)\Z")

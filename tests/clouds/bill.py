@@ -145,20 +145,23 @@ def _machine_line(machine: UsedMachine, now_s: float, prices: Any) -> MachineLin
 
 
 def _egress(used: Iterable[UsedMachine], world: World, prices: Any) -> tuple[EgressLine, ...]:
-    region_of = {machine.address: machine.region for machine in used}
-    sent: Counter[tuple[str, str]] = Counter()
+    machine_at = {machine.address: machine for machine in used}
+    sent: Counter[tuple[str, str, str]] = Counter()
     for machine in world.machines:
+        sender = machine_at[machine.address]
         for peer, size in machine.sent_bytes().items():
-            sent[region_of[machine.address], region_of[peer]] += size
+            sent[sender.region, machine_at[peer].region, sender.network_tier] += size
     return tuple(
-        EgressLine(source, target, size, size / _GIB * _egress_price(source, target, prices))
-        for (source, target), size in sorted(sent.items())
+        EgressLine(source, target, size, size / _GIB * _egress_price(source, target, tier, prices))
+        for (source, target, tier), size in sorted(sent.items())
         if source != target
     )
 
 
-def _egress_price(source: str, target: str, prices: Any) -> float:
+def _egress_price(source: str, target: str, tier: str, prices: Any) -> float:
     """The price to that very region, if it has one; else to the same cloud or the internet."""
+    if _cloud(source) != _cloud(target) and tier == "STANDARD":
+        return float(prices["standard_tier_usd_per_gib"][source]["usd_per_gib"])
     way = "internet" if _cloud(source) != _cloud(target) else _cloud(target)
     rows = {row["to"]: row["usd_per_gib"] for row in prices["egress"] if row["from"] == source}
     return float(rows[target] if target in rows else rows[way])

@@ -173,7 +173,7 @@ class InstanceRules:
         code = SPOT_QUOTA if is_spot else ON_DEMAND_QUOTA
         if used + vcpus_of(kind) > self._conditions.quota(request.region, code):
             raise AwsError("MaxSpotInstanceCountExceeded" if is_spot else "VcpuLimitExceeded")
-        if zone in self._conditions.full:
+        if not self._conditions.full.isdisjoint((zone, f"{zone}/{kind}")):
             raise AwsError("InsufficientInstanceCapacity", status=500)
 
     def _launched(self, request: Request, instance: Any, user_data: str) -> None:

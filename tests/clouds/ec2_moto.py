@@ -35,7 +35,7 @@ class Conditions:
         vcpu_quota, spot_quota: vCPUs of a region.
         quotas: (region, code) -> another value.
         told_quotas: what Service Quotas answers where that is not what holds for launches.
-        full: zones (`eu-west-3a`) without capacity.
+        full: zones (`eu-west-3a`), or types of a zone (`eu-west-3a/c7gn.large`), without capacity.
         denied: actions of IAM that are refused (`ec2:RunInstances`).
         denied_regions: regions in which a policy of the organisation denies every action of EC2.
         opt_in: region -> status in DescribeRegions.

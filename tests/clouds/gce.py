@@ -18,6 +18,7 @@ from typing import Any, Final
 from tests.clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
 from tests.clouds.ec2_instances import Machine, Machines
 from tests.clouds.gce_facts import (
+    ADDRESS_QUOTA,
     ALL_REGIONS_QUOTA,
     SPOT_QUOTA,
     TYPES,
@@ -30,6 +31,7 @@ from tests.clouds.gce_firewalls import FirewallRules, Opening
 from tests.clouds.gce_instances import InstanceRules, Resource, stop
 from tests.clouds.gce_wire import (
     PROJECT,
+    TEST_ACCOUNT_PERMISSIONS,
     TEST_PERMISSIONS,
     GceError,
     Request,
@@ -102,6 +104,7 @@ class StrictGce:
             "projects.get": self._project,
             "regions.list": self._regions,
             TEST_PERMISSIONS: self._held,
+            TEST_ACCOUNT_PERMISSIONS: self._held,
             "machineTypes.aggregatedList": lambda request: self._aggregated(
                 request, "machineTypes", self._types(request)
             ),
@@ -317,7 +320,7 @@ class StrictGce:
         return {"name": request.project, "quotas": [self._quota("", metric)]}
 
     def _regions(self, request: Request) -> Resource:
-        metrics = [*sorted({kind[2] for kind in TYPES.values()}), SPOT_QUOTA]
+        metrics = [*sorted({kind[2] for kind in TYPES.values()}), SPOT_QUOTA, ADDRESS_QUOTA]
         rows = [
             {
                 "name": region,

@@ -11,12 +11,15 @@ ZONES: Final = {
     "europe-west1": ("b", "c", "d"),
     "me-west1": ("a",),
 }
+#: Regions whose addresses can have the standard network tier.
+STANDARD_TIER: Final = ("us-central1", "europe-west1")
 #: Machine type -> vCPUs, architecture, quota, regions' zones that lack it.
 TYPES: Final[dict[str, tuple[int, str, str, frozenset[str]]]] = {
     "n2-standard-4": (4, "X86_64", "N2_CPUS", frozenset()),
     "c3-standard-22": (22, "X86_64", "C3_CPUS", frozenset({"us-central1-a", "me-west1-a"})),
     "t2a-standard-2": (2, "ARM64", "T2A_CPUS", frozenset({"europe-west1-b", "me-west1-a"})),
 }
+ADDRESS_QUOTA: Final = "IN_USE_ADDRESSES"
 SPOT_QUOTA: Final = "PREEMPTIBLE_CPUS"
 ALL_REGIONS_QUOTA: Final = "CPUS_ALL_REGIONS"
 IMAGES: Final = ("debian-12", "debian-12-arm64")
@@ -41,6 +44,7 @@ PERMISSIONS: Final[dict[str, tuple[str, ...]]] = {
     "firewalls.patch": ("compute.firewalls.update", "compute.networks.updatePolicy"),
     "firewalls.delete": ("compute.firewalls.delete", "compute.networks.updatePolicy"),
     "projects.testIamPermissions": (),
+    "serviceAccounts.testIamPermissions": (),
 }
 
 
@@ -76,7 +80,7 @@ class Conditions:
         ending_s: seconds for which they do so at least.
         quotas: region, or empty for the project, and metric -> limit.
         quota_in_operation: refuse a quota in the operation, not at once.
-        full: zones without capacity.
+        full: zones, or types of a zone (`us-central1-a/n2-standard-4`), without capacity.
         denied: permissions that the caller lacks.
         unreachable: zones that an aggregatedList misses.
         most_per_page: resources of a page.

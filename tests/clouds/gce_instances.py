@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from tests.clouds.ec2_instances import Machine, Machines
 from tests.clouds.gce_facts import (
+    ADDRESS_QUOTA,
     IMAGES,
     SPOT_QUOTA,
+    STANDARD_TIER,
     TYPES,
     ZONES,
     Conditions,
@@ -177,7 +179,15 @@ class InstanceRules:
         )
 
     def used(self, region: str, metric: str) -> int:
-        """vCPUs of a quota that are in use; of all regions for an empty one."""
+        """What is in use of a quota; of all regions for an empty one."""
+        if metric == ADDRESS_QUOTA:
+            return sum(
+                bool(interface.get("accessConfigs"))
+                for zone in self.zones.values()
+                for instance in zone.instances.values()
+                if instance["status"] in _ACTIVE and region == zone.region
+                for interface in instance["networkInterfaces"]
+            )
         return sum(
             TYPES[_last(instance["machineType"])][0]
             for zone in self.zones.values()
@@ -232,6 +242,11 @@ class InstanceRules:
         (interface,) = body["networkInterfaces"]
         if _last(interface["network"]) not in self._conditions.networks:
             raise not_found(interface["network"])
+        for access in interface.get("accessConfigs", []):
+            tier = access.get("networkTier", "PREMIUM")
+            _require(tier in ("PREMIUM", "STANDARD"), f"networkTier {tier!r}")
+            has_tier = tier == "PREMIUM" or zone.region in STANDARD_TIER
+            _require(has_tier, f"networkTier STANDARD in {zone.region}")
         scheduling = body["scheduling"]
         seconds = int(scheduling["maxRunDuration"]["seconds"])
         _require(30 <= seconds <= 120 * 86400, "maxRunDuration")
@@ -271,7 +286,8 @@ class InstanceRules:
                     f"Quota '{metric}' exceeded.  Limit: {limit:.1f} in region {zone.region}.",
                 )
             return "QUOTA_EXCEEDED"
-        if zone.name in self._conditions.full:
+        kind = _last(instance["machineType"])
+        if not self._conditions.full.isdisjoint((zone.name, f"{zone.name}/{kind}")):
             return "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
         return ""
 
@@ -312,9 +328,15 @@ class InstanceRules:
                 disk_gib=int(disk["initializeParams"]["diskSizeGb"]),
                 has_address=bool(interface.get("accessConfigs")),
                 address=address,
+                network_tier=_network_tier(interface),
             )
         for access in interface.get("accessConfigs", []):
             access["natIP"] = address
+
+
+def _network_tier(interface: Resource) -> str:
+    """Empty without an external address, which has the internal one's way."""
+    return next((access["networkTier"] for access in interface.get("accessConfigs", [])), "")
 
 
 def stop(instance: Resource) -> None:

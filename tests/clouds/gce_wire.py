@@ -40,7 +40,11 @@ _PATTERNS: Final = [
 ]
 _BASE: Final = re.compile(r"/compute/v1/projects/([^/]+)/?(.*)\Z")
 _PERMISSIONS: Final = re.compile(r"/v1/projects/([^/:]+):testIamPermissions\Z")
+_ACCOUNT_PERMISSIONS: Final = re.compile(
+    r"/v1/projects/-/serviceAccounts/([^/:]+):testIamPermissions\Z"
+)
 TEST_PERMISSIONS: Final = "projects.testIamPermissions"
+TEST_ACCOUNT_PERMISSIONS: Final = "serviceAccounts.testIamPermissions"
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,9 @@ def read_request(environment: Environment) -> Request:
     token = environment.get("HTTP_AUTHORIZATION", "").removeprefix("Bearer ")
     if found := _PERMISSIONS.match(path):
         return Request(TEST_PERMISSIONS, found[1], {}, query, body, token)
+    if found := _ACCOUNT_PERMISSIONS.match(path):
+        named = {"account": found[1]}
+        return Request(TEST_ACCOUNT_PERMISSIONS, PROJECT, named, query, body, token)
     found = _BASE.match(path)
     if found is not None:
         for verb, pattern, method in _PATTERNS:

@@ -154,3 +154,22 @@ def test_rules_that_are_wider_than_needed_are_told(
     for rule in (Ingress(PORT, PORT + 1, needed.source_cidr), Ingress(PORT, PORT, ANYBODY)):
         one.firewall.allow([needed, rule])
         assert world.wide_rules() == (WideRule(one.address, rule, used_by),)
+
+
+def test_only_control_ports_may_be_open_to_a_machine_that_does_not_use_them(
+    machines: tuple[World, Machine, Machine, Machine],
+) -> None:
+    world, one, other, _ = machines
+    from_here = Ingress(PORT, PORT, f"{ORCHESTRATOR}/32")
+    from_other = Ingress(PORT, PORT, f"{other.address}/32")
+    one.firewall.allow([from_here, from_other])
+    assert {wide.rule for wide in world.needless_rules()} == {from_here, from_other}
+    with listening(one, LISTENER):
+        dial_from_here(one)
+        # The orchestrator has called the port, so the other machine may have to.
+        assert [wide.rule for wide in world.wide_rules()] == [from_other]
+        assert world.needless_rules() == ()
+        no_machine = Ingress(PORT, PORT, "192.0.2.1/32")
+        two_ports = Ingress(PORT, PORT + 1, f"{other.address}/32")
+        one.firewall.allow([from_here, no_machine, two_ports])
+        assert {wide.rule for wide in world.needless_rules()} == {no_machine, two_ports}

@@ -80,7 +80,7 @@ def enrolled(machine: Machine, instance: str) -> ControlClient:
         data_host="",
         directory="",
         control_port=control_port(0),
-        data_port=data_port(0),
+        data_port=data_port(0, 1),
     )
 
     def try_to_enrol() -> str:

@@ -18,6 +18,7 @@ class UsedMachine:
         disk_gib: size of its disk.
         has_address: it has a public address.
         address: where the world has booted it.
+        network_tier: the cloud's name of the tier of its public address, where it has some.
         began_unix_s, ended_unix_s: wall time of the fake; None while it is billed.
     """
 
@@ -29,6 +30,7 @@ class UsedMachine:
     address: str
     began_unix_s: float
     ended_unix_s: float | None = None
+    network_tier: str = ""
 
 
 class Usage:
@@ -47,10 +49,18 @@ class Usage:
         disk_gib: int,
         has_address: bool,
         address: str,
+        network_tier: str = "",
     ) -> None:
         with self._lock:
             self._machines[cloud_id] = UsedMachine(
-                cloud_id, region, kind, disk_gib, has_address, address, time.time()
+                cloud_id,
+                region,
+                kind,
+                disk_gib,
+                has_address,
+                address,
+                time.time(),
+                network_tier=network_tier,
             )
 
     def end(self, cloud_id: str) -> None:

@@ -245,6 +245,25 @@ class World:
         """Rules of all machines that allow more than was used."""
         return tuple(rule for machine in self.machines for rule in machine.firewall.wide_rules())
 
+    def needless_rules(self) -> tuple[WideRule, ...]:
+        """Those of `wide_rules` that no fleet needs.
+
+        Any source may become the lead, and only the lead calls control ports. So a machine may
+        leave unused ports open to another one, if the orchestrator has called these ports.
+        """
+        machines = {machine.address: machine.firewall for machine in self.machines}
+        found = []
+        for wide in self.wide_rules():
+            called = {
+                port for peer, port in machines[wide.address].connections if peer not in machines
+            }
+            used = {port for _, port in wide.used_by}
+            is_open = set(range(wide.rule.first_port, wide.rule.last_port + 1))
+            is_from_machine = wide.rule.source_cidr.removesuffix("/32") in machines
+            if not is_from_machine or not is_open - used <= called:
+                found.append(wide)
+        return tuple(found)
+
 
 def _fill_search_path(directory: Path, programs: Iterable[str]) -> None:
     for program in (*_ALWAYS_THERE, *programs):

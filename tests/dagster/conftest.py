@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from tests.fake_client import FakeClient
 
 from skyplane_orchestration.dagster import SkyplaneResource
 from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: A resource is made anew for every run, from its settings: this is what survives.
 _CLIENTS: dict[str, FakeClient] = {}
@@ -23,9 +24,10 @@ class FakeResource(SkyplaneResource):
 
     name: str
 
-    def client(self, identity: RunIdentity) -> Any:
+    def client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Any:
         client = _CLIENTS[self.name]
         client.calls.append(("identity", identity))
+        client.places.append(gateways)
         client.identity = identity
         return client
 
@@ -42,6 +44,7 @@ class Lab:
         asset: dg.AssetsDefinition,
         partition_key: str | None = None,
         instance: dg.DagsterInstance | None = None,
+        selection: Sequence[str] | None = None,
         tags: Mapping[str, str] | None = None,
         **resources: Any,
     ) -> dg.ExecuteInProcessResult:
@@ -52,6 +55,7 @@ class Lab:
                 resources={"skyplane": self.resource, **resources},
                 instance=used,
                 partition_key=partition_key,
+                selection=selection,
                 tags=tags,
                 raise_on_error=False,
             )

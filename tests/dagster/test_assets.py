@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     ProvisionFailed,
     StoreUnavailable,
     TeardownIncomplete,
+    TooManyFleets,
     TransferFailed,
 )
 from skyplane_orchestration.model.job import MinimizeCost
@@ -73,6 +74,15 @@ def test_all_ops_succeed(lab: Lab) -> None:
 def test_a_plan_without_work_has_no_volume(lab: Lab) -> None:
     lab.client.is_unchanged = True
     assert lab.materialize(asset()).output_for_node("paris.plan")["volume_gb"] == 0
+
+
+def test_provision_waits_for_the_end_of_another_fleet(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lab.client.full = [TooManyFleets.of("prod", 2, ("aa", "bb"))] * 3
+    assert lab.materialize(asset()).success
+    said = capfd.readouterr().err
+    assert said.count("waiting: deployment 'prod' has 2 living fleets") == 1
 
 
 def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:
@@ -299,7 +309,7 @@ def test_each_destination_has_an_asset_with_its_own_steps() -> None:
         source="s3://a/x/",
         key_prefix=["lake"],
         deps=["sydney"],
-        manifest="s3://m/{name}.parquet",
+        manifest="s3://m/{asset_key}.parquet",
         conflict="skip",
     )
     assert [one.key.path for one in made] == [["lake", "paris"], ["lake", "iowa"]]
@@ -316,13 +326,13 @@ def test_each_destination_has_an_asset_with_its_own_steps() -> None:
 def test_each_of_several_assets_has_its_own_manifest(lab: Lab) -> None:
     ends = {"paris": "s3://b/y/", "iowa": "gs://c/"}
     made = build_skyplane_transfer_assets(
-        ends, source="s3://a/x/", manifest="s3://m/{name}.parquet"
+        ends, source="s3://a/x/", manifest="s3://m/{asset_key}.parquet", key_prefix=["lake"]
     )
     for one in made:
         assert lab.materialize(one).success
     assert [(job.destination.url, manifest) for _, job, manifest in lab.client.of("transfer")] == [
-        ("s3://b/y/", "s3://m/paris.parquet"),
-        ("gs://c/", "s3://m/iowa.parquet"),
+        ("s3://b/y/", "s3://m/lake/paris.parquet"),
+        ("gs://c/", "s3://m/lake/iowa.parquet"),
     ]
     assert len(set(lab.client.keys("provision"))) == 2
     with pytest.raises(ConfigurationInvalid, match="manifest"):

@@ -122,11 +122,19 @@ def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
     assert provisioner.options.processes_per_instance == 3
 
 
+def test_a_limit_of_fleets_reaches_the_client(tmp_path: Path) -> None:
+    resource = SkyplaneResource(max_active_fleets=2, run_root=str(tmp_path))
+    assert resolved(resource).client(IDENTITY)._fleets._max_active_fleets == 2
+
+
 def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     code = (
         "import json, sys\n"
-        "from skyplane_orchestration.dagster import build_skyplane_transfer_asset as build\n"
-        "build('x', source='s3://a/', destination='s3://b/')\n"
+        "from skyplane_orchestration import Location, TransferJob\n"
+        "from skyplane_orchestration.dagster import *\n"
+        "build_skyplane_transfer_asset('x', source='s3://a/', destination='s3://b/')\n"
+        "jobs = {'y': TransferJob(Location('s3://a/'), Location('s3://b/'))}\n"
+        "skyplane_assets(jobs=jobs, name='copy')(lambda context: None)\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -134,15 +142,8 @@ def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:
     assert "dagster" in loaded
     heavy = {"aiohttp", "airflow", "azure", "boto3", "botocore", "cryptography", "google.cloud"}
     assert loaded.isdisjoint(heavy | {"matplotlib", "networkx", "numpy", "pyarrow", "scipy"})
-    assert "skyplane_orchestration.client" not in loaded
-
-
-def test_the_example_loads() -> None:
-    from example_dags.sydney_to_paris_asset import defs
-
-    defs.get_repository_def().load_all_definitions()
-    (asset,) = [one for one in defs.assets or () if isinstance(one, dg.AssetsDefinition)]
-    assert asset.key == dg.AssetKey("imagenet_paris")
+    ours = {"skyplane_orchestration.client", "skyplane_orchestration.provision.local"}
+    assert loaded.isdisjoint(ours)
 
 
 def test_the_sweep_sensor_sweeps_its_deployment(lab: Lab) -> None:

@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 from airflow.utils.db import initdb
 from airflow.utils.session import create_session
+from tests.e2e.airflow_pages import Place, visit
 
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
@@ -111,10 +112,12 @@ def run(dag: Any, at: datetime | None = None) -> dict[str, Any]:
         return row.xcom_pull(task_ids=row.task_id, map_indexes=row.map_index, key=key)
 
     return {
+        "run_id": dag_run.run_id,
         "state": str(dag_run.state),
         "tasks": {name: str(row.state) for name, row in rows.items()},
         "returned": {name: pull(row, "return_value") for name, row in rows.items()},
         "failed_transfer": {name: pull(row, "failed_transfer") for name, row in rows.items()},
+        "labels": {name: row.rendered_map_index for name, row in rows.items()},
         "alive": gateways_alive(),
         "fleets": fleets_left(),
     }
@@ -130,8 +133,19 @@ def asset_extras() -> dict[str, Any]:
         return {event.uri: event.extra for event in session.query(events)}
 
 
+def start_metrics() -> None:
+    """As a worker of Airflow 3.2 and later does; earlier releases need nothing."""
+    try:
+        factory = import_module("airflow.sdk.observability.metrics.stats_utils").get_stats_factory()
+    except ModuleNotFoundError:
+        return
+    stats = import_module("airflow.sdk.observability.stats")
+    stats.initialize(factory=factory, export_legacy_names=False)
+
+
 def main() -> None:
     initdb()
+    start_metrics()
     dags = runpy.run_path(str(Path(__file__).parent / "airflow_dags" / "scenario_dags.py"))
     faults = {
         "provision_fails": sink_cannot_start,
@@ -145,6 +159,12 @@ def main() -> None:
             results[name] = run(dags[name])
     results["all_good_again"] = run(dags["all_good"])
     results["assets"] = asset_extras()
+    places = {
+        f"{name}.{task}": Place(name, results[name]["run_id"], task)
+        for name in SCENARIOS
+        for task in results[name]["tasks"]
+    }
+    results["pages"] = visit(places, {name: dags[name] for name in SCENARIOS})
     # Not to stdout: the processes that Airflow forks log there too.
     Path(sys.argv[1]).write_text(json.dumps(results))
 

@@ -4,44 +4,73 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tests.clouds import arm, gce
-from tests.clouds.arm import strict_arm
+from tests.clouds.arm import StrictArm, strict_arm
+from tests.clouds.arm_state import LOCATIONS, SIZES
 from tests.clouds.ec2 import strict_ec2
+from tests.clouds.ec2_moto import ON_DEMAND_QUOTA
 from tests.clouds.gce import strict_gce
+from tests.clouds.gce_facts import TYPES, ZONES
+from tests.clouds.usage import Usage
 from tests.clouds.world import IMAGE, World
 
 
 class Fake(Protocol):
     """What the fakes have in common."""
 
+    calls: list[Any]
+
     @property
-    def calls(self) -> Sequence[object]: ...
+    def usage(self) -> Usage: ...
+
+    @property
+    def conditions(self) -> Any: ...
 
     def leftovers(self) -> dict[str, list[str]]: ...
 
 
 @dataclass(frozen=True)
 class CloudSite:
-    """A fake, the tags of two regions that it has, and the cloud's section of a clouds file."""
+    """A fake, and what a fleet in two of its regions needs.
+
+    Attributes:
+        regions: their tags.
+        section: of the cloud, in a clouds file.
+        name_of: what the fake calls a request, such as `machines.delete`.
+        relay: tag of a third region.
+        instance_type: the planner's first choice.
+        quota_name: of the vCPUs of such instances.
+        zones: of the first region.
+        end_by_hand: ends an instance by its id, as somebody does in the cloud's console.
+    """
 
     fake: Fake
     regions: tuple[str, str]
     section: Mapping[str, Any]
+    name_of: Callable[[Any], str]
+    relay: str
+    instance_type: str
+    quota_name: str
+    zones: tuple[str, ...]
+    end_by_hand: Callable[[str], None]
 
-    def write_clouds_file(self, path: Path) -> None:
+    def write_clouds_file(self, path: Path, **more: Any) -> None:
         """Settings whose workers are on the loopback interface, and look often."""
         cloud = self.regions[0].partition(":")[0]
         document = {
             "image": IMAGE.image,
             "control_cidrs": ["127.0.0.1/32"],
             "poll_s": 0.2,
-            cloud: {**self.section, "regions": self.regions},
+            cloud: {**self.section, "regions": (*self.regions, self.relay)},
+            **more,
         }
         path.write_text(json.dumps(document))
 
@@ -49,7 +78,19 @@ class CloudSite:
 @contextmanager
 def _aws(world: World) -> Iterator[CloudSite]:
     with strict_ec2(world) as fake:
-        yield CloudSite(fake, ("aws:eu-west-3", "aws:us-east-1"), {"endpoint_url": fake.url})
+        regions = "aws:eu-west-3", "aws:us-east-1"
+        fake.conditions.opt_in["us-east-2"] = "opt-in-not-required"
+        yield CloudSite(
+            fake,
+            regions,
+            {"endpoint_url": fake.url},
+            attrgetter("action"),
+            relay="aws:us-east-2",
+            instance_type="c7gn.large",
+            quota_name=ON_DEMAND_QUOTA,
+            zones=tuple(f"eu-west-3{letter}" for letter in "abc"),
+            end_by_hand=fake.end_by_hand,
+        )
 
 
 @contextmanager
@@ -57,7 +98,18 @@ def _azure(world: World) -> Iterator[CloudSite]:
     with strict_arm(world) as fake:
         fake.conditions.operation_polls = 0
         section = {"subscription_id": arm.SUBSCRIPTION, "endpoint_url": fake.url}
-        yield CloudSite(fake, ("azure:westeurope", "azure:eastus"), section)
+        regions = "azure:westeurope", "azure:eastus"
+        yield CloudSite(
+            fake,
+            regions,
+            section,
+            attrgetter("rule"),
+            relay="azure:westus",
+            instance_type="Standard_D4s_v5",
+            quota_name=SIZES["Standard_D4s_v5"][0],
+            zones=tuple(f"westeurope-{zone}" for zone in LOCATIONS["westeurope"][1]),
+            end_by_hand=partial(_end_machine, fake),
+        )
 
 
 @contextmanager
@@ -65,7 +117,23 @@ def _gcp(world: World) -> Iterator[CloudSite]:
     with strict_gce(world) as fake:
         fake.conditions.now_s = time.time()
         section = {"project": gce.PROJECT, "endpoint_url": fake.url}
-        yield CloudSite(fake, ("gcp:us-central1", "gcp:europe-west1"), section)
+        regions = "gcp:us-central1", "gcp:europe-west1"
+        yield CloudSite(
+            fake,
+            regions,
+            section,
+            attrgetter("method"),
+            relay="gcp:me-west1",
+            instance_type="n2-standard-4",
+            quota_name=TYPES["n2-standard-4"][2],
+            zones=tuple(f"us-central1-{zone}" for zone in ZONES["us-central1"]),
+            end_by_hand=fake.end_by_hand,
+        )
+
+
+def _end_machine(fake: StrictArm, cloud_id: str) -> None:
+    name = cloud_id.partition("/")[0]
+    fake.machines.end_by_hand(next(one for one in fake.virtual_machines() if one["name"] == name))
 
 
 SITES: Final[Mapping[str, Callable[[World], AbstractContextManager[CloudSite]]]] = {

@@ -16,6 +16,7 @@ import pytest
 from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.gce import PROJECT, StrictGce, strict_gce
 from tests.clouds.world import IMAGE, World
+from tests.statsd_socket import Metric, statsd_socket
 
 from skyplane_orchestration import Fleet, TransferPlan, TransferResult
 
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.e2e
 
 FILES = {"a.bin": 6_000_000, "sub/b + c.txt": 17, "empty": 0, "_SUCCESS": 2}
 HERE = Path(__file__).parent
+#: Airflow is below a path, as behind a proxy.
+BASE_URL = "http://airflow.test/data"
 FLEET_SECRET, AWS_SECRET = "5ec2e7" * 11, "a-key-that-may-launch"
 
 
@@ -36,6 +39,8 @@ class Scenarios:
     left_on_clouds: dict[str, Any]
     #: What OpenLineage's file transport has written.
     events: list[dict[str, Any]]
+    #: What a StatsD server has got.
+    metrics: list[Metric]
 
     def copy_is_whole(self, name: str) -> bool:
         return all(
@@ -62,21 +67,28 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         "AIRFLOW_HOME": str(root / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(HERE / "airflow_dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__API__BASE_URL": BASE_URL,
+        "AIRFLOW__WEBSERVER__BASE_URL": BASE_URL,
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
             {"type": "file", "log_file_path": str(root / "lineage.json"), "append": True}
         ),
         "NO_COLOR": "1",
+        "PYTHONPATH": str(HERE.parents[1]),
         "SCENARIO_SOURCE": str(source),
         "SCENARIO_DESTINATION": str(destination),
         "XDG_CONFIG_HOME": str(root / "config"),
         "XDG_RUNTIME_DIR": str(root / "run"),
     }
     command = [sys.executable, str(HERE / "airflow_scenarios.py"), str(root / "results.json")]
-    with World(root / "machines") as world, strict_ec2(world) as ec2, strict_gce(world) as gce:
-        done = subprocess.run(
-            command, env=environment | connections(ec2, gce), capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+    with (
+        World(root / "machines") as world,
+        strict_ec2(world) as ec2,
+        strict_gce(world) as gce,
+        statsd_socket() as statsd,
+    ):
+        environment |= connections(ec2, gce) | statsd.environment
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        metrics = statsd.received()
         assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
         left = {
             "aws": ec2.leftovers(),
@@ -85,7 +97,8 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         }
     results = json.loads((root / "results.json").read_text())
     events = [json.loads(line) for line in (root / "lineage.json").read_text().splitlines()]
-    return Scenarios(source, destination, results, done.stdout + done.stderr, left, events)
+    log = done.stdout + done.stderr
+    return Scenarios(source, destination, results, log, left, events, metrics)
 
 
 def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
@@ -303,3 +316,114 @@ def test_openlineage_has_both_ends_and_what_was_copied(
     assert end["outputs"][0]["outputFacets"]["outputStatistics"]["fileCount"] == copied
     assert end["run"]["facets"]["skyplane"]["achieved"]["objects"] == copied
     assert ("errorMessage" in end["run"]["facets"]) == (kinds[-1] == "FAIL")
+
+
+def metrics_of(scenarios: Scenarios, dag_id: str) -> dict[str, Metric]:
+    prefix = "airflow.skyplane.transfer."
+    found = [each for each in scenarios.metrics if each.tags["dag_id"] == dag_id]
+    return {each.name.removeprefix(prefix): each for each in found}
+
+
+def test_a_transfer_emits_metrics(scenarios: Scenarios) -> None:
+    found = metrics_of(scenarios, "on_clouds")
+    result = TransferResult.from_dict(scenarios.results["on_clouds"]["returned"]["move.transfer"])
+    values = {name: (each.kind, each.value) for name, each in found.items()}
+    assert values == {
+        "bytes": ("c", sum(FILES.values())),
+        "objects": ("c", len(FILES)),
+        "failed_objects": ("c", 0),
+        "seconds": ("ms", pytest.approx(result.this_try.seconds * 1000, abs=1)),
+        "goodput_gbps": ("g", pytest.approx(result.goodput_gbps)),
+        "cost_usd": ("g", pytest.approx(result.cost.total_usd)),
+        "planned_cost_usd": ("g", pytest.approx(result.estimated_usd)),
+    }
+    assert found["bytes"].tags == {
+        "dag_id": "on_clouds",
+        "task_id": "move.transfer",
+        "src": "aws.us-east-1",
+        "dst": "gcp.us-central1",
+        "state": "succeeded",
+    }
+
+
+def test_a_failed_transfer_emits_metrics_too(scenarios: Scenarios) -> None:
+    found = metrics_of(scenarios, "transfer_fails")
+    left = scenarios.results["transfer_fails"]["failed_transfer"]["move.transfer"]
+    assert found["failed_objects"].value == left["failed"] > 0
+    assert (found["bytes"].tags["state"], found["bytes"].tags["dst"]) == ("failed", "aws.eu-west-3")
+
+
+def test_a_page_needs_the_right_to_read_the_xcoms_of_the_dag(scenarios: Scenarios) -> None:
+    """A browser without a login is refused, or led to the login page by Airflow 2."""
+    for name, page in scenarios.results["pages"].items():
+        seen = {who: page[who]["status"] for who in page if who not in ("links", "behind")}
+        exists = page["reader"]["status"]
+        if version("apache-airflow").startswith("2."):
+            assert seen == {"nobody": 302, "stranger": 403, "reader": exists}, name
+            assert page["nobody"]["headers"]["location"].startswith("/data/login/"), name
+        else:
+            refused = {"nobody": 401, "stranger": 403}
+            assert seen == {**refused, "program": exists, "reader": exists}, name
+        for who in ("nobody", "stranger"):
+            assert "local:this-machine" not in page[who]["text"]
+
+
+@pytest.mark.parametrize(
+    ("task", "titles"),
+    [
+        ("all_good.move.plan", {"Plan"}),
+        ("on_clouds.move.provision", {"Plan", "Cloud console"}),
+        ("all_good.move.provision", {"Plan"}),
+        ("all_good.move.transfer", {"Transfer", "Lineage"}),
+        ("transfer_fails.move.transfer", {"Transfer", "Lineage"}),
+        ("deferred.move.transfer", {"Transfer", "Lineage"}),
+        ("one_task.copy", {"Transfer", "Lineage"}),
+        ("provision_fails.move.provision", set()),
+        ("all_good.move.teardown", set()),
+    ],
+)
+def test_links_lead_to_pages_of_this_airflow(
+    scenarios: Scenarios, task: str, titles: set[str]
+) -> None:
+    page = scenarios.results["pages"][task]
+    assert {title for title, url in page["links"].items() if url} == titles
+    for title in titles:
+        assert page["links"][title].startswith("http://airflow.test/data/skyplane/")
+        assert page["behind"][title]["status"] == 200
+    assert (page["reader"]["status"] == 200) == bool(titles)
+
+
+def test_the_page_of_a_plan_has_the_overlay(scenarios: Scenarios) -> None:
+    page = scenarios.results["pages"]["on_clouds.move.plan"]["reader"]["text"]
+    assert "<svg" in page
+    assert "aws:us-east-1 to gcp:us-central1" in page
+
+
+def test_the_page_of_a_fleet_has_a_console_for_each_cloud(scenarios: Scenarios) -> None:
+    page = scenarios.results["pages"]["on_clouds.move.provision"]
+    fleet = Fleet.from_dict(scenarios.results["on_clouds"]["returned"]["move.provision"])
+    assert page["links"]["Cloud console"].endswith("#fleet")
+    assert set(fleet.console_urls) == {"aws:us-east-1", "gcp:us-central1"}
+    for url in fleet.console_urls.values():
+        assert f'href="{url}"' in page["reader"]["text"]
+
+
+def test_the_page_of_a_failed_transfer_names_its_objects(scenarios: Scenarios) -> None:
+    page = scenarios.results["pages"]["transfer_fails.move.transfer"]["reader"]["text"]
+    left = scenarios.results["transfer_fails"]["failed_transfer"]["move.transfer"]
+    for failure in left["failures"]:
+        assert failure["source"] in page
+    assert left["resume_handle"]
+    assert left["resume_handle"] not in page
+
+
+def test_the_lineage_is_the_facts(scenarios: Scenarios) -> None:
+    facts = scenarios.results["pages"]["all_good.move.transfer"]["behind"]["Lineage"]["json"]
+    assert (facts["state"], facts["bytes"]) == ("succeeded", sum(FILES.values()))
+    assert facts["outputs"][0]["uri"] == f"file://{scenarios.destination}/all_good/"
+
+
+def test_no_page_can_run_a_script(scenarios: Scenarios) -> None:
+    headers = scenarios.results["pages"]["all_good.move.transfer"]["reader"]["headers"]
+    assert headers["content-security-policy"].startswith("default-src 'none'; style-src")
+    assert headers["x-content-type-options"] == "nosniff"

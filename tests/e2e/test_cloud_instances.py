@@ -56,6 +56,8 @@ def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     assert report["encrypted"] is True
     assert destination.objects("instances", "q/") == source.objects("instances", "p/")
     assert len(world.machines) == 3
+    assert all(machine.firewall.rules for machine in world.machines)
+    assert world.needless_rules() == ()
     bill = bill_of([ec2.usage], world)
     cost = report["cost"]
     assert cost["instance_usd"] == pytest.approx(bill.machines_usd, rel=0.03)

@@ -249,11 +249,25 @@ def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
     assert private.traces() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "definitions", "gateways"),
+    [
+        ("steps", "example_dags/dagster/sydney_to_paris.py", ""),
+        ("one-op", "tests/e2e/dagster_one_op.py", "always"),
+        ("inside", "tests/e2e/dagster_one_op.py", "auto"),
+    ],
+)
 def test_a_terminated_run_takes_its_gateways_down(
-    home: Home, servers: tuple[S3Server, S3Server], gate: FaultProxy, tmp_path: Path
+    home: Home,
+    servers: tuple[S3Server, S3Server],
+    gate: FaultProxy,
+    tmp_path: Path,
+    name: str,
+    definitions: str,
+    gateways: str,
 ) -> None:
     here, there = servers
-    bucket = here.make_bucket("dagster-terminated")
+    bucket = here.make_bucket(f"dagster-terminated-{name}")
     there.make_bucket(bucket)
     here.fill(bucket, "data/", {"large": os.urandom(20 * MIB)})
     environment = {
@@ -264,9 +278,10 @@ def test_a_terminated_run_takes_its_gateways_down(
         "SKYPLANE_DEMO_SOURCE_ENDPOINT": here.endpoint,
         "SKYPLANE_DEMO_DESTINATION_URL": f"s3://{bucket}/copy/",
         "SKYPLANE_DEMO_DESTINATION_ENDPOINT": gate.url,
+        "GATEWAYS": gateways,
     }
-    example = Path(__file__).resolve().parents[2] / "example_dags" / "sydney_to_paris_asset.py"
-    command = ["-m", "dagster", "asset", "materialize", "-f", str(example), "--select", "*"]
+    file = Path(__file__).resolve().parents[2] / definitions
+    command = ["-m", "dagster", "asset", "materialize", "-f", str(file), "--select", "*"]
     command += ["--config-json", FORKED]
     log = tmp_path / "log"
     with log.open("w") as output:

@@ -25,6 +25,8 @@ COPIES = {
     "daily_replication": ["example-paris/events/dt=2026-03-01/"],
     "deadline_at_six": ["example-paris/export/"],
     "fan_out": [f"example-{city}/models/" for city in ("paris", "tokyo", "oregon")],
+    "mapped_fleets": [f"example-{city}/replicas/" for city in ("paris", "oregon")],
+    "mapped_groups": [f"example-tokyo/tables/{name}/" for name in ("customers", "invoices")],
     "mapped_on_one_fleet": [
         f"example-paris/tables/{name}/" for name in ("customers", "invoices", "orders")
     ],
@@ -33,6 +35,8 @@ COPIES = {
     "quick_transfer": ["example-paris/orders/"],
     "sydney_to_paris": ["example-paris/imagenet/"],
 }
+#: Prefixes of destinations -> those of their sources, if they are others.
+SOURCES = {"replicas/": "models/"}
 BUCKETS = ("sydney", "paris", "tokyo", "oregon")
 
 
@@ -82,7 +86,7 @@ def test_an_example_does_what_it_says(examples: Examples, name: str) -> None:
     assert run["state"] == "success", run["tasks"]
     for place in COPIES[name]:
         bucket, _, prefix = place.partition("/")
-        origin = examples.server.digests("example-sydney", prefix)
+        origin = examples.server.digests("example-sydney", SOURCES.get(prefix, prefix))
         assert origin
         assert examples.server.digests(bucket, prefix) == origin
     assert run["alive"] == []
@@ -91,7 +95,7 @@ def test_an_example_does_what_it_says(examples: Examples, name: str) -> None:
 
 def test_all_examples_are_here(repository: Path) -> None:
     files = {path.stem for path in (repository / "example_dags").glob("*.py")}
-    programs = {name for name in files if name.startswith("run_") or name.endswith("_asset")}
+    programs = {name for name in files if name.startswith("run_")}
     assert files - programs == set(COPIES)
 
 
@@ -100,3 +104,36 @@ def test_mapped_transfers_share_one_fleet(examples: Examples) -> None:
     results = [value for task, value in returned.items() if task.startswith("transfer")]
     assert len(results) == 3
     assert len(returned["teardown"]["stopped"]) == len(returned["provision"]["gateways"])
+
+
+def test_a_mapped_task_without_a_fleet_has_one_of_its_own(examples: Examples) -> None:
+    run = examples.results["mapped_fleets"]
+    results = [value for task, value in run["returned"].items() if task.startswith("copy")]
+    assert [result["gateways"] for result in results] == ["local", "local"]
+    assert run["labels"]["copy[0]"] == "s3://example-sydney/models/ to s3://example-paris/replicas/"
+
+
+def test_a_mapped_group_has_a_fleet_for_each_index_and_its_teardown_finds_it(
+    examples: Examples,
+) -> None:
+    run = examples.results["mapped_groups"]
+    keys = set()
+    for index in (0, 1):
+        fleet = run["returned"][f"replicate.copy.provision[{index}]"]
+        nodes = sorted(gateway["node"] for gateway in fleet["gateways"])
+        assert nodes
+        assert run["returned"][f"replicate.copy.teardown[{index}]"] == {"stopped": nodes}
+        keys.add(fleet["key"])
+    assert len(keys) == 2
+    assert run["tasks"]["replicate.copy.finish[1]"] == "success"
+
+
+def test_mapped_tasks_are_named_after_what_they_copy(examples: Examples) -> None:
+    labels = examples.results["mapped_groups"]["labels"]
+    pair = "s3://example-sydney/tables/invoices/ to s3://example-tokyo/tables/invoices/"
+    for task in ("plan", "provision", "transfer"):
+        assert labels[f"replicate.copy.{task}[1]"] == pair
+    assert examples.results["mapped_on_one_fleet"]["labels"]["transfer[2]"] == (
+        "s3://example-sydney/tables/orders/ to s3://example-paris/tables/orders/"
+    )
+    assert examples.results["mapped_on_one_fleet"]["labels"]["provision"] is None

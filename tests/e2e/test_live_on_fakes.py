@@ -17,7 +17,7 @@ from tests.live import test_copy
 if TYPE_CHECKING:
     from tests.e2e.conftest import S3Server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.soak]
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def test_a_copy(

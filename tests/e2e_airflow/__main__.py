@@ -9,6 +9,7 @@ transfer half way until the scenario lets it go.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -35,11 +36,13 @@ from tests.e2e_airflow.rest import Rest
 from tests.faults import versitygw
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
+from tests.statsd_socket import StatsdSocket, statsd_socket
 
 HERE: Final = Path(__file__).parent
 EXAMPLE: Final = HERE.parents[1] / "example_dags" / "daily_replication.py"
 DAGS: Final = ("waits_in_worker", "waits_in_triggerer", "marked_failed")
 TRANSFER: Final = "move.transfer"
+PASSWORD: Final = "of the tests"
 #: The run of the daily example copies the day before.
 RUN_DATE, DAY = "2026-03-02T00:00:00Z", "dt=2026-03-01"
 #: Mapped transfers on one fleet.
@@ -54,6 +57,7 @@ class Lab:
     rest: Rest
     places: dict[str, HeldStore]
     mapped: FaultProxy
+    statsd: StatsdSocket
     table: Expectations
 
     def start(self, dag_id: str) -> tuple[Run, HeldStore]:
@@ -106,6 +110,9 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
         # The journal gets through, so that each transfer runs; its object is held.
         rule = Rule("hold", method="PUT", target=r"/copy/\d+/rows", times=0)
         mapped = stack.enter_context(running(server.url, [rule]))
+        passwords = root / "passwords.json"
+        passwords.write_text(json.dumps({"admin": PASSWORD}))
+        statsd = stack.enter_context(statsd_socket())
         for bucket in ("source", "daily", "mapped"):
             client.create_bucket(Bucket=bucket)
         for number in range(TABLES):
@@ -125,11 +132,12 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
             "AWS_ENDPOINT_URL_S3": server.url,
             "AWS_ACCESS_KEY_ID": server.access_key_id,
             "AWS_SECRET_ACCESS_KEY": server.secret_access_key,
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
             "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "False",
+            **statsd.environment,
         }
         site = stack.enter_context(airflow_site(root, dags, extra, ALL_SERVICES))
-        yield Lab(site, Rest(site.url), places, mapped, table)
+        yield Lab(site, Rest(site.url, PASSWORD), places, mapped, statsd, table)
 
 
 def replicate_a_day(lab: Lab) -> None:
@@ -141,6 +149,25 @@ def replicate_a_day(lab: Lab) -> None:
     keys = {row["Key"].rpartition("/")[2] for row in rows}
     lab.table.expect("the day is at the destination", keys, {"part-0", LAST})
     lab.table.expect("no gateway and no run directory is left", lab.site.home.traces(), [])
+
+
+def follow_the_links(lab: Lab) -> None:
+    """From the tasks of the daily example; its worker has also emitted metrics."""
+    dag_id = "daily_replication"
+    for task, title, words in (
+        ("plan", "Plan", "<svg"),
+        ("provision", "Plan", "<svg"),
+        ("transfer", "Transfer", "succeeded"),
+        ("transfer", "Lineage", "goodput_gbps"),
+    ):
+        path = lab.rest.links(dag_id, f"replicate.{task}")[title]
+        lab.table.expect(f"{task} has the link {title}", path.startswith("/skyplane/"))
+        status, page = lab.rest.page(path)
+        lab.table.expect(f"{title} of {task} is shown", (status, words in page), (200, True))
+        status, page = lab.rest.page(path, with_login=False)
+        lab.table.expect("not without a login", (status, words in page), (401, False))
+    names = {metric.name.rpartition(".")[2] for metric in lab.statsd.received()}
+    lab.table.expect("the worker has sent metrics", {"bytes", "objects", "cost_usd"} <= names)
 
 
 def kill_the_task(lab: Lab) -> None:
@@ -245,6 +272,7 @@ def copy_fifty_tables(lab: Lab) -> None:
 
 SCENARIOS: Final = (
     ("the daily example", replicate_a_day),
+    ("links and metrics", follow_the_links),
     ("the task is killed", kill_the_task),
     ("a task is cleared", clear_tasks),
     ("the triggerer is restarted", restart_the_triggerer),

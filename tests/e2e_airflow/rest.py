@@ -14,15 +14,27 @@ from tests.e2e.held_store import wait_for
 
 @dataclass(frozen=True)
 class Rest:
+    """The API for the user `admin`.
+
+    Args:
+        password: None where everybody is an administrator; see the settings of the site.
+    """
+
     url: str
+    password: str | None = None
 
     @cached_property
     def token(self) -> str:
-        """Everybody is an administrator; see the settings of the site."""
+        login = {"username": "admin", "password": self.password}
+        request = urllib.request.Request(
+            f"{self.url}/auth/token",
+            data=None if self.password is None else json.dumps(login).encode(),
+            headers={"Content-Type": "application/json"},
+        )
 
         def ask() -> str:
             try:
-                with urllib.request.urlopen(f"{self.url}/auth/token", timeout=30) as answer:
+                with urllib.request.urlopen(request, timeout=30) as answer:
                     return str(json.load(answer)["access_token"])
             except OSError:  # Not up yet.
                 return ""
@@ -75,6 +87,22 @@ class Rest:
         """Slots of the default pool, by what they do."""
         found: dict[str, Any] = self.call("GET", "pools/default_pool")
         return found
+
+    def links(self, dag_id: str, task_id: str) -> dict[str, Any]:
+        """The extra links of a task: title -> URL, None if it is empty."""
+        path = f"dags/{dag_id}/dagRuns/run/taskInstances/{task_id}/links"
+        found: dict[str, Any] = self.call("GET", path)["extra_links"]
+        return found
+
+    def page(self, path: str, with_login: bool = True) -> tuple[int, str]:
+        """Status and text of a page, as a browser gets it with the cookie of the UI."""
+        headers = {"Cookie": f"_token={self.token}"} if with_login else {}
+        request = urllib.request.Request(f"{self.url}{path.partition('#')[0]}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
     def result(self, dag_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
         """What a task has returned; of a mapped one, that of one instance."""

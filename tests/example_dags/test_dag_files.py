@@ -20,6 +20,8 @@ EXAMPLES = {
     "daily_replication",
     "deadline_at_six",
     "fan_out",
+    "mapped_fleets",
+    "mapped_groups",
     "mapped_on_one_fleet",
     "nightly_sweep",
     "on_arrival",
@@ -27,7 +29,7 @@ EXAMPLES = {
     "sydney_to_paris",
 }
 #: Without a fleet of their own.
-NO_FLEET = {"nightly_sweep", "quick_transfer"}
+NO_FLEET = {"mapped_fleets", "nightly_sweep", "quick_transfer"}
 
 
 @pytest.fixture(scope="module")

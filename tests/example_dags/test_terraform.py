@@ -12,13 +12,13 @@ from typing import Any, Final
 import hcl2
 import pytest
 import yaml
-from tests.faults.go_programs import Program, Unavailable
+from tests.faults.go_programs import Unavailable
+from tests.faults.tools import HCLFMT
 
 from skyplane_orchestration.provision.aws import AwsOptions
 from skyplane_orchestration.provision.azure import AzureOptions
 from skyplane_orchestration.provision.gcp import GcpOptions
 
-_HCLFMT: Final = Program("hclfmt", "github.com/hashicorp/hcl/v2/cmd/hclfmt@v2.24.0", "HCLFMT")
 MODULES: Final = ("aws", "aws/network", "azure", "gcp")
 _OPTIONS: Final = {"aws": AwsOptions, "azure": AzureOptions, "gcp": GcpOptions}
 
@@ -74,7 +74,7 @@ def test_each_reference_has_its_block(module: Path) -> None:
 
 def test_the_modules_are_formatted(repository: Path) -> None:
     try:
-        program = _HCLFMT.binary()
+        program = HCLFMT.binary()
     except Unavailable as error:
         pytest.skip(str(error))
     files = sorted((repository / "example_dags/terraform").rglob("*.tf"))

@@ -42,6 +42,7 @@ def test_all_fields() -> None:
                 "run_root": "/run/fleets",
                 "gateway_settings": {"ack_deadline_s": 30, "stall_deadline_s": 45.5},
                 "processes_per_instance": "3",
+                "max_active_fleets": "4",
                 "lease_s": "60",
                 "start_within_s": 30,
                 "hard_end_s": 3600,
@@ -50,6 +51,7 @@ def test_all_fields() -> None:
     )
     assert settings.deployment == "prod-eu"
     assert settings.grid == "/grids/mine"
+    assert settings.max_active_fleets == 4
     assert settings.run_root == Path("/run/fleets")
     provisioner: Any = settings.open_provisioner()
     assert type(settings.open_provisioner("auto")) is SmallJobsProvisioner
@@ -67,10 +69,16 @@ def test_invalid_gateway_settings_are_refused_before_the_start() -> None:
             settings.open_provisioner()
 
 
+@pytest.mark.parametrize("name", ["processes_per_instance", "max_active_fleets"])
 @pytest.mark.parametrize("wrong", ["two", -1, True, 1.5])
-def test_a_wrong_number_of_processes_is_refused(wrong: object) -> None:
-    with pytest.raises(ConfigurationInvalid, match="processes_per_instance of the skyplane"):
-        Settings.from_connection(FakeConnection(None, {"processes_per_instance": wrong}))
+def test_a_wrong_number_is_refused(name: str, wrong: object) -> None:
+    with pytest.raises(ConfigurationInvalid, match=f"{name} of the skyplane"):
+        Settings.from_connection(FakeConnection(None, {name: wrong}))
+
+
+def test_a_limit_of_no_fleets_is_refused() -> None:
+    with pytest.raises(ConfigurationInvalid, match="max_active_fleets must be at least 1"):
+        Settings.from_connection(FakeConnection(None, {"max_active_fleets": "0"}))
 
 
 def test_fields_left_empty_in_the_form_count_as_missing() -> None:

@@ -16,6 +16,8 @@ _AIRFLOW_SUITES: Final = (
     "tests/operators",
     "tests/hooks",
     "tests/triggers",
+    "tests/links",
+    "tests/plugins",
     "tests/test_provider_info.py",
     "tests/example_dags/test_dag_files.py",
     "tests/e2e/test_airflow_runs.py",
@@ -23,7 +25,12 @@ _AIRFLOW_SUITES: Final = (
 )
 #: For the sensor of an example, and for the events that the scenarios emit.
 _PROVIDERS: Final = ("apache-airflow-providers-amazon", "apache-airflow-providers-openlineage>=2.3")
-_DAGSTER_SUITES: Final = ("tests/dagster", "tests/e2e/test_dagster_runs.py")
+_DAGSTER_SUITES: Final = (
+    "tests/dagster",
+    "tests/example_dags/test_dagster_files.py",
+    "tests/e2e/test_dagster_runs.py",
+    "tests/e2e/test_dagster_examples.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +84,13 @@ LINES: Final = (
         _PROVIDERS,
     ),
     Line("dagster-1.11", ("dagster",), ("3.11", "3.12", "3.13"), ("dagster==1.11.*",)),
-    # The webserver needs a Dagster of its own release, which is often not the newest.
+    # The webserver and dg need a Dagster of their own release, which is often not the newest.
     Line(
         "dagster-1.13",
         ("dagster",),
         ("3.13", "3.11", "3.12"),
         ("dagster==1.13.*",),
-        ("dagster-webserver",),
+        ("dagster-webserver", "dagster-dg-cli"),
     ),
     Line("oldest", ("airflow", "dagster"), ("3.11",), also=_PROVIDERS, is_oldest=True),
 )

@@ -1,7 +1,7 @@
 """The provisioners that the conformance suite runs against.
 
-To join: write a harness and add its class to `_HARNESSES`; every test of
-`test_conformance.py` then runs against it.
+To join: write a harness and add its fixture to `_HARNESSES`, or a cloud's harness to
+`instances/cloud_harnesses.py`; every test of `test_conformance.py` then runs against it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,27 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pytest
 from tests.provision import ssh_server
+from tests.provision.instances import cloud_harnesses
+from tests.provision.instances.fleet_harness import CloudFleetHarness, cloud_fleets
 from tests.provision.instances.harness import InstancesHarness
 from tests.provision.samples import SECRET, A, B, C, make_plan
+from tests.provision.situations import NO_CAPACITY, QUOTA, SLOW_VISIBILITY, THROTTLED_API
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import Topology
 from skyplane_gateway.identifiers import gateway_uri
-from skyplane_orchestration.errors import GatewayUnreachable
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    GatewayUnreachable,
+    SkyplaneError,
+)
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import (
     TransferPlan,
@@ -81,6 +88,12 @@ def _ask(address: tuple[str, int], request: dict[str, Any]) -> dict[str, Any]:
         return answer
 
 
+_PROCESSES_LACK: Final = {
+    SLOW_VISIBILITY: "a machine shows a process and its files as soon as they are there",
+    NO_CAPACITY: "a machine starts every process; one that fails is a partial failure",
+}
+
+
 class LocalHarness:
     """The local provisioner with stand-ins for gateways.
 
@@ -90,7 +103,21 @@ class LocalHarness:
     #: Whether calls for the same fleet wait for each other, and `recorded` finds a fleet.
     locks_fleets = True
     records_fleets = True
+    source, relay, sink = A, B, C
+    #: See `tests/provision/situations.py`.
+    lacks: Mapping[str, str] = {
+        **_PROCESSES_LACK,
+        QUOTA: "the provisioner has no quota: a machine has as many processes as a plan asks for",
+        THROTTLED_API: "the provisioner calls the kernel, which counts no calls",
+    }
+    #: Verbs of an API that `throttle` knows.
+    throttled_verbs: tuple[str, ...] = ()
+    #: What `ensure` raises beyond a quota, and a word of its message.
+    quota_error: type[SkyplaneError] = ConfigurationInvalid
+    quota_name = ""
     fails = ("--crash", f"{B}/0")
+    #: What the error of `failing` says.
+    why_failed = "cannot bind"
     session = FakeSession
 
     def __init__(self, run_root: Path) -> None:
@@ -167,9 +194,53 @@ class LocalHarness:
         files = sorted(path.name for path in self.run_root.glob("*"))
         return [*self.running().values(), *files]
 
+    # Situations.
+
+    def show_late(self) -> None:
+        """Gateways that start from now on show only after some looks."""
+        raise _cannot(SLOW_VISIBILITY)
+
+    def show_at_once(self) -> None:
+        """The end of `show_late`."""
+        raise _cannot(SLOW_VISIBILITY)
+
+    def ending_slowly(self) -> Provisioner:
+        """One whose gateways do not end when they are told to."""
+        return self.provisioner("--stubborn", f"{B}/0", term_grace_s=0.05)
+
+    def limited(self) -> Provisioner:
+        """One whose quota is one instance of each region."""
+        raise _cannot(QUOTA)
+
+    def exhaust(self) -> None:
+        """There is no capacity in the source's region."""
+        raise _cannot(NO_CAPACITY)
+
+    def replenish(self) -> None:
+        """There is capacity again."""
+        raise _cannot(NO_CAPACITY)
+
+    def throttle(self, verb: str) -> None:
+        """The next calls of a verb are refused for being too many."""
+        raise _cannot(THROTTLED_API)
+
+    def while_launched(self, act: Callable[[], object]) -> Provisioner:
+        """One whose `ensure` meets `act` when its gateways run and are not connected yet."""
+        raise AssertionError("a lock protects the fleet")
+
+
+def _cannot(situation: str) -> AssertionError:
+    return AssertionError(f"{situation} is in `lacks`")
+
 
 class SshHarness(LocalHarness):
     """The ssh provisioner, with two hosts of one sshd and stand-ins for gateways."""
+
+    lacks: Mapping[str, str] = {
+        **_PROCESSES_LACK,
+        THROTTLED_API: "one session has all calls to a host, and sshd counts no calls",
+    }
+    quota_name = "add hosts"
 
     def __init__(self, server: ssh_server.Server) -> None:
         super().__init__(server.make_folder())
@@ -195,6 +266,10 @@ class SshHarness(LocalHarness):
             region: tuple(replace(host, python="/no/such/python") for host in group)
             for region, group in self.ssh_options.hosts.items()
         }
+        return self.provisioner(hosts=hosts)
+
+    def limited(self) -> Provisioner:
+        hosts = {region: group[:1] for region, group in self.ssh_options.hosts.items()}
         return self.provisioner(hosts=hosts)
 
 
@@ -257,12 +332,38 @@ def instances() -> InstancesHarness:
     return InstancesHarness()
 
 
-Harness = LocalHarness | InstancesHarness
+Harness = LocalHarness | CloudFleetHarness
 
-_HARNESSES = {"instances": "instances", "local": "local", "ssh": "ssh"}
+_HARNESSES = {"local": "local", "ssh": "ssh"}
 
 
-@pytest.fixture(params=sorted(_HARNESSES))
-def harness(request: pytest.FixtureRequest) -> Harness:
-    made: Harness = request.getfixturevalue(_HARNESSES[request.param])
-    return made
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Clients of AWS take long to make: only its situations are in the short suite."""
+    for item in items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        is_ours = item.path == Path(__file__).with_name("test_conformance.py")
+        is_long = is_ours and parameters.get("harness") == "aws"
+        if is_long and item.get_closest_marker("situation") is None:
+            item.add_marker("long")
+
+
+@pytest.fixture(params=sorted([*_HARNESSES, *cloud_harnesses.HARNESSES]))
+def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    if request.param in cloud_harnesses.HARNESSES:
+        with cloud_fleets(cloud_harnesses.HARNESSES[request.param]) as made:
+            _skip_what_it_lacks(request, made)
+            yield made
+        return
+    harness_class = SshHarness if request.param == "ssh" else LocalHarness
+    _skip_what_it_lacks(request, harness_class)
+    yield request.getfixturevalue(_HARNESSES[request.param])
+
+
+def _skip_what_it_lacks(
+    request: pytest.FixtureRequest, harness: Harness | type[LocalHarness]
+) -> None:
+    mark = request.node.get_closest_marker("situation")
+    situation = mark.args[0] if mark is not None else ""
+    if reason := harness.lacks.get(situation):
+        pytest.skip(f"{situation} cannot occur with {request.param}, because {reason}")

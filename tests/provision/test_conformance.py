@@ -1,4 +1,7 @@
-"""What every provisioner promises: see `skyplane_orchestration.provision.base`."""
+"""What every provisioner promises: see `skyplane_orchestration.provision.base`.
+
+What a cloud promises below that is in `instances/test_cloud_conformance.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,77 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.provision.situations import (
+    CLOCK_SKEW,
+    CRASH,
+    CREATE_TWICE,
+    DELETE_IN_USE,
+    NO_CAPACITY,
+    PARTIAL_FAILURE,
+    QUOTA,
+    SITUATIONS,
+    SLOW_DELETE,
+    SLOW_VISIBILITY,
+    THROTTLED_API,
+)
 
-from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
+from skyplane_orchestration.errors import (
+    CapacityUnavailable,
+    ConfigurationInvalid,
+    FleetLost,
+    ProvisionFailed,
+    SkyplaneError,
+    TooManyFleets,
+)
 from skyplane_orchestration.model.fleet import Fleet
 
 if TYPE_CHECKING:
     from tests.provision.conftest import Harness
 
-A, B, C = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
-NODES = [f"{A}/0", f"{A}/1", f"{C}/0", f"{C}/1", f"{B}/0"]
 DAY_S = 86400.0
 
 
 def nodes(fleet: Fleet) -> list[str]:
-    return [gateway.node for gateway in fleet.gateways]
+    return sorted(gateway.node for gateway in fleet.gateways)
+
+
+def ends(region: str) -> list[str]:
+    """The nodes of a source's or a sink's region."""
+    return [f"{region}/{index}" for index in range(2)]
+
+
+def planned(harness: Harness) -> list[str]:
+    """The nodes of `harness.spec()`, sorted."""
+    return sorted([*ends(harness.source), *ends(harness.sink), relay(harness)])
+
+
+def relay(harness: Harness) -> str:
+    """The node of the relay."""
+    return f"{harness.relay}/0"
+
+
+def without_relay(harness: Harness) -> list[str]:
+    return [node for node in planned(harness) if node != relay(harness)]
 
 
 def test_a_fleet_comes_up_as_planned(harness: Harness) -> None:
     spec = harness.spec()
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
-    assert nodes(fleet) == NODES
+    assert nodes(fleet) == planned(harness)
     assert (fleet.key, fleet.deployment, fleet.plan) == (spec.key, "test", spec.plan)
     assert fleet.provisioner == harness.provisioner().name
-    assert [gateway.node for gateway in fleet.sources] == [f"{A}/0", f"{A}/1"]
-    assert [gateway.node for gateway in fleet.sinks] == [f"{C}/0", f"{C}/1"]
-    assert {gateway.region for gateway in fleet.gateways} == {A, B, C}
+    assert [gateway.node for gateway in fleet.sources] == [
+        f"{harness.source}/{index}" for index in range(2)
+    ]
+    assert [gateway.node for gateway in fleet.sinks] == [
+        f"{harness.sink}/{index}" for index in range(2)
+    ]
+    regions = {harness.source, harness.relay, harness.sink}
+    assert {gateway.region for gateway in fleet.gateways} == regions
     assert len({gateway.fingerprint for gateway in fleet.gateways}) == 5
     assert len({gateway.control for gateway in fleet.gateways}) == 5
     found = harness.provisioner().describe(spec.key)
-    assert [gateway.node for gateway in found] == sorted(NODES)
+    assert [gateway.node for gateway in found] == planned(harness)
 
 
 def test_the_fleet_document_survives_and_holds_no_secret(harness: Harness) -> None:
@@ -63,6 +108,7 @@ def test_a_fleet_is_recorded_from_its_start_to_its_end(harness: Harness) -> None
     assert harness.provisioner().recorded(spec.key) is None
 
 
+@pytest.mark.situation(CREATE_TWICE)
 def test_ensure_twice_gives_the_same_fleet(harness: Harness) -> None:
     spec = harness.spec()
     first = harness.provisioner().ensure(spec, harness.authority(spec))
@@ -72,6 +118,7 @@ def test_ensure_twice_gives_the_same_fleet(harness: Harness) -> None:
     assert len(harness.running()) == 5
 
 
+@pytest.mark.situation(CREATE_TWICE)
 def test_two_at_once_give_one_fleet(harness: Harness) -> None:
     spec = harness.spec()
     barrier, fleets = threading.Barrier(2), []
@@ -91,9 +138,10 @@ def test_two_at_once_give_one_fleet(harness: Harness) -> None:
     assert len(harness.running()) == 5
 
 
+@pytest.mark.situation(DELETE_IN_USE)
 def test_teardown_during_provisioning_gives_all_or_nothing(harness: Harness) -> None:
     if not harness.locks_fleets:
-        pytest.skip("no lock protects a fleet in a cloud")
+        pytest.skip("no lock protects a fleet in a cloud; another test has its promise")
     spec = harness.spec()
     barrier, ended = threading.Barrier(2), []
 
@@ -110,12 +158,27 @@ def test_teardown_during_provisioning_gives_all_or_nothing(harness: Harness) -> 
     assert len(ended[0]) in (0, 5)
 
 
+@pytest.mark.situation(DELETE_IN_USE)
+def test_a_teardown_of_gateways_that_come_up_leaves_nothing(harness: Harness) -> None:
+    """Without a lock: `ensure` notices that its gateways have ended, and undoes itself."""
+    if harness.locks_fleets:
+        pytest.skip("a lock keeps the teardown waiting; another test has its promise")
+    spec, ended = harness.spec(), []
+    meets = harness.while_launched(
+        lambda: ended.append(harness.provisioner().destroy(spec.key)),
+    )
+    with pytest.raises(SkyplaneError):
+        meets.ensure(spec, harness.authority(spec))
+    assert ended == [tuple(planned(harness))]
+    assert harness.traces() == []
+
+
 def test_two_fleets_do_not_touch_each_other(harness: Harness) -> None:
     one, other = harness.spec("01"), harness.spec("02")
     provisioner = harness.provisioner()
     provisioner.ensure(one, harness.authority(one))
     kept = provisioner.ensure(other, harness.authority(other))
-    assert provisioner.destroy("01") == tuple(sorted(NODES))
+    assert provisioner.destroy("01") == tuple(planned(harness))
     assert provisioner.describe("01") == ()
     assert provisioner.ensure(other, harness.authority(other)).gateways == kept.gateways
 
@@ -123,7 +186,7 @@ def test_two_fleets_do_not_touch_each_other(harness: Harness) -> None:
 def test_destroy_leaves_nothing_and_is_silent_the_second_time(harness: Harness) -> None:
     spec = harness.spec()
     harness.provisioner().ensure(spec, harness.authority(spec))
-    assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES))
+    assert harness.provisioner().destroy(spec.key) == tuple(planned(harness))
     assert harness.traces() == []
     assert harness.provisioner().destroy(spec.key) == ()
     assert harness.provisioner().describe(spec.key) == ()
@@ -137,18 +200,18 @@ def test_destroy_of_an_unknown_fleet_is_not_an_error(harness: Harness) -> None:
 def test_destroy_after_one_was_killed(harness: Harness) -> None:
     spec = harness.spec()
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
-    harness.kill(fleet.gateway(f"{B}/0"))
-    assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES[:4]))
+    harness.kill(fleet.gateway(relay(harness)))
+    assert harness.provisioner().destroy(spec.key) == tuple(without_relay(harness))
     assert harness.traces() == []
 
 
 def test_ensure_replaces_the_one_that_was_killed(harness: Harness) -> None:
     spec = harness.spec()
     first = harness.provisioner().ensure(spec, harness.authority(spec))
-    harness.kill(first.gateway(f"{B}/0"))
+    harness.kill(first.gateway(relay(harness)))
     second = harness.provisioner().ensure(spec, harness.authority(spec))
     changed = [g.node for g in second.gateways if g != first.gateway(g.node)]
-    assert changed == [f"{B}/0"]
+    assert changed == [relay(harness)]
     assert len(harness.running()) == 5
 
 
@@ -158,7 +221,7 @@ def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: Harne
     with pytest.raises(FleetLost):
         harness.provisioner().ensure(again, harness.authority(spec))
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
-    harness.kill(fleet.gateway(NODES[0]))
+    harness.kill(fleet.gateway(planned(harness)[0]))
     repaired = harness.provisioner().ensure(again, harness.authority(spec))
     assert nodes(repaired) == nodes(fleet)
     harness.provisioner().destroy(spec.key)
@@ -167,42 +230,46 @@ def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: Harne
     assert not harness.running()
 
 
+@pytest.mark.situation(CRASH)
 def test_gateways_without_a_record_are_found_and_ended(harness: Harness) -> None:
     spec = harness.spec()
     harness.crash_after_launch(spec)
     found = harness.provisioner().describe(spec.key)
-    assert [gateway.node for gateway in found] == sorted(NODES)
-    assert harness.provisioner().destroy(spec.key) == tuple(sorted(NODES))
+    assert [gateway.node for gateway in found] == planned(harness)
+    assert harness.provisioner().destroy(spec.key) == tuple(planned(harness))
     assert harness.traces() == []
 
 
+@pytest.mark.situation(CRASH)
 def test_ensure_after_a_crash_gives_one_whole_fleet(harness: Harness) -> None:
     spec = harness.spec()
     harness.crash_after_launch(spec)
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
-    assert nodes(fleet) == NODES
+    assert nodes(fleet) == planned(harness)
     assert len(harness.running()) == 5
 
 
+@pytest.mark.situation(PARTIAL_FAILURE)
 def test_a_partial_failure_leaves_nothing_and_says_why(harness: Harness) -> None:
     spec = harness.spec()
-    with pytest.raises(ProvisionFailed, match=f"gateway {B}/0") as caught:
+    with pytest.raises(ProvisionFailed, match=f"{relay(harness)}") as caught:
         harness.failing().ensure(spec, harness.authority(spec))
-    assert "cannot bind" in str(caught.value)
+    assert harness.why_failed in str(caught.value)
     assert not caught.value.is_permanent
     assert harness.traces() == []
 
 
+@pytest.mark.situation(PARTIAL_FAILURE)
 def test_a_failed_repair_leaves_the_running_gateways(harness: Harness) -> None:
     spec = harness.spec()
     first = harness.provisioner().ensure(spec, harness.authority(spec))
-    harness.kill(first.gateway(f"{B}/0"))
+    harness.kill(first.gateway(relay(harness)))
     with pytest.raises(ProvisionFailed):
         harness.failing().ensure(spec, harness.authority(spec))
-    assert [g.node for g in harness.provisioner().describe(spec.key)] == sorted(NODES[:4])
+    assert [g.node for g in harness.provisioner().describe(spec.key)] == without_relay(harness)
     repaired = harness.provisioner().ensure(spec, harness.authority(spec))
-    kept = [g.node for g in repaired.gateways if g == first.gateway(g.node)]
-    assert kept == NODES[:4]
+    kept = sorted(g.node for g in repaired.gateways if g == first.gateway(g.node))
+    assert kept == without_relay(harness)
 
 
 def test_sweep_keeps_a_fleet_that_lives(harness: Harness) -> None:
@@ -220,7 +287,7 @@ def test_sweep_removes_a_fleet_past_its_hard_end_but_not_in_a_dry_run(
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
     dry = harness.late(DAY_S + 1).sweep("test", dry_run=True)
     assert [orphan.key for orphan in dry.orphans] == [spec.key]
-    assert dry.orphans[0].gateways == tuple(sorted(NODES))
+    assert dry.orphans[0].gateways == tuple(planned(harness))
     assert dry.dry_run
     assert harness.provisioner().ensure(spec, harness.authority(spec)).gateways == fleet.gateways
     wet = harness.late(DAY_S + 1).sweep("test")
@@ -242,7 +309,8 @@ def test_sweep_removes_a_fleet_without_running_gateways(harness: Harness) -> Non
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
     for gateway in fleet.gateways:
         harness.kill(gateway)
-    report = harness.provisioner().sweep("test")
+    # A cloud that shows no ended instance does not tell a dead fleet from one that comes up.
+    report = harness.late(3600.0).sweep("test")
     assert [orphan.reason for orphan in report.orphans] == ["none of its gateways is alive"]
     assert harness.traces() == []
 
@@ -280,8 +348,115 @@ def test_what_keeps_fleets_from_coming_up_is_a_finding(harness: Harness) -> None
 
 
 def test_quotas_allow_a_fleet_that_comes_up(harness: Harness) -> None:
-    planned = harness.spec().plan.instances
-    for quota in harness.provisioner().quotas(tuple(planned)):
+    instances = harness.spec().plan.instances
+    for quota in harness.provisioner().quotas(tuple(instances)):
         assert quota.name
-        assert quota.instances is None or quota.instances >= planned[quota.region].count
+        assert quota.instances is None or quota.instances >= instances[quota.region].count
         assert quota.free_vcpus is None or quota.free_vcpus > 0
+
+
+def test_a_fleet_beyond_the_limit_does_not_start(harness: Harness) -> None:
+    """A fleet that lives is joined, and fleets of other deployments do not count."""
+    first, other = (harness.spec(key, max_active_fleets=1) for key in ("01", "02"))
+    harness.provisioner().ensure(first, harness.authority(first))
+    with pytest.raises(TooManyFleets, match="max_active_fleets is 1: 01;") as caught:
+        harness.provisioner().ensure(other, harness.authority(other))
+    assert (caught.value.fleet_keys, caught.value.is_permanent) == (("01",), False)
+    assert harness.provisioner().describe("02") == ()
+    assert nodes(harness.provisioner().ensure(first, harness.authority(first))) == planned(harness)
+    elsewhere = harness.spec("03", deployment="production", max_active_fleets=1)
+    assert nodes(harness.provisioner().ensure(elsewhere, harness.authority(elsewhere))) == planned(
+        harness
+    )
+    harness.provisioner().destroy("01")
+    assert nodes(harness.provisioner().ensure(other, harness.authority(other))) == planned(harness)
+
+
+def test_a_limit_of_no_fleets_is_refused(harness: Harness) -> None:
+    with pytest.raises(ConfigurationInvalid, match="max_active_fleets must be at least 1, not 0"):
+        harness.spec(max_active_fleets=0)
+
+
+# Situations that no other test has.
+
+
+@pytest.mark.situation(SLOW_VISIBILITY)
+def test_gateways_that_show_late_are_started_once(harness: Harness) -> None:
+    """By one worker that dies, and by the next one."""
+    spec = harness.spec()
+    harness.show_late()
+    harness.crash_after_launch(spec)
+    assert len(harness.running()) == 5
+    harness.show_at_once()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert nodes(fleet) == planned(harness)
+    assert len(harness.running()) == 5
+    assert harness.provisioner().destroy(spec.key) == tuple(planned(harness))
+    assert harness.traces() == []
+
+
+@pytest.mark.situation(QUOTA)
+def test_a_fleet_beyond_a_quota_leaves_nothing(harness: Harness) -> None:
+    spec = harness.spec()
+    with pytest.raises(harness.quota_error, match=harness.quota_name) as caught:
+        harness.limited().ensure(spec, harness.authority(spec))
+    assert any(region in caught.value.message for region in (harness.source, harness.sink))
+    assert harness.traces() == []
+
+
+@pytest.mark.situation(NO_CAPACITY)
+def test_a_fleet_without_capacity_leaves_nothing_and_comes_up_later(harness: Harness) -> None:
+    spec = harness.spec()
+    harness.exhaust()
+    with pytest.raises(CapacityUnavailable) as caught:
+        harness.provisioner().ensure(spec, harness.authority(spec))
+    assert caught.value.region == harness.source
+    assert not caught.value.is_permanent
+    assert harness.traces() == []
+    harness.replenish()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert nodes(fleet) == planned(harness)
+
+
+@pytest.mark.situation(SLOW_DELETE)
+def test_destroy_waits_for_gateways_that_end_slowly(harness: Harness) -> None:
+    spec = harness.spec()
+    provisioner = harness.ending_slowly()
+    provisioner.ensure(spec, harness.authority(spec))
+    assert provisioner.destroy(spec.key) == tuple(planned(harness))
+    assert harness.traces() == []
+
+
+@pytest.mark.situation(THROTTLED_API)
+def test_a_throttled_api_delays_a_fleet_and_its_end(harness: Harness) -> None:
+    """Catalogue of faults, 40."""
+    spec = harness.spec()
+    for verb in harness.throttled_verbs:
+        harness.throttle(verb)
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    assert nodes(fleet) == planned(harness)
+    assert len(harness.running()) == 5
+    assert harness.provisioner().destroy(spec.key) == tuple(planned(harness))
+    assert harness.traces() == []
+
+
+@pytest.mark.situation(CLOCK_SKEW)
+def test_workers_with_wrong_clocks_share_a_fleet(harness: Harness) -> None:
+    spec, ahead, behind = harness.spec(), harness.late(7200.0), harness.late(-7200.0)
+    fleet = ahead.ensure(spec, harness.authority(spec))
+    assert behind.ensure(spec, harness.authority(spec)).gateways == fleet.gateways
+    for worker in (ahead, behind):
+        assert worker.sweep("test").kept == (spec.key,)
+    assert harness.provisioner().destroy(spec.key) == tuple(planned(harness))
+    assert harness.traces() == []
+
+
+def test_every_situation_has_a_test() -> None:
+    marks = [
+        mark.args[0]
+        for name, test in globals().items()
+        if name.startswith("test_")
+        for mark in getattr(test, "pytestmark", [])
+        if mark.name == "situation"
+    ]
+    assert set(marks) == set(SITUATIONS)

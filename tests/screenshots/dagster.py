@@ -2,7 +2,7 @@
 
     python -m tests.matrix dagster-1.13 --module tests.screenshots.dagster
 
-It shows the asset of the example `sydney_to_paris_asset` after a run, and the run.
+It shows the asset of the example `dagster/sydney_to_paris` after a run, and the run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
                 "DAGSTER_DISABLE_TELEMETRY": "yes",
                 "SKYPLANE_PROCESSES_PER_INSTANCE": "1",
             }
-            definitions = REPOSITORY / "example_dags" / "sydney_to_paris_asset.py"
+            definitions = REPOSITORY / "example_dags/dagster/sydney_to_paris.py"
             with dagster_dev(root, definitions, environment) as graphql:
                 run_and_take(graphql)
     return 0

@@ -22,7 +22,7 @@ from skyplane_gateway.protocol import FrameHeader
 from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
-from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, RunIdentity
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec
@@ -340,5 +340,5 @@ class SimProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return ()
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return ()

@@ -10,6 +10,7 @@ import pytest
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.result import CostOutcome
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter, heading
 
@@ -127,6 +128,16 @@ def test_the_last_line_counts_unfinished_objects(time: Time) -> None:
     lines: list[str] = []
     ProgressLog(lines.append, time.clock)(changed(state="failed", copied=3, failed=1))
     assert lines == ["failed: 0 B of 400.0 MiB, 3 of 10 objects, 1 failed, 6 unfinished"]
+
+
+def test_the_cost_stands_beside_the_estimate(time: Time) -> None:
+    lines: list[str] = []
+    log = ProgressLog(lines.append, time.clock)
+    cost = CostOutcome(egress_usd=1.0, instance_usd=0.25, request_usd=0.0)
+    for estimated_usd in (2.5, None):
+        log(changed(state="succeeded", copied=10, cost=cost, estimated_usd=estimated_usd))
+    assert lines[0].endswith(", cost so far $1.25 of about $2.50")
+    assert lines[1].endswith(", cost so far $1.25")
 
 
 def test_the_heading_names_both_ends() -> None:

@@ -23,6 +23,7 @@ from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
     MinimizeCost,
+    NetworkTierRule,
     NoCapacityRule,
     Objective,
     Policy,
@@ -157,6 +158,13 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
         metavar="Z",
         help="refuse a plan that costs more than Z USD, and stop a transfer that has cost Z USD",
     )
+    group.add_argument(
+        "--network-tier",
+        choices=get_args(NetworkTierRule),
+        default=Policy().network_tier,
+        help="how bytes leave Google Cloud for other clouds: premium; standard, where the region"
+        " has it; or auto, the cheaper one in each region (default: %(default)s)",
+    )
     return group
 
 
@@ -252,4 +260,5 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
         max_job_usd=options.max_job_usd,
         # Subcommands that only plan do not have it.
         on_no_capacity=getattr(options, "on_no_capacity", Policy().on_no_capacity),
+        network_tier=options.network_tier,
     )

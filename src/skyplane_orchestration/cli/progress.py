@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter
+from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter, cost_in_words
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
@@ -116,9 +116,10 @@ class ProgressBar:
 
     def update(self, status: TransferStatus) -> None:
         progress = self._meter.measure(status)
+        words = (f"{status.copied}/{status.objects} objects", cost_in_words(status))
         self._bar.update(
             self._task,
-            description=f"{status.copied}/{status.objects} objects",
+            description=", ".join(filter(None, words)),
             completed=progress.done_bytes,
             total=progress.total_bytes if status.listed else None,
         )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
@@ -16,6 +16,7 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
+from skyplane_orchestration.dagster.one_op import ASSET_KEY
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -37,9 +38,6 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
-
-#: In the manifest of several assets: replaced by the name of each.
-ASSET_NAME: Final = "{name}"
 
 
 class JobOptions(TypedDict, total=False):
@@ -199,22 +197,22 @@ def build_skyplane_transfer_assets(
 
     Args:
         destinations: name of the asset -> where it is copied to.
-        options: as in `build_skyplane_transfer_asset`, for each asset. In `manifest`, `{name}` is
-            replaced by the name of the asset.
+        options: as in `build_skyplane_transfer_asset`, for each asset. In `manifest`, `{asset_key}`
+            is replaced by the key of the asset.
 
     Raises ConfigurationInvalid for an invalid job, and if two assets have one manifest.
     """
     manifest = options.get("manifest")
-    if manifest is not None and ASSET_NAME not in manifest and len(destinations) > 1:
+    if manifest is not None and ASSET_KEY not in manifest and len(destinations) > 1:
         raise ConfigurationInvalid(
-            f"manifest: {manifest!r} is the same for {len(destinations)} assets; put {ASSET_NAME}"
-            " into it"
+            f"manifest is one file for {len(destinations)} assets; put {ASSET_KEY} into it"
         )
     made = []
     for name, destination in destinations.items():
         own = options.copy()
         if manifest is not None:
-            own["manifest"] = manifest.replace(ASSET_NAME, name)
+            key = "/".join((*options.get("key_prefix", ()), name))
+            own["manifest"] = manifest.replace(ASSET_KEY, key)
         made.append(
             build_skyplane_transfer_asset(name, source=source, destination=destination, **own)
         )

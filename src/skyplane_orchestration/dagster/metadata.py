@@ -36,9 +36,9 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
 
 
 def materialization_metadata(
-    job: TransferJob, plan: TransferPlan, result: TransferResult
+    job: TransferJob, plan: TransferPlan | None, result: TransferResult
 ) -> Metadata:
-    """Metadata of the asset: location, volume, rate and planned cost."""
+    """Metadata of the asset: location, volume, rate and planned cost; plan None: no work."""
     found: dict[str, dg.MetadataValue[Any]] = {
         "dagster/uri": dg.MetadataValue.text(job.destination.url),
         "skyplane/source": dg.MetadataValue.text(job.source.url),
@@ -57,7 +57,7 @@ def materialization_metadata(
         "skyplane/planned_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
         "skyplane/this_try": dg.MetadataValue.json(this_try_facts(result)),
         "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
-        **plan_metadata(plan),
+        **(plan_metadata(plan) if plan else {}),
     }
     found |= _tables(plan, result)
     if job.move:
@@ -69,7 +69,7 @@ def materialization_metadata(
     return found
 
 
-def _tables(plan: TransferPlan, result: TransferResult) -> Metadata:
+def _tables(plan: TransferPlan | None, result: TransferResult) -> Metadata:
     """Tables of the edges and of objects; those without a row are left out."""
     achieved = {(edge.src, edge.dst): edge.achieved_gbps for edge in result.edges}
     edges: list[_Row] = [
@@ -81,7 +81,7 @@ def _tables(plan: TransferPlan, result: TransferResult) -> Metadata:
             "connections": edge.connections,
             "usd_per_gb": edge.usd_per_gb,
         }
-        for edge in plan.edges
+        for edge in (plan.edges if plan else ())
     ]
     largest: list[_Row] = [
         {"source": one.source, "destination": one.destination, "bytes": one.size_bytes}

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
@@ -35,6 +36,7 @@ from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import (
     log_failures,
     log_fleet,
+    log_full,
     log_result,
     log_submitted,
     log_teardown,
@@ -70,9 +72,9 @@ class AssetTransfer:
 
     key: dg.AssetKey
     job: TransferJob
-    manifest: str | None
-    resource_key: str
-    retry_policy: dg.RetryPolicy | None
+    manifest: str | None = None
+    resource_key: str = "skyplane"
+    retry_policy: dg.RetryPolicy | None = None
     pool: str | None = None
     checks: bool = False
 
@@ -113,19 +115,20 @@ class AssetTransfer:
     def client(self, resources: object, run: dg.DagsterRun) -> Client:
         """The client for this asset, run and partition."""
         resource = getattr(resources, self.resource_key)
-        client: Client = resource.client(self._identity(resource.deployment, run))
+        partition = run.tags.get(_PARTITION_TAG, "")
+        client: Client = resource.client(self.identity(resource.deployment, run, partition))
         return client
 
     def client_of(self, context: AnyContext) -> Client:
         return self.client(context.resources, context.run)
 
-    def _identity(self, deployment: str, run: dg.DagsterRun) -> RunIdentity:
+    def identity(self, deployment: str, run: dg.DagsterRun, partition: str) -> RunIdentity:
         """The same for a run and its re-executions, which resume its transfer."""
         return RunIdentity(
             deployment=deployment,
             owner=self.key.to_user_string(),
             run=run.root_run_id or run.run_id,
-            group=run.tags.get(_PARTITION_TAG, ""),
+            group=partition,
         )
 
     def job_of(self, context: AnyContext, partition: str | None = None) -> TransferJob:
@@ -162,7 +165,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
     metadata: dict[str, dg.MetadataValue[Any]] = {
         "skyplane/error": dg.MetadataValue.json(error.to_dict())
     }
-    result = _result_of(error)
+    result = result_of(error)
     if result is not None:
         metadata["skyplane/result"] = dg.MetadataValue.json(result.to_dict())
     return dg.Failure(
@@ -172,7 +175,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
     )
 
 
-def _result_of(error: SkyplaneError) -> TransferResult | None:
+def result_of(error: SkyplaneError) -> TransferResult | None:
     result = error.result if isinstance(error, TransferFailed) else None
     return result if isinstance(result, TransferResult) else None
 
@@ -210,7 +213,9 @@ def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
             tag_run(context, client)
             # After a failure or an interruption no started gateway is left.
             found = TransferPlan.from_dict(plan)
-            fleet = client.provision(found, job=asset.job_of(context))
+            fleet = client.provision(
+                found, job=asset.job_of(context), on_full=partial(log_full, context.log)
+            )
         log_fleet(context.log, fleet)
         context.log.info(
             "if this run is terminated, the sensor of build_skyplane_cleanup_sensor() ends the "
@@ -242,9 +247,9 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
                 manifest = asset.manifest_of(context, partition)
                 results[partition] = _transfer(context.log, client, job, fleets, manifest)
         except SkyplaneError as error:
-            failed = _result_of(error)
+            failed = result_of(error)
             resource = getattr(context.resources, asset.resource_key)
-            _log_failure(context.log, failed, resource.command("resume", "RESULT.json"))
+            log_failure(context.log, failed, resource.command("resume", "RESULT.json"))
             if failed is not None and asset.checks:
                 facts = check_facts([*results.values(), failed], allow_failed=False)
                 yield dg.AssetCheckEvaluation(
@@ -344,7 +349,7 @@ def cleanup_hook(asset: AssetTransfer) -> dg.HookDefinition:
     return cleanup
 
 
-def _log_failure(log: logging.Logger, result: TransferResult | None, command: str) -> None:
+def log_failure(log: logging.Logger, result: TransferResult | None, command: str) -> None:
     """Log the failed objects and how to resume; `command` is the one for a shell."""
     if result is None:
         return

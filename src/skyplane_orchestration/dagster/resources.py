@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field, field_validator
 
+from skyplane_orchestration.dagster.one_op import Event, OneOp
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.identity import RunIdentity
+    from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.provision.base import Finding
     from skyplane_orchestration.provision.choice import ProvisionerChoice
+    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.security.credentials import CredentialSources
 
 
@@ -59,6 +63,12 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         description="Gateway processes of each instance. Without it, as many as give each processor"
         " of the machine a gateway, 8 at most.",
     )
+    max_active_fleets: int | None = Field(
+        default=None,
+        ge=1,
+        description="Highest number of living fleets of the deployment. A run that needs another"
+        " one waits. Without it, there is no limit.",
+    )
     gateway_settings: dict[str, Any] = Field(
         default={},
         description="More fields of every gateway's configuration, such as ack_deadline_s and"
@@ -82,19 +92,52 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             return clouds
         return {name: {} if section is None else section for name, section in clouds.items()}
 
-    def client(self, identity: RunIdentity) -> Client:
-        """A client for a run. Raises ConfigurationInvalid."""
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        *,
+        job: TransferJob | None = None,
+        manifest: str | None = None,
+        gateways: GatewayPlace = "auto",
+    ) -> Iterator[Event]:
+        """Copy for the selected assets inside this op: plan, provision, transfer and teardown.
+
+            yield from skyplane.run(context=context)
+
+        The assets are those of `skyplane_assets`. With a job, the function may also be an
+        ordinary asset. If some transfers fail, the others still run, and the op fails at the end.
+        A retry or a re-execution continues a failed transfer. An interruption of the op takes the
+        gateways down; `build_skyplane_cleanup_sensor` does so after a kill.
+
+        Args:
+            job: in place of the job of the asset, which is then the only one of the op.
+                `{partition_key}` in its URLs is replaced by the key of the partition.
+            manifest: path or URL for the list of all objects (Parquet). `{asset_key}` and
+                `{partition_key}` in it are replaced.
+            gateways: `auto`: inside this process for small jobs: up to 64 MB, or 4 GB in one
+                region; beside instances up to 1 GB. `always`: apart; `never`: always inside.
+
+        Yields the result of each asset with its metadata and data version, and the results of its
+        check.
+
+        Raises dagster.Failure, which Dagster retries only if a retry can help.
+        """
+        yield from OneOp(self, context, gateways).run(job, manifest)
+
+    def client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
+        """A client for a run; `gateways` as in `run`. Raises ConfigurationInvalid."""
         # Imported here: the client and its planner are not loaded with the definitions.
         from skyplane_orchestration.client import Client, FleetTimes
         from skyplane_orchestration.security.authority import FleetSecret
 
         return Client(
             identity=identity,
-            provisioner=self._choice().open(sources=self.credential_sources()),
+            provisioner=self._choice().open(gateways, self.credential_sources()),
             secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
             grid=self.grid,
             credentials=self.credential_sources(),
             times=FleetTimes(self.start_within_s, self.lease_s, self.hard_end_s),
+            max_active_fleets=self.max_active_fleets,
         )
 
     def check(self) -> tuple[Finding, ...]:

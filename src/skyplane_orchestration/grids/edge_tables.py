@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.resources.abc import Traversable
@@ -17,11 +17,12 @@ from skyplane_orchestration.grids.grid import (
     FROM_RULES,
     FROM_TABLE,
     EdgeValues,
+    Grid,
     InstanceType,
     ValueDates,
 )
 from skyplane_orchestration.grids.price_overrides import PriceOverride
-from skyplane_orchestration.grids.price_rules import applied_rule, price_key
+from skyplane_orchestration.grids.price_rules import applied_rule, price_key, standard_tier_rule
 from skyplane_orchestration.grids.rows import Findings, Row, read_rows
 from skyplane_orchestration.grids.throughput_model import (
     modelled_rtt_ms,
@@ -68,6 +69,21 @@ def with_agreed_prices(
         price[chosen] = one.usd_per_gb
         source[chosen] = FROM_OVERRIDE
     return _read_only(replace(edges, usd_per_gb=price, price_source=source))
+
+
+def with_standard_tier(grid: Grid, tags: Collection[str]) -> EdgeValues:
+    """The values where these regions send to other clouds by the standard tier.
+
+    Only prices that come from rules change.
+    """
+    edges = grid.edges()
+    price = edges.usd_per_gb.copy()
+    clouds = np.array([region.cloud for region in grid.regions])
+    for tag in tags:
+        row = grid.index[tag]
+        leaves = (clouds != clouds[row]) & (edges.price_source[row] == FROM_RULES)
+        price[row, leaves] = standard_tier_rule(grid.price_document, grid.regions[row]).usd_per_gb
+    return _read_only(replace(edges, usd_per_gb=price))
 
 
 def _matching(tags: Sequence[str], glob: str) -> Mask:

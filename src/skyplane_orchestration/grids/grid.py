@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
-from skyplane_orchestration.grids.price_rules import applied_rule
+from skyplane_orchestration.grids.price_rules import (
+    PREMIUM,
+    STANDARD,
+    applied_rule,
+    has_network_tiers,
+    standard_tier_rule,
+)
 from skyplane_orchestration.model.location import nearest_names
 from skyplane_orchestration.model.region_quota import RegionQuota
 
@@ -137,6 +143,8 @@ class Grid:
         account: region tag -> quotas that a provisioner has read; they replace rows of `quotas`.
         price_ratios: region tag -> price of an instance there, as a share of its type's price; 1
             for others.
+        standard_tier: tags of regions whose instances send to other clouds by the standard tier;
+            `grids.network_tiers` sets it.
         input: name and digest of the file or folder that an imported grid came from.
     """
 
@@ -156,6 +164,7 @@ class Grid:
     quotas: tuple[VcpuQuota, ...] = ()
     account: Mapping[str, tuple[RegionQuota, ...]] = field(default_factory=dict)
     price_ratios: Mapping[str, float] = field(default_factory=dict)
+    standard_tier: frozenset[str] = frozenset()
     input: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -265,9 +274,21 @@ class Grid:
         override = first_match(self.overrides, src_tag, dst_tag)
         if override is not None and src_tag != dst_tag:
             return override.usd_per_gb
-        return applied_rule(
-            self.price_document, self.region(src_tag), self.region(dst_tag)
-        ).usd_per_gb
+        src, dst = self.region(src_tag), self.region(dst_tag)
+        if src_tag in self.standard_tier and src.cloud != dst.cloud:
+            return standard_tier_rule(self.price_document, src).usd_per_gb
+        return applied_rule(self.price_document, src, dst).usd_per_gb
+
+    def network_tier(self, src_tag: str, destinations: Iterable[str]) -> str:
+        """The network tier of a region's instances, which send to these regions.
+
+        Premium if they send to no other cloud; empty for a cloud without tiers.
+        """
+        cloud = src_tag.partition(":")[0]
+        if not has_network_tiers(self.price_document, cloud):
+            return ""
+        leaves = any(tag.partition(":")[0] != cloud for tag in destinations)
+        return STANDARD if leaves and src_tag in self.standard_tier else PREMIUM
 
     def region(self, tag: str) -> GridRegion:
         """The region of that tag; one without facts for a place off the grid."""

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.geography import GridRegion
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 Rules = Mapping[str, Any]
+
+#: Network tiers of instances; the prices of a cloud are those of its premium tier.
+PREMIUM, STANDARD = "premium", "standard"
+#: The entry of a cloud that has a standard tier.
+_STANDARD_TIER: Final = "standard_tier"
 
 
 class Billed(NamedTuple):
@@ -132,6 +137,36 @@ def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
             return Billed(float(rules["pairs"][pair]), f"pair {pair}")
         return _INTER_REGION[rules["inter_region"]].price(rules, src, dst)
     return _INTERNET[rules["internet"]].price(rules, src, dst)
+
+
+def has_network_tiers(document: Rules, cloud: str) -> bool:
+    """Whether the rules of a cloud have prices of a standard tier."""
+    return _STANDARD_TIER in (document["clouds"].get(cloud) or {})
+
+
+def offers_standard_tier(document: Rules, region: GridRegion) -> bool:
+    """Whether a region has a standard tier, and a price for it."""
+    if not has_network_tiers(document, region.cloud):
+        return False
+    tier = document["clouds"][region.cloud][_STANDARD_TIER]
+    return region.name in tier["regions"] and region.price_class in tier["internet"]
+
+
+def standard_tier_rule(document: Rules, src: GridRegion) -> AppliedRule:
+    """The rule of the first tier from a region that `offers_standard_tier` to the internet."""
+    rules = document["clouds"][src.cloud]
+    tier = rules[_STANDARD_TIER]
+    billed = float(tier["internet"][src.price_class][0])
+    is_assumed = src.price_class in (tier.get("unverified_classes") or ())
+    return AppliedRule(
+        usd_per_gb=usd_per_gib_to_usd_per_gb(billed) if rules["unit"] == "GiB" else billed,
+        billed_usd=billed,
+        unit=rules["unit"],
+        rule=f"class {src.price_class} to the internet by the standard tier, first tier",
+        as_of=str(tier["as_of"]),
+        source=str(tier["source"]),
+        is_verified=src.price_verified and not is_assumed,
+    )
 
 
 def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRule:

@@ -17,6 +17,7 @@ from skyplane_orchestration.hooks.ssh_connections import (
 )
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.provision.base import require_fleet_limit
 from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.security.authority import FleetSecret
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
 _PROCESSES: Final = "processes_per_instance"
+_FLEETS: Final = "max_active_fleets"
 _KNOWN: Final = frozenset(
     {
         "deployment",
@@ -38,6 +40,7 @@ _KNOWN: Final = frozenset(
         "clouds_file",
         "clouds",
         _PROCESSES,
+        _FLEETS,
         "gateway_settings",
         "fleet_secret",
         *_TIMES,
@@ -70,6 +73,8 @@ class Settings:
         clouds_file: what instances run, and the settings of each cloud, for `cloud`.
         clouds: the content of such a file, in its place.
         processes_per_instance: gateways of each instance; None: the provisioner's default.
+        max_active_fleets: highest number of living fleets of the deployment with which a new one
+            may start, itself included; None: no limit.
         gateway_settings: fields of every gateway's configuration, such as timeouts.
         secret: fleet secret; None: a file of the worker's user, for one machine only.
         times: leases of the fleets.
@@ -84,6 +89,7 @@ class Settings:
     clouds_file: Path | None = None
     clouds: Mapping[str, Any] | None = field(default=None, repr=False)
     processes_per_instance: int | None = None
+    max_active_fleets: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
     times: FleetTimes = field(default_factory=FleetTimes)
@@ -91,6 +97,7 @@ class Settings:
     def __post_init__(self) -> None:
         # Its own checks; the connection is read long before a fleet is needed.
         self.provisioner_choice  # noqa: B018
+        require_fleet_limit(self.max_active_fleets)
 
     @classmethod
     def from_connection(cls, connection: ConnectionLike) -> Settings:
@@ -117,7 +124,8 @@ class Settings:
             hosts=_hosts(extra["hosts"]) if "hosts" in extra else None,
             clouds_file=Path(str(clouds_file)) if clouds_file else None,
             clouds=_object("clouds", extra["clouds"]) if "clouds" in extra else None,
-            processes_per_instance=_processes(extra.get(_PROCESSES)),
+            processes_per_instance=_whole_number(_PROCESSES, extra),
+            max_active_fleets=_whole_number(_FLEETS, extra),
             gateway_settings=_object("gateway_settings", extra.get("gateway_settings", {})),
             secret=FleetSecret.from_text(secret) if secret else None,
             times=_times(extra),
@@ -195,13 +203,14 @@ def _hosts(given: object) -> Mapping[str, Any]:
     return hosts
 
 
-def _processes(given: object) -> int | None:
+def _whole_number(name: str, extra: Mapping[str, Any]) -> int | None:
     """A number, or its text from the connection's form."""
+    given = extra.get(name)
     if given is None:
         return None
     if isinstance(given, bool) or not str(given).isdecimal():
         raise ConfigurationInvalid(
-            f"{_PROCESSES} of the skyplane connection must be a whole number, not {given!r}"
+            f"{name} of the skyplane connection must be a whole number, not {given!r}"
         )
     return int(str(given))
 

@@ -118,6 +118,7 @@ class Fleet:
         provision_s: duration of provisioning.
         hard_end_unix_s: wall time at which the gateways end, whatever happens.
         instances: what clouds bill; none for gateways on machines that the user has anyway.
+        console_urls: region tag -> page of the cloud's web console with the instances there.
     """
 
     key: str
@@ -131,6 +132,7 @@ class Fleet:
     provision_s: float
     hard_end_unix_s: float
     instances: tuple[FleetInstance, ...] = ()
+    console_urls: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def without_gateways(cls, key: str, deployment: str, plan: TransferPlan) -> Fleet:

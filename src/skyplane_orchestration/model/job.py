@@ -38,6 +38,10 @@ _PART_MIB: Final = 16
 #: or `fail`.
 NoCapacityRule = Literal["replan", "fail"]
 
+#: How bytes leave Google Cloud: over its own network, over the internet, or over the internet in
+#: each region where that is cheaper.
+NetworkTierRule = Literal["premium", "standard", "auto"]
+
 #: At a lower rate a chunk takes hours, and a transfer outlives its gateways.
 _LEAST_BYTES_PER_S: Final = 1024
 
@@ -203,17 +207,22 @@ class Policy:
         on_no_capacity: what to do when a cloud refuses an instance of the plan, because a quota
             is used up or a region has no such instance: `replan` with what is left, for the same
             objective, or `fail`. Either way nothing of the refused fleet stays.
+        network_tier: of instances on Google Cloud that send to other clouds: `premium`;
+            `standard` where the region has it; or `auto`, which is standard where it makes some
+            way out of the region cheaper and none dearer. No tier changes a planned rate.
     """
 
     allow: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     max_job_usd: float | None = None
     on_no_capacity: NoCapacityRule = "replan"
+    network_tier: NetworkTierRule = "premium"
 
     def __post_init__(self) -> None:
         if self.max_job_usd is not None:
             _positive("max_job_usd", self.max_job_usd)
         _one_of("rule on_no_capacity", self.on_no_capacity, NoCapacityRule)
+        _one_of("network_tier", self.network_tier, NetworkTierRule)
         for name in ("allow", "exclude"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
 

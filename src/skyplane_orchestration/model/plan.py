@@ -49,11 +49,17 @@ class PlanPath:
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroup:
-    """The instances of one region: all of one type (N in the paper)."""
+    """The instances of one region: all of one type (N in the paper).
+
+    Attributes:
+        network_tier: of their public addresses, `premium` or `standard`; empty where the cloud
+            has no such choice.
+    """
 
     type: str
     count: int
     usd_per_hour: float = 0.0
+    network_tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,3 +33,27 @@ class RegionQuota:
     def limits(self, instance_type: str) -> bool:
         """Whether it limits instances of a type."""
         return instance_type.startswith(self.series)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """A quota of an account as its cloud tells it, for a report.
+
+    Args:
+        region: region tag; that of the cloud alone (`gcp`) for a quota of all regions.
+        name: the quota's name, as its owner has to ask for it.
+        what: what it counts, `vCPUs of spot instances`.
+        limit: None if the cloud does not tell it.
+        used: in use now.
+    """
+
+    region: str
+    name: str
+    what: str
+    limit: int | None
+    used: int
+
+    @property
+    def free(self) -> int | None:
+        """None if the limit is not known."""
+        return None if self.limit is None else max(0, self.limit - self.used)

@@ -40,6 +40,7 @@ class TransferStatus:
         source_digest: see `TransferResult.source_digest`; empty until `listed`.
         earlier: bytes and seconds of the epochs before this one.
         cost: of this try so far, computed by who polls; None in the lead's own report.
+        estimated_usd: what the plan of its fleet says it will cost, also from who polls.
         waited: the gateway has waited for the end before it answered, as it was asked to.
     """
 
@@ -78,6 +79,7 @@ class TransferStatus:
     server_side_bytes: int = 0
     server_side_refusal: str = ""
     cost: CostOutcome | None = None
+    estimated_usd: float | None = None
 
     @property
     def is_running(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -16,11 +16,13 @@ from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, T
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, holds_template
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.report.documents import FAILED_TRANSFER
 from skyplane_orchestration.transfer.task_log import log_failures
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.providers.common.compat.sdk import Context
+    from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.hooks.skyplane import SkyplaneHook
@@ -40,6 +42,8 @@ class SkyplaneOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("skyplane_conn_id", "fleet_name")
     ui_color: str = "#d6eaf8"
+    #: The `map_index_template` of mapped tasks, where the user gives none.
+    default_map_index_template: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -52,6 +56,16 @@ class SkyplaneOperator(BaseOperator):
         self.skyplane_conn_id = skyplane_conn_id
         self.fleet_name = fleet_name
         self._is_executing = False
+        if self.map_index_template is None and any(self.iter_mapped_task_groups()):
+            self.map_index_template = self.default_map_index_template
+
+    # Airflow reads the template of a mapped task from here, before it makes the task.
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """As `BaseOperator.partial`, with a default for `map_index_template`."""
+        if cls.default_map_index_template is not None:
+            kwargs.setdefault("map_index_template", cls.default_map_index_template)
+        return super().partial(**kwargs)
 
     @cached_property
     def hook(self) -> SkyplaneHook:
@@ -124,7 +138,7 @@ class SkyplaneOperator(BaseOperator):
                 "task within 24 h",
                 result.transfer_key,
             )
-        context["ti"].xcom_push(key="failed_transfer", value=result.to_dict())
+        context["ti"].xcom_push(key=FAILED_TRANSFER, value=result.to_dict())
         return result
 
     def on_kill(self) -> None:

@@ -10,14 +10,12 @@ from airflow.providers.common.compat.sdk import TaskGroup, TriggerRule
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.operators.base import DEFAULT_CONNECTION
 from skyplane_orchestration.operators.finish import SkyplaneFinishOperator
+from skyplane_orchestration.operators.fleet_job import DEFAULT_DEFERRABLE
 from skyplane_orchestration.operators.job_arguments import JobArguments, ends_of
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator
 from skyplane_orchestration.operators.provision import SkyplaneProvisionOperator
 from skyplane_orchestration.operators.teardown import SkyplaneTeardownOperator
-from skyplane_orchestration.operators.transfer import (
-    DEFAULT_DEFERRABLE,
-    SkyplaneTransferOperator,
-)
+from skyplane_orchestration.operators.transfer import SkyplaneTransferOperator
 
 #: The tasks, and what their page in the UI says of them.
 _TASKS: Final = {
@@ -42,7 +40,8 @@ class SkyplaneTransferGroup(TaskGroup):
         fleet_name: name of the fleet in the run; None: the group's id.
         manifest: path or URL for the list of all objects (Parquet).
         outlets: assets that the transfer updates.
-        cancel_on_kill, deferrable: see `SkyplaneTransferOperator`.
+        cancel_on_kill: see `SkyplaneTransferOperator`.
+        deferrable: of the tasks `provision` and `transfer`.
         task_arguments: arguments of every task of the group, such as `{"retries": 2}`.
         task_overrides: task -> arguments of that task alone, such as
             `{"transfer": {"pool": "wide"}}`; they come before `task_arguments`.
@@ -92,7 +91,10 @@ class SkyplaneTransferGroup(TaskGroup):
         with self:
             self.plan = SkyplanePlanOperator(**job, **arguments_of("plan"))
             self.provision = SkyplaneProvisionOperator(
-                plan=self.plan.output, **job, **arguments_of("provision")
+                plan=self.plan.output,
+                deferrable=deferrable,
+                **job,
+                **arguments_of("provision"),
             )
             self.transfer = SkyplaneTransferOperator(
                 fleet=self.provision.output,

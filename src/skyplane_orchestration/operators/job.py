@@ -14,12 +14,14 @@ from skyplane_gateway.config import (
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
     Encryption,
+    NetworkTierRule,
     NoCapacityRule,
     ServerSideRule,
     TransferJob,
 )
 from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.operators.job_arguments import Number, check_known, job_of
+from skyplane_orchestration.operators.job_arguments import Number, check_known, job_of, urls_of
+from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
 
 
 class SkyplaneJobOperator(SkyplaneOperator):
@@ -48,7 +50,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         allow_regions, exclude_regions: globs of the regions that may and may not relay.
         max_job_usd: highest total cost. A plan that costs more is refused, and a transfer
             that has cost so much is stopped; the task fails without a retry.
-        on_no_capacity: see `Policy`.
+        on_no_capacity, network_tier: see `Policy`.
         instance_limit, vcpu_quota, source_read_gbps, destination_write_gbps, safety_margin,
             chunk_mib: see `Limits`.
     """
@@ -61,6 +63,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "deadline_s",
         "max_job_usd",
         "on_no_capacity",
+        "network_tier",
         "source_read_gbps",
         "destination_write_gbps",
         "allow_regions",
@@ -92,6 +95,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         "verify",
     )
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - Airflow's own declaration
+    default_map_index_template = MAP_INDEX_TEMPLATE
 
     def __init__(
         self,
@@ -114,6 +118,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         exclude_regions: Sequence[str] = (),
         max_job_usd: Number = None,
         on_no_capacity: NoCapacityRule = "replan",
+        network_tier: NetworkTierRule = "premium",
         instance_limit: int | None = None,
         vcpu_quota: Mapping[str, int] | None = None,
         source_read_gbps: Number = None,
@@ -187,6 +192,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.exclude_regions = exclude_regions
         self.max_job_usd = max_job_usd
         self.on_no_capacity = on_no_capacity
+        self.network_tier = network_tier
         self.instance_limit = instance_limit
         self.vcpu_quota = dict(vcpu_quota or {})
         self.source_read_gbps = source_read_gbps
@@ -194,6 +200,11 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.safety_margin = safety_margin
         self.chunk_mib = chunk_mib
         check_known(self)
+
+    @property
+    def map_label(self) -> str:
+        """Both ends, for the label of a mapped task."""
+        return label_of(*urls_of(vars(self)))
 
     def transfer_job(self) -> TransferJob:
         """The job that the rendered arguments describe. Raises ConfigurationInvalid."""

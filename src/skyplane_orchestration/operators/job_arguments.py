@@ -16,11 +16,9 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.credential_refs import credential_ref
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.job import (
-    Deadline,
     Encryption,
     Limits,
-    MaximizeThroughput,
-    MinimizeCost,
+    NetworkTierRule,
     NoCapacityRule,
     Objective,
     Policy,
@@ -28,6 +26,7 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location, holds_template
+from skyplane_orchestration.model.objective_choice import chosen_objective
 
 #: A number, or a template that renders to one.
 Number = float | str | None
@@ -77,6 +76,7 @@ class JobArguments(TypedDict, total=False):
     exclude_regions: Sequence[str]
     max_job_usd: Number
     on_no_capacity: NoCapacityRule
+    network_tier: NetworkTierRule
     instance_limit: int | None
     vcpu_quota: Mapping[str, int]
     source_read_gbps: Number
@@ -128,6 +128,7 @@ DEFAULTS: Final[JobArguments] = {
     "exclude_regions": (),
     "max_job_usd": None,
     "on_no_capacity": "replan",
+    "network_tier": "premium",
     "instance_limit": None,
     "vcpu_quota": {},
     "source_read_gbps": None,
@@ -181,14 +182,29 @@ def job_of(arguments: Any) -> TransferJob:
 
 def ends_of(arguments: JobArguments) -> str:
     """Source and destination for people: `SRC to DST`, templates as they stand."""
+    source, destination = urls_of(arguments)
+    return f"{source or 'each source'} to {destination or 'its destination'}"
+
+
+def urls_of(arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """The URLs of source and destination; empty for one that is not known yet."""
     job = arguments.get("job")
     if isinstance(job, TransferJob):
-        return f"{job.source.url} to {job.destination.url}"
+        return job.source.url, job.destination.url
+    source: object
+    destination: object
     if isinstance(job, Mapping):
-        return " to ".join(
-            str(job.get(end, {}).get("url", "?")) for end in ("source", "destination")
-        )
-    return f"{arguments.get('source_url')} to {arguments.get('destination_url')}"
+        source, destination = (_url_of(job.get(end)) for end in ("source", "destination"))
+    else:
+        source, destination = arguments.get("source_url"), arguments.get("destination_url")
+    return (
+        source if isinstance(source, str) else "",
+        destination if isinstance(destination, str) else "",
+    )
+
+
+def _url_of(location: object) -> object:
+    return location.get("url") if isinstance(location, Mapping) else None
 
 
 def _location(arguments: Any, side: str) -> Location:
@@ -205,21 +221,13 @@ def _location(arguments: Any, side: str) -> Location:
 
 def _objective(arguments: Any) -> Objective | None:
     """The objective; None for the default. Raises ConfigurationInvalid."""
-    floor = _number(arguments, "min_throughput_gbps")
-    per_gb = _number(arguments, "max_usd_per_gb")
-    cost = _number(arguments, "max_cost_usd")
-    seconds = _number(arguments, "deadline_s")
-    if sum(value is not None for value in (floor, per_gb, cost, seconds)) > 1:
-        raise ConfigurationInvalid(
-            "give one objective: min_throughput_gbps, max_usd_per_gb, max_cost_usd or deadline_s"
-        )
-    if floor is not None:
-        return MinimizeCost(floor, exactly=arguments.exactly)
-    if seconds is not None:
-        return Deadline(seconds)
-    if per_gb is not None or cost is not None:
-        return MaximizeThroughput(max_usd_per_gb=per_gb, max_cost_usd=cost)
-    return None
+    return chosen_objective(
+        min_throughput_gbps=_number(arguments, "min_throughput_gbps"),
+        exactly=arguments.exactly,
+        max_usd_per_gb=_number(arguments, "max_usd_per_gb"),
+        max_cost_usd=_number(arguments, "max_cost_usd"),
+        deadline_s=_number(arguments, "deadline_s"),
+    )
 
 
 def _limits(arguments: Any) -> Limits:
@@ -239,6 +247,7 @@ def _policy(arguments: Any) -> Policy:
         texts(arguments.exclude_regions),
         _number(arguments, "max_job_usd"),
         arguments.on_no_capacity,
+        arguments.network_tier,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.links.skyplane import SkyplanePlanLink
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.transfer.progress_log import heading
 
@@ -23,6 +24,8 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
 
     Returns the plan, `TransferPlan.to_dict()`.
     """
+
+    operator_extra_links = (SkyplanePlanLink(),)
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.hook.placed_job(self.transfer_job())

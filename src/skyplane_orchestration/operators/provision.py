@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from skyplane_orchestration.links.skyplane import SkyplaneConsoleLink, SkyplanePlanLink
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.operators.job import SkyplaneJobOperator
+from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.transfer.task_log import log_fleet
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
 
 
-class SkyplaneProvisionOperator(SkyplaneJobOperator):
+class SkyplaneProvisionOperator(SkyplaneFleetOperator):
     """Finds or creates the fleet of `fleet_name` in this run.
 
     If the task fails, it first ends the gateways that it has started.
@@ -23,14 +24,19 @@ class SkyplaneProvisionOperator(SkyplaneJobOperator):
     If a cloud has no room for an instance, the task plans again, as `on_no_capacity` says. It
     needs the arguments of the plan task for that; without them it fails.
 
+    If the deployment has `max_active_fleets` other fleets, the task waits until one has ended.
+
     Args:
         plan: `.output` of `SkyplanePlanOperator`.
+        deferrable: free the slot of the worker during such a wait. Default: `default_deferrable`
+            of Airflow's section `operators`.
 
     Returns the fleet, `Fleet.to_dict()`: its plan, addresses and fingerprints, but no secret.
     """
 
-    template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "plan")
+    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, "plan")
     template_fields_renderers = {"job": "json", "plan": "json"}  # noqa: RUF012 - Airflow's
+    operator_extra_links = (SkyplanePlanLink(), SkyplaneConsoleLink())
 
     def __init__(self, *, plan: Mapping[str, Any] | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -42,6 +48,8 @@ class SkyplaneProvisionOperator(SkyplaneJobOperator):
             if self.job is not None or self.source_url
             else None
         )
-        fleet = client.provision(TransferPlan.from_dict(self.plan), job=job)
+        fleet = client.provision(
+            TransferPlan.from_dict(self.plan), job=job, on_full=self.on_full(context)
+        )
         log_fleet(self.log, fleet)
         return fleet.to_dict()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-from airflow.providers.common.compat.sdk import conf
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
+from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.operators.job import SkyplaneJobOperator
+from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
+from skyplane_orchestration.operators.metrics import emit_metrics
+from skyplane_orchestration.report.documents import LINEAGE
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import log_result, log_submitted
 from skyplane_orchestration.transfer.watch import WatchedTransfer
@@ -27,16 +27,8 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.transfer.control import SubmittedTransfer
 
-#: Airflow's own default of `deferrable`.
-DEFAULT_DEFERRABLE: Final[bool] = conf.getboolean("operators", "default_deferrable", fallback=False)
 
-#: Time that a task keeps of its `execution_timeout`, to stop the transfer: a share of it, and at
-#: most so many seconds.
-_RESERVE_SHARE: Final = 0.1
-_LONGEST_RESERVE_S: Final = 60.0
-
-
-class SkyplaneTransferOperator(SkyplaneJobOperator):
+class SkyplaneTransferOperator(SkyplaneFleetOperator):
     """Runs a job on a fleet, or plans, provisions, transfers and tears down in one task.
 
     A retry joins the running transfer. It resumes a failed transfer from its journal, in a
@@ -46,6 +38,8 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
     for small jobs, which it copies inside its own process. If both listings show that there is
     nothing to do, it starts no gateways.
     The task fails if an object failed, unless `allow_failed` is set.
+
+    If the deployment has `max_active_fleets` other fleets, one task waits until one has ended.
 
     If the fleet has no gateways, since there was nothing to copy, the task looks again. If there
     is work by then, it starts gateways and ends them.
@@ -68,11 +62,13 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
 
     Returns the result, `TransferResult.to_dict()`: counts, bytes, seconds, planned cost, and
     rates planned and achieved. After a failure the result is in XCom under
-    `failed_transfer`, with a resume handle if a resume can help.
+    `failed_transfer`, with a resume handle if a resume can help. The facts of the lineage are in
+    XCom under `lineage`, also after a failure.
     """
 
-    template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, "fleet", "manifest")
+    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, "fleet", "manifest")
     template_fields_renderers = {"job": "json", "fleet": "json"}  # noqa: RUF012 - Airflow's
+    operator_extra_links = (SkyplaneTransferLink(), SkyplaneLineageLink())
 
     def __init__(
         self,
@@ -81,7 +77,6 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
         cancel_on_kill: bool = True,
-        deferrable: bool = DEFAULT_DEFERRABLE,
         poll_interval_s: float = 5.0,
         **kwargs: Any,
     ) -> None:
@@ -94,7 +89,6 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         self.manifest = manifest
         self.gateways = gateways
         self.cancel_on_kill = cancel_on_kill
-        self.deferrable = deferrable
         self.poll_interval_s = poll_interval_s
         self._is_one_task = fleet is None
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
@@ -121,10 +115,10 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         self.log.info("%s", heading(job))
         if not self.deferrable:
             do = self._run_in_one_task if self._is_one_task else self._transfer_on_fleet
-            return self._conclude(context, job, *do(client, job))
-        begun = self._begin(client, job)
+            return self._conclude(context, job, *do(context, client, job))
+        begun = self._begin(context, client, job)
         if isinstance(begun, WatchedTransfer):
-            self._defer(client, replace(begun, deadline_unix_s=self._deadline_unix_s(context)))
+            self._defer(client, replace(begun, deadline_unix_s=self.deadline_unix_s(context)))
         return self._conclude(context, job, None, begun)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,13 +158,15 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         self, context: Context, job: TransferJob, fleet: Fleet | None, result: TransferResult
     ) -> dict[str, Any]:
         facts = transfer_facts(job, fleet.plan if fleet else None, result)
-        self._facts = facts
+        self._report(context, facts)
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = facts
         log_result(self.log, result)
         return result.to_dict()
 
-    def _begin(self, client: Client, job: TransferJob) -> TransferResult | WatchedTransfer:
+    def _begin(
+        self, context: Context, client: Client, job: TransferJob
+    ) -> TransferResult | WatchedTransfer:
         fleet = None if self._is_one_task else self._given_fleet()
         listing = client.source_listing()
         if fleet is None:
@@ -182,6 +178,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             on_status=ProgressLog(self.log.info),
             manifest=self.manifest,
             listing=listing,
+            on_full=self.on_full(context),
         )
 
     def _defer(self, client: Client, watched: WatchedTransfer) -> NoReturn:
@@ -197,22 +194,13 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
 
-    def _deadline_unix_s(self, context: Context) -> float | None:
-        """Earlier than Airflow's own, which would end the task but not the transfer."""
-        if self.execution_timeout is None:
-            return None
-        limit_s = self.execution_timeout.total_seconds()
-        reserve_s = min(_LONGEST_RESERVE_S, limit_s * _RESERVE_SHARE)
-        started = context["ti"].start_date or datetime.now(UTC)
-        return float(started.timestamp() + limit_s - reserve_s)
-
     def _given_fleet(self) -> Fleet:
         if not self.fleet:
             raise ConfigurationInvalid("the provision task left no fleet; run it again")
         return Fleet.from_dict(self.fleet)
 
     def _run_in_one_task(
-        self, client: Client, job: TransferJob
+        self, context: Context, client: Client, job: TransferJob
     ) -> tuple[Fleet | None, TransferResult]:
         fleets: list[Fleet] = []
         listing = client.source_listing()
@@ -223,11 +211,12 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
             on_fleet=fleets.append,
             on_status=ProgressLog(self.log.info),
             manifest=self.manifest,
+            on_full=self.on_full(context),
         )
         return fleets[0] if fleets else None, result
 
     def _transfer_on_fleet(
-        self, client: Client, job: TransferJob
+        self, context: Context, client: Client, job: TransferJob
     ) -> tuple[Fleet | None, TransferResult]:
         # The client may replace the fleet during the transfer.
         fleets = [self._given_fleet()]
@@ -244,6 +233,7 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
                 on_submitted=on_submitted,
                 on_status=ProgressLog(self.log.info),
                 manifest=self.manifest,
+                on_full=self.on_full(context),
             )
         finally:
             self._running = None
@@ -253,8 +243,15 @@ class SkyplaneTransferOperator(SkyplaneJobOperator):
         result = super().report_failure(context, error)
         self._error = f"{error.code}: {error}"
         if result is not None:
-            self._facts = transfer_facts(self.transfer_job(), None, result)
+            plan = self._given_fleet().plan if self.fleet else None
+            self._report(context, transfer_facts(self.transfer_job(), plan, result))
         return result
+
+    def _report(self, context: Context, facts: dict[str, Any]) -> None:
+        """Keep the facts for OpenLineage and the page of the task, and emit metrics."""
+        self._facts = facts
+        context["ti"].xcom_push(key=LINEAGE, value=facts)
+        emit_metrics(facts, self.dag_id, self.task_id)
 
     # -- OpenLineage: the provider calls these; it logs what they raise.
 

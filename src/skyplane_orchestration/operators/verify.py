@@ -11,6 +11,7 @@ from skyplane_orchestration.formatting import size
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.operators.job_arguments import texts
+from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -49,6 +50,8 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
         "on_illegal_key",
     )
 
+    default_map_index_template = MAP_INDEX_TEMPLATE
+
     def __init__(
         self,
         *,
@@ -83,6 +86,11 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
         self.with_extra = with_extra
         self.listing_only = listing_only
         self.download = download
+
+    @property
+    def map_label(self) -> str:
+        """Both ends, for the label of a mapped task."""
+        return label_of(self.source_url, self.destination_url)
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.verify(

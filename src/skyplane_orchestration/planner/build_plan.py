@@ -9,6 +9,7 @@ from typing import Any
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import FROM_RULES, Grid
 from skyplane_orchestration.grids.grid import MEASURED, MIXED, MODELLED
+from skyplane_orchestration.grids.price_rules import STANDARD
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.model.plan import (
     GridReference,
@@ -122,13 +123,17 @@ def assemble(
         transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
         provision_s=billing.provision_s(overlay.instances),
         cost=costs.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd),
-        instances=instance_groups(overlay),
+        instances=instance_groups(grid, overlay),
         edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
         binding=binding,
         solver=solver,
         grid=grid_reference(grid, edges),
-        notes=(*notes_on_prices(grid, overlay), *_notes_on_quotas(request, overlay, binding)),
+        notes=(
+            *notes_on_prices(grid, overlay),
+            *notes_on_tiers(grid, overlay),
+            *_notes_on_quotas(request, overlay, binding),
+        ),
         objects=request.objects,
     )
 
@@ -148,12 +153,21 @@ def _notes_on_quotas(
                 )
 
 
-def instance_groups(overlay: Overlay) -> dict[str, InstanceGroup]:
-    """The instances of each region, with their type and price."""
+def instance_groups(grid: Grid, overlay: Overlay) -> dict[str, InstanceGroup]:
+    """The instances of each region, with their type, price and network tier."""
     return {
-        tag: InstanceGroup(overlay.types[tag].name, count, overlay.types[tag].usd_per_hour)
+        tag: InstanceGroup(
+            overlay.types[tag].name,
+            count,
+            overlay.types[tag].usd_per_hour,
+            _network_tier(grid, overlay, tag),
+        )
         for tag, count in overlay.instances.items()
     }
+
+
+def _network_tier(grid: Grid, overlay: Overlay, tag: str) -> str:
+    return grid.network_tier(tag, (head for tail, head in overlay.flows if tail == tag))
 
 
 def plan_edges(grid: Grid, overlay: Overlay) -> tuple[PlanEdge, ...]:
@@ -188,6 +202,17 @@ def grid_reference(grid: Grid, edges: Sequence[PlanEdge]) -> GridReference:
 def _one_or_mixed(kinds: Iterable[str], none: str) -> str:
     found = set(kinds)
     return MIXED if len(found) > 1 else next(iter(found), none)
+
+
+def notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
+    """A note that names regions that send by the standard tier, whose rate nobody has measured."""
+    tags = [tag for tag in overlay.instances if _network_tier(grid, overlay, tag) == STANDARD]
+    if not tags:
+        return ()
+    return (
+        f"{', '.join(sorted(tags))} sends to other clouds by the standard network tier; its rate is"
+        " planned like that of the premium tier, and was not measured",
+    )
 
 
 def notes_on_prices(grid: Grid, overlay: Overlay) -> tuple[str, ...]:

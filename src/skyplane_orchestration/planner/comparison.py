@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.grids.network_tiers import with_network_tier
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -163,6 +164,9 @@ def compare(
 
     Raises what `plan` raises for the objective. Other rows state their reason instead.
     """
+    # Services send by their own ways out, so the policy's tier does not change their prices.
+    quotes = quote_services(grid, src, dst, volume_gb, objects)
+    grid = with_network_tier(grid, policy.network_tier)
     plan_for = partial(
         plan,
         grid,
@@ -182,7 +186,6 @@ def compare(
         ways += _fastest(plan_for, objective, ceiling, price)
         others = baselines(grid, src, dst, volume_gb, objects=objects, limits=limits, policy=policy)
         ways += [_baseline(name, *one) for name, one in others.items()]
-    quotes = quote_services(grid, src, dst, volume_gb, objects)
     return Comparison(
         src=src,
         dst=dst,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
@@ -55,6 +56,8 @@ class FleetSpec:
         plan: instances per region, and the paths between them.
         times: how long the gateways live.
         max_instances_per_region: limit of instances; None for the provisioner's own limit.
+        max_active_fleets: highest number of living fleets of the deployment with which a new fleet
+            may start, itself included; None for no limit. An existing fleet is joined in any case.
         must_exist: only repair an existing fleet. A transfer that has lost its fleet must
             not bring up a fleet that was torn down.
 
@@ -67,6 +70,7 @@ class FleetSpec:
     plan: TransferPlan
     times: FleetTimes = FleetTimes()
     max_instances_per_region: int | None = None
+    max_active_fleets: int | None = None
     must_exist: bool = False
 
     def __post_init__(self) -> None:
@@ -79,6 +83,15 @@ class FleetSpec:
             raise ConfigurationInvalid(f"fleet key {self.key!r} is not lower-case hex")
         if self.max_instances_per_region is not None and self.max_instances_per_region < 1:
             raise ConfigurationInvalid("max_instances_per_region must be at least 1")
+        require_fleet_limit(self.max_active_fleets)
+
+
+def require_fleet_limit(max_active_fleets: int | None) -> None:
+    """Raise ConfigurationInvalid for a limit that allows no fleet at all."""
+    if max_active_fleets is not None and max_active_fleets < 1:
+        raise ConfigurationInvalid(
+            f"max_active_fleets must be at least 1, not {max_active_fleets}; omit it for no limit"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,7 @@ class Provisioner(Protocol):
             ForeignHost: this process cannot reach the fleet.
             NotAuthorised: the fleet has another fleet secret; it is left as it is.
             FleetLost: the fleet does not exist, and `must_exist` is set.
+            TooManyFleets: the fleet does not exist, and `max_active_fleets` others live.
             TeardownIncomplete: a started gateway cannot be ended.
         """
 
@@ -191,8 +205,11 @@ class Provisioner(Protocol):
         A region may have several quotas. One without any is limited by the grid alone.
         """
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; starts no gateway and leaves nothing.
 
         What is missing is a finding, not an error.
+
+        Args:
+            deployment: owner of the fleets; permissions may hold for things with its tag only.
         """

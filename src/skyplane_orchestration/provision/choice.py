@@ -111,9 +111,11 @@ class ProvisionerChoice:
             sources: resolves the `credential_ref`s of clouds.
 
         Raises:
-            ConfigurationInvalid: the hosts or the clouds cannot be used.
+            ConfigurationInvalid: the hosts or the clouds cannot be used, or `place` is unknown.
             MissingExtra: the SDK of a cloud is not installed.
         """
+        if place not in ("auto", "always", "never"):
+            raise ConfigurationInvalid(f"gateways is {place!r}; use 'auto', 'always' or 'never'")
         if self.provisioner == SSH:
             return self._open_ssh(place)
         from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner

@@ -10,7 +10,8 @@ gcp:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +52,13 @@ def _azure(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock
 
 _MAKERS: Final[Mapping[str, CloudMaker]] = {"aws": _aws, "azure": _azure, "gcp": _gcp}
 
+
+#: What a cloud cannot do without, and the variable that has it where no file names it.
+_AMBIENT: Final = {
+    "azure": ("subscription_id", "AZURE_SUBSCRIPTION_ID"),
+    "gcp": ("project", "GOOGLE_CLOUD_PROJECT"),
+}
+
 _BOOT: Final = frozenset(field.name for field in fields(BootSettings))
 _OPTIONS: Final = frozenset(field.name for field in fields(InstanceOptions))
 
@@ -78,6 +86,55 @@ class CloudsSettings:
         return InstanceProvisioner(
             clouds, InstanceBoot(self.boot, clock), self.options, clock=clock
         )
+
+
+def open_one_cloud(
+    name: str,
+    path: Path | None,
+    regions: Sequence[str],
+    sources: CredentialSources,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Cloud:
+    """One cloud, to ask something of it.
+
+    Args:
+        name: `aws`, ...
+        path: clouds file with its settings; without one, those of this process: its credentials,
+            and the variables AZURE_SUBSCRIPTION_ID and GOOGLE_CLOUD_PROJECT.
+        regions: tags that take the place of the setting `regions`; empty for that setting.
+
+    Raises:
+        ConfigurationInvalid: the file or a region cannot be used, or a setting is missing.
+        MissingExtra: the cloud's SDK is not installed.
+    """
+    foreign = [region for region in regions if not region.startswith(f"{name}:")]
+    if foreign:
+        raise ConfigurationInvalid(f"region {foreign[0]} is not a region of {name}")
+    settings = _ambient_settings(name) if path is None else _section(name, path)
+    if regions:
+        settings = {**settings, "regions": list(regions)}
+    return _MAKERS[name](settings, sources, clock)
+
+
+def _section(name: str, path: Path) -> Mapping[str, Any]:
+    clouds = read_clouds(path).clouds
+    if name not in clouds:
+        raise ConfigurationInvalid(
+            f"the clouds file {path} has no section {name}; it has {', '.join(clouds)}"
+        )
+    return clouds[name]
+
+
+def _ambient_settings(name: str) -> Mapping[str, Any]:
+    if name not in _AMBIENT:
+        return {}
+    setting, variable = _AMBIENT[name]
+    if value := os.environ.get(variable):
+        return {setting: value}
+    raise ConfigurationInvalid(
+        f"{name} needs a {setting}: set {variable}, or name it in the section {name} of a clouds"
+        " file"
+    )
 
 
 def read_clouds(path: Path) -> CloudsSettings:

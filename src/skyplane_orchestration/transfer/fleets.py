@@ -16,7 +16,9 @@ from skyplane_orchestration.provision.base import (
     FleetTimes,
     Provisioner,
     TeardownReport,
+    require_fleet_limit,
 )
+from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.control import FleetControl, SubmittedTransfer
 from skyplane_orchestration.transfer.instance_meter import instances_usd
@@ -38,7 +40,9 @@ _LOOK_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 3.0, 3.0)
 class Fleets:
     """The fleets that one client works with.
 
-    `session` identifies this client among others that follow the same transfer.
+    Args:
+        session: identifies this client among others that follow the same transfer.
+        max_active_fleets: see `FleetSpec`.
     """
 
     def __init__(
@@ -49,7 +53,10 @@ class Fleets:
         session: str,
         times: FleetTimes,
         clock: Clock,
+        max_active_fleets: int | None = None,
     ) -> None:
+        require_fleet_limit(max_active_fleets)
+        self._max_active_fleets = max_active_fleets
         self._provisioner = provisioner
         self._authority = authority
         self._session = session
@@ -72,11 +79,14 @@ class Fleets:
         deployment: str,
         *,
         must_exist: bool = False,
+        is_limited: bool = False,
         plan_again: PlanAgain | None = None,
     ) -> Fleet:
         """The fleet of this key, up; see `Provisioner.ensure`.
 
-        `plan_again` makes another plan if a cloud refuses this one; None fails then.
+        Args:
+            is_limited: a new fleet starts only within `max_active_fleets`.
+            plan_again: makes another plan if a cloud refuses this one; None fails then.
         """
 
         def ensure(plan: TransferPlan) -> Fleet:
@@ -86,6 +96,7 @@ class Fleets:
                 deployment=deployment,
                 plan=plan,
                 times=self._times,
+                max_active_fleets=self._max_active_fleets if is_limited else None,
                 must_exist=must_exist,
             )
             return self.provisioner.ensure(spec, self._authority(key))
@@ -96,6 +107,10 @@ class Fleets:
             return ensure_some_plan(
                 plan, ensure, lambda: not self.provisioner.describe(key), plan_again
             )
+
+    def require_room(self, key: str, deployment: str) -> None:
+        """Raise TooManyFleets if a new fleet of this key would have to wait now."""
+        require_room(self.provisioner, deployment, key, self._max_active_fleets)
 
     def rebuild(self, fleet: Fleet) -> Fleet:
         """The same fleet, up again, even if another process has torn it down."""

@@ -227,7 +227,8 @@ class Monitor:
             reason = str((status.error or {}).get("message", code))
             return Broken(reason) if code == GatewayLost.code else Displaced(reason)
         if self._on_status is not None:
-            self._on_status(replace(status, cost=self.budget.cost))
+            estimated_usd = self.fleet.plan.cost.total_usd
+            self._on_status(replace(status, cost=self.budget.cost, estimated_usd=estimated_usd))
         if not status.is_running:
             if self._exceeded is not None and code == Stopped.code:
                 self._status = replace(status, error=self._exceeded.to_dict())

@@ -104,7 +104,7 @@ class ProgressLog:
 
 
 def line_of(status: TransferStatus, progress: Progress) -> str:
-    """One line: bytes, objects, rate and time left."""
+    """One line: bytes, objects, rate, time left, and cost."""
     if status.is_running and not status.objects:
         return "running: listing the source"
     more = "" if status.listed else " so far"
@@ -123,6 +123,16 @@ def line_of(status: TransferStatus, progress: Progress) -> str:
         parts.append(f"{size(progress.bytes_per_s)}/s")
     if progress.left_s is not None:
         parts.append(f"{duration(max(progress.left_s, 1.0))} left")
-    if status.cost is not None and status.cost.total_usd > 0:
-        parts.append(f"cost so far {usd(status.cost.total_usd)}")
+    if cost := cost_in_words(status):
+        parts.append(cost)
     return f"{status.state}: {', '.join(parts)}"
+
+
+def cost_in_words(status: TransferStatus) -> str:
+    """The cost so far beside the plan's estimate; empty while there is none."""
+    if status.cost is None or not status.cost.total_usd > 0:
+        return ""
+    spent = f"cost so far {usd(status.cost.total_usd)}"
+    if not status.estimated_usd:
+        return spent
+    return f"{spent} of about {usd(status.estimated_usd)}"

@@ -26,6 +26,7 @@ from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.finalize import finalize, require_success
+from skyplane_orchestration.transfer.fleet_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.move import check_move
@@ -35,12 +36,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What the caller of a run gets besides the result; see `Client.wait`."""
+    """What the caller of a run gets besides the result; see `Client.wait` and `Client.run`."""
 
     manifest: str | None = None
     on_status: OnStatus | None = None
     on_submitted: OnSubmitted | None = None
     on_fleet: Callable[[Fleet], None] | None = None
+    on_full: OnFull | None = None
 
 
 def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:

@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     LaunchRefused,
     TooManyDeletes,
+    TooManyFleets,
     TransferFailed,
     UnknownTransfer,
 )
@@ -26,6 +27,7 @@ from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import TransferRequest
+from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus
 from skyplane_orchestration.transfer.replanning import PlanAgain
@@ -97,19 +99,44 @@ class Runs:
         return partial(self._plan_again, job)
 
     def provision(
-        self, plan: TransferPlan, generation: int = 0, job: TransferJob | None = None
+        self,
+        plan: TransferPlan,
+        generation: int = 0,
+        job: TransferJob | None = None,
+        on_full: OnFull | None = None,
     ) -> Fleet:
+        wait = FleetWait()
+        while True:
+            try:
+                return self._provision(plan, generation, job)
+            except TooManyFleets as error:
+                if on_full is None:
+                    raise
+                on_full(error, wait)
+                pause_s = wait.pause_s(self._rng)
+                self._clock.sleep(pause_s)
+                wait = wait.after(pause_s)
+
+    def _provision(self, plan: TransferPlan, generation: int, job: TransferJob | None) -> Fleet:
         key, deployment = self._identity.fleet_key(generation), self._identity.deployment
         if not plan.needs_gateways:
             return Fleet.without_gateways(key, deployment, plan)
         try:
             return self._fleets.ensure(
-                key, plan, generation, deployment, plan_again=self._planner_for(job)
+                key,
+                plan,
+                generation,
+                deployment,
+                is_limited=True,
+                plan_again=self._planner_for(job),
             )
         except LaunchRefused as error:
             if job is None:
                 raise error.adding(_FIXED_PLAN) from error
             raise
+
+    def require_room(self) -> None:
+        self._fleets.require_room(self._identity.fleet_key(), self._identity.deployment)
 
     def compared(
         self, job: TransferJob, listing: SourceListing | None = None
@@ -155,7 +182,7 @@ class Runs:
             if done is not None:
                 return done
             plan = make_plan(job, listing)
-        fleet = self.provision(plan, job=job)
+        fleet = self.provision(plan, job=job, on_full=options.on_full)
         return self.start(job, fleet, options=options, listing=listing).run_and_tear_down()
 
     def begin(
@@ -175,7 +202,7 @@ class Runs:
         done = None if options.manifest else self.unchanged(job, listing)
         if done is not None:
             return done
-        fleet = self.provision(make_plan(job, listing), job=job)
+        fleet = self.provision(make_plan(job, listing), job=job, on_full=options.on_full)
         run = self.start(job, fleet, options=options, listing=listing)
         if fleet.provisioner == IN_PROCESS or not fleet.gateways:
             return run.run_and_tear_down()

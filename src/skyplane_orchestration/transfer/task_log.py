@@ -9,17 +9,23 @@ from skyplane_orchestration.formatting import counted, duration, size, throughpu
 from skyplane_orchestration.model.fleet import where_gateways_run
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.errors import TooManyFleets
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.sweep_report import SweepReport
     from skyplane_orchestration.provision.base import TeardownReport
     from skyplane_orchestration.transfer.control import SubmittedTransfer
+    from skyplane_orchestration.transfer.fleet_wait import FleetWait
 
 #: Failed objects and swept uploads in a log; the manifest and the report have all.
 _MAX_ROWS: Final = 20
 
 #: Lines of each gateway's log.
 _MAX_LOG_LINES: Final = 40
+
+
+#: Looks at the deployment's fleets for one line in the log.
+_LOOKS_PER_LINE: Final = 4
 
 
 class TaskLogger(Protocol):
@@ -49,6 +55,13 @@ def log_fleet(log: TaskLogger, fleet: Fleet) -> None:
         log.warning("%s", refused.warning)
     if fleet.plan.refused:
         log.warning("the plan is now %s", fleet.plan.in_words)
+
+
+def log_full(log: TaskLogger, error: TooManyFleets, wait: FleetWait) -> None:
+    """Which fleets a run waits for: at the first look, and about every 20 minutes."""
+    if wait.looks % _LOOKS_PER_LINE == 0:
+        waits = f"this task has waited for {duration(wait.waited_s)}" if wait.looks else "waiting"
+        log.warning("%s: %s", waits, error)
 
 
 def cost_text(result: TransferResult) -> str:

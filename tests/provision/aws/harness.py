@@ -37,6 +37,7 @@ class AwsHarness:
 
     region = "aws:eu-west-3"
     other_region = "aws:us-east-1"
+    third_region = "aws:eu-south-2"
     closed_region = "aws:af-south-1"
     instance_type = "c7gn.large"
     vcpus = 2

@@ -45,6 +45,13 @@ def test_a_missing_permission_is_named(harness: AwsHarness, action: str) -> None
     assert harness.leftovers() == {}
 
 
+def test_dry_runs_have_the_tag_that_the_policy_asks_for(harness: AwsHarness) -> None:
+    harness.aws(regions=(REGION,)).check("prod-eu")
+    for name in ("CreateSecurityGroup", "RunInstances"):
+        (call,) = [one for one in harness.ec2.calls if one.action == name]
+        assert "prod-eu" in str(call), call
+
+
 def test_the_right_to_pass_the_role_is_tried_with_a_profile(harness: AwsHarness) -> None:
     harness.ec2.conditions.denied.add("iam:PassRole")
     with harness.instance_profile("gateways"):

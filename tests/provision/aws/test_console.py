@@ -54,3 +54,10 @@ def test_there_may_be_none(harness: AwsHarness) -> None:
     instance = cloud.launch(REQUEST)
     assert cloud.console_tail(instance, 1000) == ""
     assert cloud.console_tail(replace(instance, cloud_id="i-0000000000000000"), 1000) == ""
+
+
+def test_the_web_console_shows_the_instances_with_the_fleets_tag(harness: AwsHarness) -> None:
+    url = harness.aws().console_url("ab" * 16, "aws:eu-west-3")
+    page, _, filters = url.partition("#")
+    assert page == "https://eu-west-3.console.aws.amazon.com/ec2/home?region=eu-west-3"
+    assert filters == f"Instances:tag:skyplane:fleet={'ab' * 16}"

@@ -34,6 +34,7 @@ def use_everything(harness: AwsHarness) -> None:
     cloud.check()
     cloud.regions()
     cloud.quotas([REGION])
+    cloud.quota_uses([REGION])
     cloud.prepare(FLEET, [REGION], [WORKERS])
     launched = [cloud.launch(a_request(is_end=True)), cloud.launch(a_request(instance="aws:r/1"))]
     own_image = harness.aws(**options, images={REGION: harness.make_image("x86_64")})

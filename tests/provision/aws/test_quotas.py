@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import REGION, X86_TYPE, a_request, prepared
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 
 
 def test_the_quota_and_the_vcpus_that_run(harness: AwsHarness) -> None:
@@ -32,3 +32,15 @@ def test_a_region_that_tells_no_quota_has_none(harness: AwsHarness) -> None:
     harness.ec2.fail("GetServiceQuota", "NoSuchResourceException")
     (quota,) = harness.aws().quotas([REGION])
     assert (quota.vcpus, quota.free_vcpus) == (None, None)
+
+
+def test_a_report_has_on_demand_and_spot_instances(harness: AwsHarness) -> None:
+    harness.set_quota_of(REGION, 5)
+    harness.set_spot_quota(8)
+    cloud = prepared(harness.aws())
+    cloud.launch(a_request())
+    on_demand, spot = cloud.quota_uses([REGION])
+    words = "instances of standard families"
+    assert on_demand == QuotaUse(REGION, "L-1216C47A", f"vCPUs of on-demand {words}", 5, 2)
+    assert spot == QuotaUse(REGION, "L-34B43A08", f"vCPUs of spot {words}", 8, 0)
+    assert (on_demand.free, spot.free) == (3, 8)

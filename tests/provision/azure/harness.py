@@ -49,6 +49,7 @@ class AzureHarness:
 
     region = "azure:westeurope"
     other_region = "azure:eastus"
+    third_region = "azure:westus"
     closed_region = "azure:brazilsouth"
     instance_type = "Standard_D4s_v5"
     vcpus = 4

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.clouds.arm import SUBSCRIPTION
 from tests.provision.azure.harness import AzureHarness, azure_harness
 from tests.provision.azure.samples import a_request, prepared
+
+from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
 
 
 class _Machine:
@@ -43,3 +46,13 @@ def test_without_output_it_is_empty(harness: AzureHarness) -> None:
     launched = cloud.launch(a_request())
     assert cloud.console_tail(launched, 10) == ""
     assert cloud.console_tail(replace(launched, cloud_id="gw-none/0"), 10) == ""
+
+
+def test_the_portal_shows_the_resource_group() -> None:
+    url = AzureCloud(AzureOptions(SUBSCRIPTION)).console_url("ab" * 16, "azure:westeurope")
+    place = f"subscriptions/{SUBSCRIPTION}/resourceGroups/skyplane-{'ab' * 16}"
+    assert url == f"https://portal.azure.com/#resource/{place}/overview"
+
+
+def test_another_resource_manager_has_another_portal(harness: AzureHarness) -> None:
+    assert harness.azure().console_url("ab" * 16, "azure:westeurope") == ""

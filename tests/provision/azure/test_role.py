@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from tests.clouds.arm_state import NETWORKS
-from tests.clouds.arm_wire import ROUTES
+from tests.clouds.arm_wire import ROUTES, SUBSCRIPTION
 from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import FLEET, REGION, WORKERS, a_request
 from tests.provision.azure.test_launch import IDENTITY
 
+from skyplane_orchestration.provision.azure import AzureOptions
 from skyplane_orchestration.provision.azure.actions import action_of
+from skyplane_orchestration.provision.azure.permissions import ONLY_DOCTOR, needed
 from skyplane_orchestration.provision.instances.cloud import Ingress
+
+ROOT: Final = f"/subscriptions/{SUBSCRIPTION}"
 
 
 @pytest.fixture
@@ -31,6 +36,7 @@ def use_everything(harness: AzureHarness) -> None:
     cloud.check()
     cloud.regions()
     cloud.quotas([REGION])
+    cloud.quota_uses([REGION])
     cloud.prepare(FLEET, [REGION, other], [WORKERS])
     launched = cloud.launch(a_request(is_end=True))
     kept = cloud.launch(a_request(region=other, instance=f"{other}/0"))
@@ -58,6 +64,25 @@ def test_what_is_called_is_what_the_role_allows(harness: AzureHarness, role: set
     assert harness.arm.used_actions == role
 
 
+def test_the_code_says_what_it_needs(role: set[str]) -> None:
+    def of(**options: Any) -> dict[str, frozenset[str]]:
+        return needed(AzureOptions(SUBSCRIPTION, **options))
+
+    on_all = of(managed_identity=IDENTITY)
+    assert frozenset[str]().union(*on_all.values()) | ONLY_DOCTOR == role
+    assert on_all[IDENTITY] == {"Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"}
+    subnet = f"{ROOT}/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/n/subnets/s"
+    private = of(public_address=False, regions=(REGION,), subnets={REGION: subnet})
+    join = "Microsoft.Network/virtualNetworks/subnets/join/action"
+    assert private[subnet] == {join}
+    assert role - ONLY_DOCTOR - private[ROOT] == {
+        *on_all[IDENTITY],
+        join,
+        "Microsoft.Network/publicIPAddresses/join/action",
+        "Microsoft.Network/publicIPAddresses/write",
+    }
+
+
 def test_each_action_is_justified_in_the_page(repository: Path, role: set[str]) -> None:
     page = (repository / "docs/reference/permissions-azure.md").read_text().partition("\n| with")[0]
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| `Microsoft.")]
@@ -67,7 +92,12 @@ def test_each_action_is_justified_in_the_page(repository: Path, role: set[str]) 
 @pytest.mark.parametrize(("method", "path"), sorted(ROUTES))
 def test_errors_name_the_action_of_the_request(method: str, path: str) -> None:
     named = path.format(
-        group="g", name="n", provider="Microsoft.Compute", location="l", operation="o"
+        group="g",
+        name="n",
+        provider="Microsoft.Compute",
+        location="l",
+        operation="o",
+        scope="providers/Microsoft.Compute/images/i",
     )
     wanted = ROUTES[method, path][1].format(provider="Microsoft.Compute")
     assert action_of(method, f"https://host/subscriptions/s/{named}?api-version=1") == wanted

@@ -41,6 +41,7 @@ class GcpHarness:
 
     region = "gcp:us-central1"
     other_region = "gcp:europe-west1"
+    third_region = "gcp:me-west1"
     closed_region = "gcp:africa-south1"
     instance_type = "n2-standard-4"
     vcpus = 4

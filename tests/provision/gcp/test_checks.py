@@ -16,9 +16,9 @@ def test_with_all_permissions_there_is_nothing_to_do(harness: GcpHarness) -> Non
     assert [(one.name, one.is_ok) for one in findings] == [
         ("gcp credentials", True),
         ("gcp permissions", True),
+        ("gcp service account", True),
         ("gcp regions", True),
     ]
-    assert f"iam.serviceAccounts.actAs on {EMAIL}" in findings[1].text
     assert harness.leftovers() == {}
 
 
@@ -29,6 +29,21 @@ def test_a_missing_permission_is_named(harness: GcpHarness, permission: str) -> 
     missing = [one for one in findings if not one.is_ok and one.name == "gcp permissions"]
     assert [f"{permission} in project strict-project" in one.text for one in missing] == [True]
     assert harness.leftovers() == {}
+
+
+def test_a_service_account_that_may_not_be_given_is_named(harness: GcpHarness) -> None:
+    harness.gce.conditions.denied.add("iam.serviceAccounts.actAs")
+    (bad,) = [one for one in harness.gcp(service_account=EMAIL).check() if not one.is_ok]
+    assert bad.name == "gcp service account"
+    assert bad.text == f"iam.serviceAccounts.actAs on {EMAIL} is missing"
+
+
+def test_without_the_iam_api_the_check_says_what_it_does_not_know(harness: GcpHarness) -> None:
+    harness.gce.fail("serviceAccounts.testIamPermissions", 403, "accessNotConfigured")
+    findings = harness.gcp(service_account=EMAIL).check()
+    assert all(one.is_ok for one in findings)
+    (unknown,) = [one for one in findings if one.is_warning]
+    assert unknown.text.startswith(f"not known: iam.serviceAccounts.actAs on {EMAIL}; ")
 
 
 def test_the_project_of_a_shared_network_has_to_grant_its_own(harness: GcpHarness) -> None:

@@ -51,3 +51,9 @@ def test_a_stopped_instance_or_none_has_no_output() -> None:
         assert cloud.console_tail(instance, 1000) == ""
         cloud.terminate([instance])
         assert cloud.console_tail(instance, 1000) == ""
+
+
+def test_the_web_console_shows_the_instances_of_the_project() -> None:
+    with gcp_harness() as harness:
+        url = harness.gcp().console_url("ab" * 16, "gcp:us-central1")
+    assert url == "https://console.cloud.google.com/compute/instances?project=strict-project"

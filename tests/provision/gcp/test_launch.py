@@ -100,12 +100,15 @@ def test_only_relays_are_spot_instances(harness: GcpHarness, is_end: bool) -> No
     assert scheduling.get("provisioningModel") == (None if is_end else "SPOT")
 
 
-def test_the_network_tier_is_that_of_the_options(harness: GcpHarness) -> None:
-    for number, tier in enumerate(("PREMIUM", "STANDARD")):
-        instance = f"{REGION}/{number}"
-        asked = launched(harness, options={"network_tier": tier}, instance=instance)
-        (access,) = asked["networkInterfaces"][0]["accessConfigs"]
-        assert access["networkTier"] == tier
+@pytest.mark.parametrize(
+    ("tier", "asked_for"), [("", "PREMIUM"), ("premium", "PREMIUM"), ("standard", "STANDARD")]
+)
+def test_the_network_tier_is_that_of_the_plan(
+    harness: GcpHarness, tier: str, asked_for: str
+) -> None:
+    asked = launched(harness, network_tier=tier)
+    (access,) = asked["networkInterfaces"][0]["accessConfigs"]
+    assert access["networkTier"] == asked_for
 
 
 def test_without_public_addresses_the_internal_one_counts(harness: GcpHarness) -> None:

@@ -19,13 +19,12 @@ def test_settings_come_from_json() -> None:
             "project": PROJECT,
             "regions": ["gcp:us-central1"],
             "zones": {"gcp:us-central1": ["us-central1-b"]},
-            "network_tier": "STANDARD",
             "user_labels": {"team": "data"},
         }
     )
     assert options.regions == ("gcp:us-central1",)
     assert options.zones == {"gcp:us-central1": ("us-central1-b",)}
-    assert (options.project, options.network_tier) == (PROJECT, "STANDARD")
+    assert options.project == PROJECT
 
 
 @pytest.mark.parametrize(

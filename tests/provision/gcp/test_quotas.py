@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import REGION, a_request, prepared
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 
 
 def test_regions_tell_their_quotas_and_what_is_in_use(harness: GcpHarness) -> None:
@@ -38,6 +38,24 @@ def test_spot_instances_have_a_quota_of_their_own(harness: GcpHarness) -> None:
 def test_without_a_quota_of_their_own_spot_instances_have_none(harness: GcpHarness) -> None:
     names = {one.name for one in harness.gcp(spot_relays=True).quotas([REGION])}
     assert "PREEMPTIBLE_CPUS" not in names
+
+
+def test_a_report_has_families_spot_instances_and_addresses(harness: GcpHarness) -> None:
+    harness.gce.conditions.quotas |= {
+        ("us-central1", "N2_CPUS"): 24.0,
+        ("us-central1", "IN_USE_ADDRESSES"): 8.0,
+        ("", "CPUS_ALL_REGIONS"): 32.0,
+    }
+    cloud = prepared(harness.gcp())
+    cloud.launch(a_request())
+    assert set(cloud.quota_uses([REGION])) == {
+        QuotaUse("gcp", "CPUS_ALL_REGIONS", "vCPUs of all regions together", 32, 4),
+        QuotaUse(REGION, "N2_CPUS", "vCPUs of N2", 24, 4),
+        QuotaUse(REGION, "C3_CPUS", "vCPUs of C3", 1000, 0),
+        QuotaUse(REGION, "T2A_CPUS", "vCPUs of T2A", 1000, 0),
+        QuotaUse(REGION, "PREEMPTIBLE_CPUS", "vCPUs of spot instances", 0, 0),
+        QuotaUse(REGION, "IN_USE_ADDRESSES", "external addresses in use", 8, 1),
+    }
 
 
 def test_no_region_asks_nothing(harness: GcpHarness) -> None:

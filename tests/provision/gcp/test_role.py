@@ -29,6 +29,7 @@ def use_everything(harness: GcpHarness) -> None:
     cloud.check()
     cloud.regions()
     cloud.quotas([REGION])
+    cloud.quota_uses([REGION])
     cloud.prepare(FLEET, [REGION], [WORKERS])
     launched = cloud.launch(a_request(is_end=True))
     cloud.pin_key(launched, "ab")
@@ -49,7 +50,11 @@ def test_what_is_called_is_what_the_role_allows(harness: GcpHarness, role: set[s
     use_everything(harness)
     assert harness.leftovers() == {}
     assert harness.gce.used_permissions == role | {ACT_AS}
-    assert set(harness.gce.methods()) == {*PERMISSIONS, "projects.testIamPermissions"}
+    assert set(harness.gce.methods()) == {
+        *PERMISSIONS,
+        "projects.testIamPermissions",
+        "serviceAccounts.testIamPermissions",
+    }
 
 
 def test_the_code_says_what_it_needs(role: set[str]) -> None:

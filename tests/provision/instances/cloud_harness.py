@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from tests.manual_clock import ManualClock
 
@@ -16,13 +17,14 @@ from skyplane_orchestration.provision.instances.cloud import (
 
 #: Verbs that a harness can disturb.
 LAUNCH, DESCRIBE, TERMINATE, OPEN, DELETE = "launch", "describe", "terminate", "open", "delete"
+VERBS = (LAUNCH, DESCRIBE, TERMINATE, OPEN, DELETE)
 
 
 class CloudHarness(Protocol):
     """A cloud and its strict fake.
 
     Attributes:
-        region, other_region: tags of two regions that the account may use.
+        region, other_region, third_region: tags of regions that the account may use.
         closed_region: tag of a region that it may not use.
         instance_type, vcpus: a type with so many vCPUs.
         quota_name: of the vCPUs of such instances.
@@ -31,6 +33,7 @@ class CloudHarness(Protocol):
 
     region: str
     other_region: str
+    third_region: str
     closed_region: str
     instance_type: str
     vcpus: int
@@ -90,6 +93,30 @@ class CloudHarness(Protocol):
 
     def leftovers(self) -> dict[str, list[str]]:
         """All that exists, by kind; empty for nothing."""
+
+
+class MortalCloud:
+    """A cloud whose worker may be killed at each of its calls.
+
+    Args:
+        die: called with the verb before it is carried out; raises to kill the worker.
+    """
+
+    def __init__(self, cloud: Any, die: Callable[[str], None]) -> None:
+        self.name = cloud.name
+        self._cloud = cloud
+        self._die = die
+
+    def __getattr__(self, verb: str) -> Any:
+        found = getattr(self._cloud, verb)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any) -> Any:
+            self._die(verb)
+            return found(*arguments)
+
+        return call
 
 
 class SilentBoot:

@@ -1,4 +1,4 @@
-"""`InstanceProvisioner` for the conformance suite, on clouds in memory."""
+"""`InstanceProvisioner` on three clouds in memory, for the tests of fleets over several clouds."""
 
 from __future__ import annotations
 
@@ -45,9 +45,6 @@ def killed_before(verb: str) -> Callable[[str], None]:
 class InstancesHarness:
     """Each call of `provisioner` is a worker of its own, which knows nothing of the others."""
 
-    locks_fleets = False
-    records_fleets = False
-
     def __init__(self) -> None:
         self.account = MemoryAccount()
         self.options = InstanceOptions(
@@ -82,11 +79,6 @@ class InstancesHarness:
         made = self.provisioner()
         self.account.failing.add(f"{B}/0")
         return made
-
-    def unusable(self) -> InstanceProvisioner:
-        """One that can bring up no fleet."""
-        self.account.is_closed = True
-        return self.provisioner()
 
     def late(self, seconds: float) -> InstanceProvisioner:
         """One that looks at the world so many seconds from now."""

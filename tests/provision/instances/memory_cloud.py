@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import (
     CloudInstance,
@@ -53,6 +54,7 @@ class MemoryAccount:
         refusals: instance -> the error of its launch.
         is_closed: it refuses launches and checks.
         store_identity: see `Cloud`.
+        launched: all requests for instances.
     """
 
     failing: set[str] = field(default_factory=set)
@@ -67,6 +69,7 @@ class MemoryAccount:
     gateways: dict[tuple[str, int], Gateway] = field(default_factory=dict)
     enrolled: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
+    launched: list[LaunchRequest] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _looks: dict[str, int] = field(default_factory=dict)
@@ -76,6 +79,7 @@ class MemoryAccount:
     def launch(self, request: LaunchRequest) -> CloudInstance:
         with self.lock:
             self.calls.append("launch")
+            self.launched.append(request)
             if self.is_closed:
                 raise CloudAccessDenied("the account is closed")
             if request.instance in self.refusals:
@@ -169,6 +173,9 @@ class MemoryCloud:
     def vcpus(self, region: str, instance_type: str) -> int:
         return 1
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        return "" if self.name == "gcp" else f"https://{self.name}.test/{fleet_key}"
+
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
         self._die("describe")
         with self.account.lock:
@@ -248,10 +255,18 @@ class MemoryCloud:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return tuple(RegionQuota(region, "vCPUs in memory", 64) for region in regions)
 
-    def check(self) -> tuple[Finding, ...]:
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        return tuple(QuotaUse(region, "vCPUs in memory", "vCPUs", 64, 0) for region in regions)
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         if self.account.is_closed:
             raise CloudAccessDenied("the account is closed")
         return (Finding(f"{self.name} account", True, "it is in memory"),)
+
+
+def stand_in_user_data(instance: str, launch_id: str, start_within_s: float) -> str:
+    """What stand-ins boot from."""
+    return json.dumps([instance, launch_id, start_within_s])
 
 
 class MemoryBoot:
@@ -269,7 +284,7 @@ class MemoryBoot:
         launch_id: str,
         start_within_s: float,
     ) -> str:
-        return json.dumps([instance, launch_id, start_within_s])
+        return stand_in_user_data(instance, launch_id, start_within_s)
 
     def enrol(
         self,
@@ -291,16 +306,24 @@ class MemoryBoot:
             return key_id
 
 
+class HasGateways(Protocol):
+    """Where stand-ins run."""
+
+    @property
+    def gateways(self) -> Mapping[tuple[str, int], Gateway]:
+        """The address of a control API -> its gateway."""
+
+
 class MemorySession:
     """A control session with a stand-in."""
 
-    def __init__(self, account: MemoryAccount, address: tuple[str, int], expected_uri: str) -> None:
-        self._account = account
+    def __init__(self, place: HasGateways, address: tuple[str, int], expected_uri: str) -> None:
+        self._place = place
         self._address = address
         self._expected_uri = expected_uri
 
     def _gateway(self) -> Gateway:
-        found = self._account.gateways.get(self._address)
+        found = self._place.gateways.get(self._address)
         if found is None:
             raise GatewayUnreachable(f"{self._address} does not answer")
         assert self._expected_uri.endswith(gateway_uri("", found.node).rpartition("/")[2])

@@ -52,16 +52,36 @@ def test_a_fleet_over_three_clouds_has_a_firewall_for_its_peers_only(
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
     address = {gateway.node: gateway.data[0] for gateway in fleet.gateways}
     workers = Ingress(7600, 7601, "203.0.113.7/32")
+    control, data, both = (7601, 7601), (7602, 7602), (7601, 7602)
     expected = {
         # The upstream gateway dials. A lead calls other sources, and sinks.
-        A: [f"{A}/0", f"{A}/1"],
-        B: [f"{A}/0", f"{A}/1"],
-        C: [f"{A}/0", f"{A}/1", f"{B}/0"],
+        A: {f"{A}/0": control, f"{A}/1": control},
+        B: {f"{A}/0": data, f"{A}/1": data},
+        C: {f"{A}/0": both, f"{A}/1": both, f"{B}/0": data},
     }
     for region, nodes in expected.items():
         _, rules = harness.account.firewalls[region, spec.key]
-        peers = {Ingress(7601, 7602, f"{address[node]}/32") for node in nodes}
+        peers = {Ingress(*ports, f"{address[node]}/32") for node, ports in nodes.items()}
         assert rules == {workers, *peers}
+
+
+def test_a_fleet_knows_the_pages_of_web_consoles(harness: InstancesHarness) -> None:
+    spec = harness.spec()
+    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
+    urls = {A: f"https://aws.test/{spec.key}", C: f"https://azure.test/{spec.key}"}
+    assert fleet.console_urls == urls
+
+
+def test_instances_get_the_network_tier_of_their_region_in_the_plan(
+    harness: InstancesHarness,
+) -> None:
+    spec = harness.spec()
+    groups = spec.plan.instances
+    tiers = {**groups, A: replace(groups[A], network_tier="standard")}
+    spec = replace(spec, plan=replace(spec.plan, instances=tiers))
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    asked = {(one.region, one.network_tier) for one in harness.account.launched}
+    assert asked == {(A, "standard"), (B, ""), (C, "")}
 
 
 def test_slow_visibility_launches_nothing_twice(harness: InstancesHarness) -> None:

@@ -18,7 +18,7 @@ from tests.clouds.arm import SUBSCRIPTION, strict_arm
 from tests.clouds.ec2 import strict_ec2
 from tests.clouds.gce import PROJECT, strict_gce
 from tests.manual_clock import ManualClock
-from tests.provision.instances.cloud_harness import SilentBoot
+from tests.provision.instances.cloud_harness import MortalCloud, SilentBoot
 from tests.provision.instances.harness import Killed
 from tests.provision.samples import SECRET, make_plan
 
@@ -42,26 +42,6 @@ TYPES: Final = {
 }
 
 
-class DyingCloud:
-    """A cloud whose worker is killed at one of its calls."""
-
-    def __init__(self, cloud: Any, live: Callable[[], None]) -> None:
-        self.name = cloud.name
-        self._cloud = cloud
-        self._live = live
-
-    def __getattr__(self, verb: str) -> Any:
-        found = getattr(self._cloud, verb)
-        if not callable(found):
-            return found
-
-        def call(*arguments: Any) -> Any:
-            self._live()
-            return found(*arguments)
-
-        return call
-
-
 @dataclass
 class Sites:
     """Strict fakes of three clouds."""
@@ -70,9 +50,9 @@ class Sites:
     leftovers: Callable[[], dict[str, dict[str, list[str]]]]
     clock: ManualClock
 
-    def provisioner(self, live: Callable[[], None] = lambda: None) -> InstanceProvisioner:
+    def provisioner(self, die: Callable[[str], None] = lambda verb: None) -> InstanceProvisioner:
         return InstanceProvisioner(
-            [DyingCloud(cloud, live) for cloud in self.clouds()],
+            [MortalCloud(cloud, die) for cloud in self.clouds()],
             SilentBoot(),
             InstanceOptions(("203.0.113.7/32",), processes_per_instance=1),
             clock=self.clock.clock,
@@ -82,7 +62,7 @@ class Sites:
         """A worker brings a fleet up and is killed at its call `moment`."""
         lock, count = threading.Lock(), 0
 
-        def live() -> None:
+        def die(_: str) -> None:
             nonlocal count
             with lock:
                 count += 1
@@ -93,7 +73,7 @@ class Sites:
         groups = {region: InstanceGroup(kind, 1) for region, kind in TYPES.items()}
         spec = FleetSpec(key, 0, deployment, replace(plan, instances=groups))
         try:
-            self.provisioner(live).ensure(spec, Authority(SECRET, key))
+            self.provisioner(die).ensure(spec, Authority(SECRET, key))
         except Killed:
             return
         raise AssertionError("it was not killed")
@@ -125,7 +105,7 @@ def three_clouds() -> Iterator[Sites]:
         yield Sites(clouds, leftovers, clock)
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_crashed_runs_are_swept_and_living_fleets_are_kept(
     runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

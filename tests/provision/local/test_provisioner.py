@@ -10,6 +10,7 @@ import resource
 import signal
 import ssl
 import stat
+import threading
 import time
 from dataclasses import replace
 from ipaddress import ip_address
@@ -31,6 +32,7 @@ from skyplane_orchestration.errors import (
     ProvisionFailed,
     SkyplaneError,
     TeardownIncomplete,
+    TooManyFleets,
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.base import FleetTimes
@@ -404,6 +406,35 @@ def test_the_wait_for_the_lock_has_a_timeout(local: LocalHarness) -> None:
             provisioner.destroy(spec.key)
         assert local.provisioner().sweep("test").kept == (spec.key,)
     assert steps.now_s > local.options.ready_timeout_s
+
+
+def test_a_locked_fleet_of_another_deployment_is_not_kept_by_a_sweep(local: LocalHarness) -> None:
+    ensure(local)
+    directory = FleetDirectory(local.run_root / "f1ee7")
+    with directory.locked(create=False, timeout_s=0.0, clock=Clock()):
+        assert local.provisioner().sweep("production", dry_run=True).kept == ()
+
+
+def test_the_limit_of_fleets_is_exact_for_workers_that_start_at_once(local: LocalHarness) -> None:
+    barrier, refused = threading.Barrier(4), []
+
+    def work(key: str) -> None:
+        spec = local.spec(key, max_active_fleets=2)
+        provisioner = local.provisioner()
+        barrier.wait()
+        try:
+            provisioner.ensure(spec, local.authority(spec))
+        except TooManyFleets:
+            refused.append(key)
+
+    threads = [threading.Thread(target=work, args=(f"0{index}",)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 2
+    assert len(local.provisioner().sweep("test").kept) == 2
+    assert len(local.running()) == 10
 
 
 def test_a_full_disk_is_a_failure_to_provision(

@@ -10,16 +10,19 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
-from skyplane_orchestration.errors import MissingExtra, SkyplaneError
+from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
+from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.provision.base import Finding
+    from skyplane_orchestration.provision.instances.cloud_report import CloudReport
 
 State = Literal["ok", "warn", "fail"]
 
@@ -53,16 +56,40 @@ def add(commands: arguments.Subparsers) -> None:
         "doctor", help="check this machine, and where gateways are to run; changes nothing"
     )
     planner_options.add_grid(parser)
+    group = parser.add_argument_group("cloud")
+    group.add_argument(
+        "--cloud",
+        choices=CLOUDS,
+        help="check this cloud only: credentials, permissions, and the quotas of its regions;"
+        " with the settings of --clouds FILE, else with your own credentials, and"
+        " $GOOGLE_CLOUD_PROJECT or $AZURE_SUBSCRIPTION_ID",
+    )
+    group.add_argument(
+        "--region",
+        action="append",
+        default=[],
+        metavar="REGION",
+        help="region tag for --cloud, such as aws:us-east-1 (repeatable; default: regions of the"
+        " settings, else all of the account)",
+    )
     arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 when a check fails."""
-    with as_bad_input():
-        client = open_client(options, grid=options.grid)
-    checks = list(_checks(client))
+    document: dict[str, Any] = {}
+    if options.cloud:
+        report = _cloud_report(options)
+        checks = [_of_extra(options.cloud), *map(_of_finding, report.findings)]
+        document["quotas"] = [{**asdict(use), "free": use.free} for use in report.quotas]
+    else:
+        with as_bad_input():
+            if options.region:
+                raise ConfigurationInvalid("--region needs --cloud")
+            client = open_client(options, grid=options.grid)
+        checks = list(_checks(client))
     if console.is_json:
-        console.write_json({"checks": [asdict(check) for check in checks]})
+        console.write_json({"checks": [asdict(check) for check in checks], **document})
     else:
         from skyplane_orchestration.cli.render import table
 
@@ -71,9 +98,19 @@ def run(options: argparse.Namespace, console: Console) -> int:
     return FAILED if any(check.state == "fail" for check in checks) else SUCCESS
 
 
+def _cloud_report(options: argparse.Namespace) -> CloudReport:
+    from skyplane_orchestration.provision.clouds_file import open_one_cloud
+    from skyplane_orchestration.provision.instances.cloud_report import report_on
+    from skyplane_orchestration.security.credentials import CredentialSources
+
+    with as_bad_input():
+        cloud = open_one_cloud(options.cloud, options.clouds, options.region, CredentialSources())
+    return report_on(cloud, options.deployment)
+
+
 def _checks(client: Client) -> Iterator[Check]:
     yield _python()
-    yield from _extras()
+    yield from map(_of_extra, _EXTRAS)
     yield _guarded("fleet secret", _secret)
     yield from _provisioner(client)
     yield _guarded("grid", lambda: _grid(client))
@@ -103,12 +140,11 @@ def _is_installed(module: str) -> bool:
         return False  # A parent package is missing.
 
 
-def _extras() -> Iterator[Check]:
-    for extra, module in _EXTRAS.items():
-        if _is_installed(module):
-            yield Check(f"extra {extra}", "ok", f"{module} is installed")
-        else:
-            yield Check(f"extra {extra}", "warn", str(MissingExtra.of(module, extra)))
+def _of_extra(extra: str) -> Check:
+    module = _EXTRAS[extra]
+    if _is_installed(module):
+        return Check(f"extra {extra}", "ok", f"{module} is installed")
+    return Check(f"extra {extra}", "warn", str(MissingExtra.of(module, extra)))
 
 
 def _secret() -> Check:
@@ -123,10 +159,13 @@ def _secret() -> Check:
 
 
 def _provisioner(client: Client) -> Iterator[Check]:
-    for finding in client.check_provisioner():
-        missing: State = "warn" if finding.name in _ONLY_FOR_COPIES else "fail"
-        usable: State = "warn" if finding.is_warning else "ok"
-        yield Check(finding.name, usable if finding.is_ok else missing, finding.text)
+    yield from map(_of_finding, client.check_provisioner())
+
+
+def _of_finding(finding: Finding) -> Check:
+    missing: State = "warn" if finding.name in _ONLY_FOR_COPIES else "fail"
+    usable: State = "warn" if finding.is_warning else "ok"
+    return Check(finding.name, usable if finding.is_ok else missing, finding.text)
 
 
 def _grid(client: Client) -> Check:

@@ -14,6 +14,7 @@ from skyplane_orchestration.planner.build_plan import (
     grid_reference,
     instance_groups,
     notes_on_prices,
+    notes_on_tiers,
     plan_edges,
 )
 from skyplane_orchestration.planner.decode import with_fewest
@@ -90,12 +91,16 @@ def assemble_multicast(
         transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
         provision_s=billing.provision_s(overlay.instances),
         cost=costs.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd),
-        instances=instance_groups(overlay),
+        instances=instance_groups(grid, overlay),
         edges=edges,
         trees=tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items()),
         binding=binding,
         solver=solver,
         grid=grid_reference(grid, edges),
         separate=separate,
-        notes=(NOT_EXECUTED, *notes_on_prices(grid, overlay)),
+        notes=(
+            NOT_EXECUTED,
+            *notes_on_prices(grid, overlay),
+            *notes_on_tiers(grid, overlay),
+        ),
     )

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _WOULD_SUCCEED: Final = "DryRunOperation"
 #: Small, current, and in nearly every region; one for each architecture of an own image.
 _ANY_TYPES: Final = ("c7gn.large", "c6in.large")
-_ANY_FLEET: Final = FleetTags("0", "check", 0, 0, 0)
 #: Actions on existing things only, which AWS answers for when there is one.
 UNTRIED: Final = (
     "ec2:AuthorizeSecurityGroupIngress",
@@ -45,7 +44,16 @@ UNTRIED: Final = (
 class Checks:
     """The checks of `Cloud.check`."""
 
-    def __init__(self, api: AwsApi, options: AwsOptions, networks: Networks, types: Types) -> None:
+    def __init__(
+        self,
+        api: AwsApi,
+        options: AwsOptions,
+        networks: Networks,
+        types: Types,
+        deployment: str,
+    ) -> None:
+        # The documented policy allows launches with the tag of one deployment only.
+        self._tags = FleetTags("0", deployment, 0, 0, 0)
         self._api = api
         self._options = options
         self._networks = networks
@@ -90,7 +98,7 @@ class Checks:
 
     def _attempts(self, region: str) -> list[Callable[[], object]]:
         api = self._api
-        nothing = tags.of_fleet(_ANY_FLEET.fleet_key)
+        nothing = tags.of_fleet(self._tags.fleet_key)
         with_spot = self._options.spot_relays
         return [
             lambda: enabled_regions(api),
@@ -150,7 +158,7 @@ class Checks:
         return last
 
     def _tagged(self, *kinds: str) -> list[dict[str, Any]]:
-        named = tags.for_fleet(_ANY_FLEET, self._options.user_tags)
+        named = tags.for_fleet(self._tags, self._options.user_tags)
         return [{"ResourceType": kind, "Tags": named} for kind in kinds]
 
     def _dry_run(self, region: str, what: str, request: Callable[[], object]) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws import tags as aws_tags
 from skyplane_orchestration.provision.aws.checks import Checks
-from skyplane_orchestration.provision.aws.console import console_tail
+from skyplane_orchestration.provision.aws.console import console_tail, console_url
 from skyplane_orchestration.provision.aws.denied_regions import (
     DENIED,
     DeniedRegions,
@@ -21,7 +22,7 @@ from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
 from skyplane_orchestration.provision.aws.options import AwsOptions
-from skyplane_orchestration.provision.aws.quotas import region_quotas
+from skyplane_orchestration.provision.aws.quotas import quota_uses, region_quotas
 from skyplane_orchestration.provision.aws.remainders import delete, remainders
 from skyplane_orchestration.provision.aws.subnets import Networks
 from skyplane_orchestration.provision.aws.terminate import terminate
@@ -140,6 +141,9 @@ class AwsCloud:
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         return self._remainders(aws_tags.of_fleet(fleet_key), regions)
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        return console_url(fleet_key, region)
+
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         return console_tail(self._api, instance, max_bytes)
 
@@ -151,8 +155,13 @@ class AwsCloud:
         closed = [RegionQuota(one, DENIED, instances=0) for one in regions if one not in found]
         return (*closed, *(quota for rows in found.values() for quota in rows))
 
-    def check(self) -> tuple[Finding, ...]:
-        return Checks(self._api, self._options, self._networks, self._types).findings()
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        found = in_regions(regions, lambda region: quota_uses(self._api, region))
+        return tuple(use for rows in found for use in rows)
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        checks = Checks(self._api, self._options, self._networks, self._types, deployment)
+        return checks.findings()
 
     def _instances(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]

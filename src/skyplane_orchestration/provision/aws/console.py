@@ -1,4 +1,4 @@
-"""The console output of instances."""
+"""The console output of instances, and their page in the web console."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.provision.aws.errors import Refusal
+from skyplane_orchestration.provision.aws.tags import FLEET
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 
 _NO_LATEST: Final = "UnsupportedOperation"
 _GONE: Final = "InvalidInstanceID.NotFound"
+
+
+def console_url(fleet_key: str, region: str) -> str:
+    """The list of the region's instances, filtered by the fleet's tag."""
+    name = region.partition(":")[2]
+    return (
+        f"https://{name}.console.aws.amazon.com/ec2/home?region={name}"
+        f"#Instances:tag:{FLEET}={fleet_key}"
+    )
 
 
 def console_tail(api: AwsApi, instance: CloudInstance, max_bytes: int) -> str:

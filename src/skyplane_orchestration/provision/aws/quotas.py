@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws.describe import described
 from skyplane_orchestration.provision.aws.errors import ON_DEMAND_QUOTA, SPOT_QUOTA, Refusal
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _STANDARD: Final = frozenset("acdhimrtz")
 #: Families with such a first letter and quotas of their own: `dl1.24xlarge`, `inf2.xlarge`.
 _OTHERS: Final = ("dl", "hpc", "inf", "mac", "trn")
+_WHAT: Final = {
+    ON_DEMAND_QUOTA: "vCPUs of on-demand instances of standard families",
+    SPOT_QUOTA: "vCPUs of spot instances of standard families",
+}
 
 
 def region_quotas(api: AwsApi, region: str, *, with_spot: bool) -> tuple[RegionQuota, ...]:
@@ -33,6 +37,14 @@ def region_quotas(api: AwsApi, region: str, *, with_spot: bool) -> tuple[RegionQ
     return tuple(
         RegionQuota(region, quota, vcpus=_quota(api, region, quota), used_vcpus=used[quota])
         for quota in ((ON_DEMAND_QUOTA, SPOT_QUOTA) if with_spot else (ON_DEMAND_QUOTA,))
+    )
+
+
+def quota_uses(api: AwsApi, region: str) -> tuple[QuotaUse, ...]:
+    """Both quotas. Addresses need none: those of instances are no elastic ones."""
+    return tuple(
+        QuotaUse(region, one.name, _WHAT[one.name], one.vcpus, one.used_vcpus)
+        for one in region_quotas(api, region, with_spot=True)
     )
 
 

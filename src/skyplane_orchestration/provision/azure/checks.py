@@ -1,7 +1,8 @@
 """Whether credentials, permissions and networks suffice; makes nothing.
 
-Azure has no dry runs, so reading calls are made, and calls that make or change something are not
-tried.
+Azure has no dry runs. It tells which actions the roles of the caller allow, and these are compared
+with those that fleets need. Then the reading calls are made, which also find what roles do not
+tell, such as deny assignments.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.azure.describe import PowerStates
 from skyplane_orchestration.provision.azure.options import region_tag
+from skyplane_orchestration.provision.azure.permissions import missing
 from skyplane_orchestration.provision.azure.quotas import region_quotas
 from skyplane_orchestration.provision.base import Finding
 
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.types import Sizes
 
 _PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
+_NAME: Final = "azure permissions"
 _MACHINES: Final = "virtualMachines"
 #: The type that plans use by default.
 _ANY_TYPE: Final = "Standard_D4s_v5"
-_UNTRIED: Final = "what makes, changes and deletes"
 
 
 class Checks:
@@ -50,7 +52,7 @@ class Checks:
         return (
             Finding("azure credentials", True, f"subscription {subscription}; checked in {home}"),
             *self._providers(),
-            *self._reads(home),
+            *self._permissions(home),
             *self._unknown_regions(regions),
         )
 
@@ -69,22 +71,41 @@ class Checks:
                 )
         return found
 
+    def _permissions(self, region: str) -> list[Finding]:
+        """Of roles; if they lack nothing, also what the reading calls find."""
+        try:
+            lacking, unknown = missing(self._api, self._options)
+        except (CloudUnavailable, ConfigurationInvalid) as error:
+            return [Finding(_NAME, False, str(error))]
+        not_known = [
+            Finding(_NAME, True, f"not known for {scope}: {why}", is_warning=True)
+            for scope, why in unknown.items()
+        ]
+        if lacking:
+            text = f"these are missing: {', '.join(lacking)}"
+            return [Finding(_NAME, False, text), *not_known]
+        refused = self._reads(region)
+        if refused or not_known:
+            return [*refused, *not_known]
+        return [
+            Finding(
+                _NAME,
+                True,
+                "roles allow all that fleets need; not checked: deny assignments, and conditions of"
+                " role assignments",
+            )
+        ]
+
     def _reads(self, region: str) -> list[Finding]:
-        missing: dict[str, Finding] = {}
+        found: dict[str, Finding] = {}
         for attempt in self._attempts(region):
             try:
                 attempt()
             except CloudAccessDenied as error:
-                missing.setdefault(str(error), Finding("azure permissions", False, str(error)))
+                found.setdefault(str(error), Finding(_NAME, False, str(error)))
             except (CloudUnavailable, ConfigurationInvalid) as error:
-                missing.setdefault(str(error), Finding(f"azure {region}", False, str(error)))
-        return list(missing.values()) or [
-            Finding(
-                "azure permissions",
-                True,
-                f"instances and quotas can be read; not tried without a fleet: {_UNTRIED}",
-            )
-        ]
+                found.setdefault(str(error), Finding(f"azure {region}", False, str(error)))
+        return list(found.values())
 
     def _attempts(self, region: str) -> list[Callable[[], object]]:
         api = self._api

@@ -17,7 +17,7 @@ from azure.core.exceptions import (
     HttpResponseError,
 )
 from azure.core.paging import ItemPaged
-from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.pipeline.policies import BearerTokenCredentialPolicy, SansIOHTTPPolicy
 from azure.core.polling import LROPoller
 from azure.core.rest import HttpRequest, HttpResponse
 from azure.mgmt.compute import ComputeManagementClient
@@ -171,6 +171,29 @@ class AzureApi:
             for found in page:
                 yield as_json(found)
 
+    def read(self, what: str, where: str, path: str) -> Resource:
+        """What the Resource Manager has at a path, or at the address of a next page.
+
+        For what none of the SDK's packages here has a method. Raises as `call`.
+        """
+        endpoint, scope = self._endpoint_and_scope()
+        credential = credential_of(self._options, self._sources, scope)
+        policy = self._policy_of(endpoint) or BearerTokenCredentialPolicy(credential, scope)
+
+        def ask() -> Resource:
+            with PipelineClient[HttpRequest, HttpResponse](
+                base_url=endpoint, policies=[policy]
+            ) as client:
+                response = client.send_request(
+                    HttpRequest("GET", client.format_url(path)),
+                    connection_timeout=_CONNECT_TIMEOUT_S,
+                    read_timeout=_READ_TIMEOUT_S,
+                )
+                response.raise_for_status()
+                return cast("Resource", response.json())
+
+        return self.call(what, where, ask)
+
     def download(self, what: str, where: str, url: str, *, most_bytes: int) -> bytes:
         """The end of what a signed address has; nothing if there is none. Raises as `call`."""
 
@@ -240,12 +263,10 @@ class AzureApi:
         return client
 
     def _new_client(self, kind: Callable[..., Any]) -> Any:
-        endpoint = self._options.endpoint_url or _AZURE
-        scope = f"{endpoint.rstrip('/')}/.default"
+        endpoint, scope = self._endpoint_and_scope()
         more: dict[str, Any] = {}
-        if endpoint.startswith("http://"):
-            # The SDK sends tokens by TLS only.
-            more["authentication_policy"] = SansIOHTTPPolicy()
+        if policy := self._policy_of(endpoint):
+            more["authentication_policy"] = policy
         return kind(
             credential=credential_of(self._options, self._sources, scope),
             subscription_id=self._options.subscription_id,
@@ -257,6 +278,14 @@ class AzureApi:
             retry_total=0,
             **more,
         )
+
+    def _endpoint_and_scope(self) -> tuple[str, str]:
+        endpoint = self._options.endpoint_url or _AZURE
+        return endpoint, f"{endpoint.rstrip('/')}/.default"
+
+    def _policy_of(self, endpoint: str) -> SansIOHTTPPolicy[Any, Any] | None:
+        """In place of the SDK's own, which sends tokens by TLS only."""
+        return SansIOHTTPPolicy() if endpoint.startswith("http://") else None
 
 
 def as_json(found: Any) -> Resource:

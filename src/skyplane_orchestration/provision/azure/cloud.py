@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure import tags as azure_tags
 from skyplane_orchestration.provision.azure.names import group_name, machine_of
 from skyplane_orchestration.provision.azure.options import AzureOptions
@@ -141,6 +142,14 @@ class AzureCloud:
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         return self._remainders.of_fleet(fleet_key, regions)
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        # Other Resource Managers, such as those of sovereign clouds, have other portals.
+        if self._options.endpoint_url:
+            return ""
+        from skyplane_orchestration.provision.azure.console import console_url
+
+        return console_url(self._options.subscription_id, fleet_key)
+
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         from skyplane_orchestration.provision.azure.console import console_tail
 
@@ -155,7 +164,13 @@ class AzureCloud:
         )
         return tuple(quota for rows in found for quota in rows)
 
-    def check(self) -> tuple[Finding, ...]:
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        from skyplane_orchestration.provision.azure.quotas import quota_uses
+
+        found = _in_regions(regions, lambda region: quota_uses(self._api, self._sizes, region))
+        return tuple(use for rows in found for use in rows)
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         from skyplane_orchestration.provision.azure.checks import Checks
 
         return Checks(self._api, self._options, self._sizes).findings()

@@ -1,8 +1,9 @@
-"""The console output of instances: boot diagnostics, which Azure keeps by itself."""
+"""The console output of instances, which Azure keeps by itself, and their page in the portal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Refusal
 from skyplane_orchestration.provision.azure.names import group_name, machine_of
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 _NONE: Final = NOT_FOUND | {"BlobNotFound", "BootDiagnosticsNotEnabled", "Conflict"}
 #: How long the address of the output can be read.
 _ADDRESS_MINUTES: Final = 5
+
+
+def console_url(subscription_id: str, fleet_key: str) -> str:
+    """The resource group of the fleet, which has its instances in all regions."""
+    group = (
+        f"subscriptions/{quote(subscription_id, safe='')}/resourceGroups/{group_name(fleet_key)}"
+    )
+    return f"https://portal.azure.com/#resource/{group}/overview"
 
 
 def console_tail(api: AzureApi, instance: CloudInstance, max_bytes: int) -> str:

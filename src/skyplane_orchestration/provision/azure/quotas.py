@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.errors import InstanceTypeNotOffered
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure.options import region_name
 
 if TYPE_CHECKING:
+    from azure.core.paging import ItemPaged
+
     from skyplane_orchestration.provision.azure.client import AzureApi
+    from skyplane_orchestration.provision.azure.types import Sizes
 
 #: All vCPUs of a region but those of spot instances, which have the other.
 REGIONAL: Final = "cores"
 SPOT: Final = "lowPriorityCores"
+#: Of the kind of address that instances get, and of all kinds.
+_ADDRESSES: Final = ("StandardSkuPublicIpAddresses", "PublicIPAddresses")
+#: The types of shipped plans; their families have quotas too.
+PLANNED_TYPES: Final = ("Standard_D4s_v5", "Standard_D32pls_v5", "Standard_D32_v5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +43,34 @@ class Usage:
 def usages(api: AzureApi, region: str) -> dict[str, Usage]:
     """The quotas of a region, by name. One call."""
     compute = api.compute
-    found = api.listed(
-        f"reading the quotas of {region}",
-        region,
-        lambda: compute.usage.list(region_name(region)),
+    return _named(api, region, lambda: compute.usage.list(region_name(region)))
+
+
+def quota_uses(api: AzureApi, sizes: Sizes, region: str) -> tuple[QuotaUse, ...]:
+    """vCPUs of the region, of spot instances and of families, and addresses. Three calls."""
+    network = api.network
+    found = usages(api, region)
+    found |= _named(api, region, lambda: network.usages.list(region_name(region)))
+    names = (REGIONAL, SPOT, *_families(sizes, region), *_ADDRESSES)
+    return tuple(
+        QuotaUse(region, usage.name, usage.shown, usage.limit, usage.used)
+        for usage in (found[name] for name in names if name in found)
     )
+
+
+def _families(sizes: Sizes, region: str) -> list[str]:
+    found = []
+    for instance_type in PLANNED_TYPES:
+        try:
+            found.append(sizes.of(region, instance_type).family)
+        except InstanceTypeNotOffered:
+            continue
+    return found
+
+
+def _named(api: AzureApi, region: str, request: Callable[[], ItemPaged[Any]]) -> dict[str, Usage]:
     named = {}
-    for one in found:
+    for one in api.listed(f"reading the quotas of {region}", region, request):
         name = one["name"]["value"]
         shown = one["name"].get("localizedValue") or name
         named[name] = Usage(name, shown, int(one["currentValue"]), int(one["limit"]))

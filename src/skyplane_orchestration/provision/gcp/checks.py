@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CREDENTIALS: Final = "gcp credentials"
 _PERMISSIONS: Final = "gcp permissions"
+_ACCOUNT: Final = "gcp service account"
 _REGIONS: Final = "gcp regions"
 
 
@@ -36,6 +37,7 @@ def findings(api: GcpApi, options: GcpOptions) -> tuple[Finding, ...]:
     return (
         Finding(_CREDENTIALS, True, f"they are valid for project {options.project}"),
         _permissions(missing, options),
+        *_act_as(api, options),
         _regions(api, options),
     )
 
@@ -59,10 +61,22 @@ def _missing(api: GcpApi, options: GcpOptions) -> list[str]:
 def _permissions(missing: list[str], options: GcpOptions) -> Finding:
     if missing:
         return Finding(_PERMISSIONS, False, f"these are missing: {', '.join(missing)}")
-    text = "all are granted that fleets need"
-    if options.service_account:
-        text += f"; not checked: {ACT_AS} on {options.service_account}"
-    return Finding(_PERMISSIONS, True, text)
+    return Finding(_PERMISSIONS, True, "the projects grant all that fleets need")
+
+
+def _act_as(api: GcpApi, options: GcpOptions) -> list[Finding]:
+    """Of the service account of sources and sinks. Its API may be off, and fleets do without it."""
+    account = options.service_account
+    if not account:
+        return []
+    try:
+        held = api.held_on_account(account, {ACT_AS})
+    except (CloudAccessDenied, CloudUnavailable, ConfigurationInvalid) as error:
+        text = f"not known: {ACT_AS} on {account}; {error}"
+        return [Finding(_ACCOUNT, True, text, is_warning=True)]
+    if ACT_AS in held:
+        return [Finding(_ACCOUNT, True, f"instances can be given {account}")]
+    return [Finding(_ACCOUNT, False, f"{ACT_AS} on {account} is missing")]
 
 
 def _regions(api: GcpApi, options: GcpOptions) -> Finding:

@@ -8,7 +8,7 @@ operation, and `GcpApi.wait` asks for it at the endpoint of the options: the SDK
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -44,6 +44,9 @@ _SCOPES: Final = (
     "https://www.googleapis.com/auth/compute",
     "https://www.googleapis.com/auth/cloud-platform.read-only",
 )
+#: Of the tokens that ask about a service account: that API takes no smaller scope.
+_IAM_SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
+_IAM: Final = "https://iam.googleapis.com"
 _RESOURCE_MANAGER: Final = "https://cloudresourcemanager.googleapis.com"
 
 _TIMEOUT_S: Final = 60.0
@@ -168,11 +171,45 @@ class GcpApi:
     def held_permissions(self, project: str, permissions: Collection[str]) -> frozenset[str]:
         """Those of the permissions that the credentials have for a project. Raises as `call`."""
         base = self._options.endpoint_url or _RESOURCE_MANAGER
-        session = _AuthorizedSession(self._current_credentials())
+        return self._held(
+            f"{base}/v1/projects/{project}",
+            permissions,
+            self._current_credentials(),
+            permission="the use of Resource Manager",
+            where=f"project {project}",
+        )
+
+    def held_on_account(self, account: str, permissions: Collection[str]) -> frozenset[str]:
+        """Those of the permissions that the credentials have for a service account.
+
+        Args:
+            account: its email address.
+
+        Raises as `call`.
+        """
+        base = self._options.endpoint_url or _IAM
+        return self._held(
+            f"{base}/v1/projects/-/serviceAccounts/{account}",
+            permissions,
+            self._new_credentials(_IAM_SCOPES),
+            permission="the use of the IAM API",
+            where=f"service account {account}",
+        )
+
+    def _held(
+        self,
+        resource: str,
+        permissions: Collection[str],
+        credentials: _GoogleCredentials,
+        *,
+        permission: str,
+        where: str,
+    ) -> frozenset[str]:
+        session = _AuthorizedSession(credentials)
 
         def ask() -> Any:
             response = session.post(
-                f"{base}/v1/projects/{project}:testIamPermissions",
+                f"{resource}:testIamPermissions",
                 json={"permissions": sorted(permissions)},
                 timeout=_TIMEOUT_S,
             )
@@ -182,9 +219,9 @@ class GcpApi:
 
         answer = self._repeated(
             ask,
-            permission="the use of Resource Manager",
-            what=f"checking the permissions in project {project}",
-            where=f"project {project}",
+            permission=permission,
+            what=f"checking the permissions on {where}",
+            where=where,
         )
         return frozenset(answer.get("permissions", ()))
 
@@ -328,17 +365,17 @@ class GcpApi:
     def _current_credentials(self) -> _GoogleCredentials:
         with self._lock:
             if self._credentials is None:
-                self._credentials = self._new_credentials()
+                self._credentials = self._new_credentials(_SCOPES)
             return self._credentials
 
-    def _new_credentials(self) -> _GoogleCredentials:
+    def _new_credentials(self, scopes: Sequence[str]) -> _GoogleCredentials:
         """Credentials that renew themselves. Raises CloudAccessDenied: there are none."""
         if self._options.credential_ref:
-            return _TokenCredentials(token=None, refresh_handler=self._renewed)
+            return _TokenCredentials(token=None, refresh_handler=partial(self._renewed, scopes))
         if not _is_google(self._options.endpoint_url):
             return _AnonymousCredentials()
         try:
-            found, _ = google.auth.default(scopes=_SCOPES)
+            found, _ = google.auth.default(scopes=scopes)
         except GoogleAuthError as error:
             raise CloudAccessDenied(
                 "there are no credentials for gcp; use `gcloud auth application-default login`,"
@@ -346,11 +383,13 @@ class GcpApi:
             ) from error
         return found
 
-    def _renewed(self, request: object, scopes: object) -> tuple[str, datetime]:
+    def _renewed(
+        self, wanted: Sequence[str], request: object, scopes: object
+    ) -> tuple[str, datetime]:
         """A token of `credential_ref` and its end, in UTC without a zone as google-auth has it."""
         reference = self._options.credential_ref
         # Tokens of Cloud Storage are those of all APIs, but for their scopes.
-        options = {SCOPES_OPTION: ",".join(_SCOPES)}
+        options = {SCOPES_OPTION: ",".join(wanted)}
         location = Location(API_URLS["gcp"], credential_ref=reference, options=options)
         try:
             found = self._sources.resolve(location)

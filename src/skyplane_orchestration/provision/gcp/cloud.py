@@ -7,17 +7,18 @@ from functools import partial
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.gcp import tags as gcp_tags
 from skyplane_orchestration.provision.gcp.checks import findings
-from skyplane_orchestration.provision.gcp.console import console_tail
+from skyplane_orchestration.provision.gcp.console import console_tail, console_url
 from skyplane_orchestration.provision.gcp.describe import ours, usable_regions
 from skyplane_orchestration.provision.gcp.launch import Launcher
 from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
 from skyplane_orchestration.provision.gcp.options import GcpOptions
 from skyplane_orchestration.provision.gcp.pin import pin_key
-from skyplane_orchestration.provision.gcp.quotas import region_quotas
+from skyplane_orchestration.provision.gcp.quotas import quota_uses, region_quotas
 from skyplane_orchestration.provision.gcp.remainders import delete_disk, disks
 from skyplane_orchestration.provision.gcp.terminate import terminate
 from skyplane_orchestration.provision.gcp.types import Types
@@ -119,13 +120,19 @@ class GcpCloud:
             *disks(self._api, chosen, regions),
         )
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        return console_url(self._options.project)
+
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         return console_tail(self._api, instance, max_bytes)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return region_quotas(self._api, regions, with_spot=self._options.spot_relays)
 
-    def check(self) -> tuple[Finding, ...]:
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        return quota_uses(self._api, regions)
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return findings(self._api, self._options)
 
     def _instances(self, filter_: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:

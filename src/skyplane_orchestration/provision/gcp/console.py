@@ -1,8 +1,9 @@
-"""The console output of instances."""
+"""The console output of instances, and their page in the web console."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from skyplane_orchestration.provision.gcp.describe import zone_and_id
 from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, NOT_READY, Refusal
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
 #: Of an instance that has not started, or has stopped for long.
 _NONE: Final = NOT_FOUND | NOT_READY
+
+
+def console_url(project: str) -> str:
+    """The list of the project's instances; no filter is documented for its address."""
+    return f"https://console.cloud.google.com/compute/instances?{urlencode({'project': project})}"
 
 
 def console_tail(api: GcpApi, instance: CloudInstance, max_bytes: int) -> str:

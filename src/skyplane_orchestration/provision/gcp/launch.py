@@ -175,7 +175,7 @@ class Launcher:
             "labels": labels,
             "tags": {"items": [network_tag(request.tags.fleet_key, request.region)]},
             "disks": [self._disk(request, labels, zone)],
-            "network_interfaces": [self._interface(request.region)],
+            "network_interfaces": [self._interface(request)],
             "metadata": {
                 "items": [
                     {"key": "startup-script", "value": request.user_data},
@@ -207,17 +207,17 @@ class Launcher:
             disk["disk_encryption_key"] = {"kms_key_name": self._options.kms_key}
         return disk
 
-    def _interface(self, region: str) -> dict[str, Any]:
+    def _interface(self, request: LaunchRequest) -> dict[str, Any]:
         options = self._options
         interface: dict[str, Any] = {"network": options.network_path, "nic_type": "GVNIC"}
-        if subnetwork := options.subnetwork_path(region):
+        if subnetwork := options.subnetwork_path(request.region):
             interface["subnetwork"] = subnetwork
         if options.public_address:
             interface["access_configs"] = [
                 {
                     "name": "External NAT",
                     "type_": "ONE_TO_ONE_NAT",
-                    "network_tier": options.network_tier,
+                    "network_tier": (request.network_tier or "premium").upper(),
                 }
             ]
         return interface

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
@@ -62,7 +62,6 @@ class GcpOptions:
         subnetworks: region tag -> subnetwork. Networks in auto mode have one in each region.
         public_address: instances get an external address. Without one, gateways and orchestrator
             use the internal ones, and must reach each other by them.
-        network_tier: of external addresses. `STANDARD` exists in some regions only.
         service_account: email of the service account of sources and sinks; relays have none.
         scopes: OAuth scopes of the service account's tokens.
         spot_relays: relays are spot instances.
@@ -83,7 +82,6 @@ class GcpOptions:
     network: str = "default"
     subnetworks: Mapping[str, str] = field(default_factory=dict)
     public_address: bool = True
-    network_tier: Literal["PREMIUM", "STANDARD"] = "PREMIUM"
     service_account: str = ""
     scopes: tuple[str, ...] = (STORAGE_SCOPE,)
     spot_relays: bool = False

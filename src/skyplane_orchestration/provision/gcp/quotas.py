@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.gcp.options import region_tag
 
 if TYPE_CHECKING:
@@ -26,6 +26,36 @@ _SERIES: Final = {
 _SPOT: Final = "PREEMPTIBLE_CPUS"
 #: Of the whole project. Each region may have all that is free of it.
 _ALL_REGIONS: Final = "CPUS_ALL_REGIONS"
+_ADDRESSES: Final = "IN_USE_ADDRESSES"
+_EVERYWHERE: Final = "gcp"
+
+
+def quota_uses(api: GcpApi, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+    """All that Google tells of them, and that of all regions once. Two calls."""
+    project, rows = _rows(api)
+    names = {
+        "CPUS": "vCPUs of E2, F1, G1 and N1",
+        **{metric: f"vCPUs of {metric.removesuffix('_CPUS')}" for metric in list(_SERIES)[1:]},
+        _SPOT: "vCPUs of spot instances",
+        _ADDRESSES: "external addresses in use",
+    }
+    everywhere = _uses(_EVERYWHERE, project, {_ALL_REGIONS: "vCPUs of all regions together"})
+    return (
+        *everywhere,
+        *(
+            use
+            for region in regions
+            if region in rows
+            for use in _uses(region, rows[region], names)
+        ),
+    )
+
+
+def _uses(region: str, row: Any, names: Mapping[str, str]) -> Iterator[QuotaUse]:
+    told = {quota.metric: quota for quota in row.quotas}
+    for metric, what in names.items():
+        if quota := told.get(metric):
+            yield QuotaUse(region, metric, what, int(quota.limit), int(quota.usage))
 
 
 def region_quotas(
@@ -34,13 +64,7 @@ def region_quotas(
     """The quotas of each region, and the one that all regions share, for each. Two calls."""
     if not regions:
         return ()
-    what = "reading quotas"
-    project = api.call("projects.get", {}, what=what)
-    rows = {
-        region_tag(row.name): row
-        for page in api.pages("regions.list", {}, what=what)
-        for row in page.items
-    }
+    project, rows = _rows(api)
     return tuple(
         quota
         for region in regions
@@ -50,6 +74,18 @@ def region_quotas(
             *_named(region, project, _ALL_REGIONS),
         )
     )
+
+
+def _rows(api: GcpApi) -> tuple[Any, dict[str, Any]]:
+    """The project, and its regions by tag."""
+    what = "reading quotas"
+    project = api.call("projects.get", {}, what=what)
+    rows = {
+        region_tag(row.name): row
+        for page in api.pages("regions.list", {}, what=what)
+        for row in page.items
+    }
+    return project, rows
 
 
 def _of_region(region: str, row: Any, *, with_spot: bool) -> Iterator[RegionQuota]:

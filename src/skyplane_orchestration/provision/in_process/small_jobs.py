@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
@@ -101,8 +102,8 @@ class SmallJobsProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._outside.quotas(regions)
 
-    def check(self) -> tuple[Finding, ...]:
-        return self._outside.check()
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        return self._outside.check(deployment)
 
 
 def is_small_on_this_machine(plan: TransferPlan) -> bool:

@@ -141,7 +141,7 @@ class _BringUp:
             for region, nodes in self.nodes.items()
             for node in nodes
         }
-        peers = peer_ingress(routes, handles, self.tags.processes)
+        peers = peer_ingress(routes, handles)
         rules = {region: (*control, *ingress) for region, ingress in peers.items()}
         self.tools.clouds.allow(self.tags, rules)
         with timed("provision: connecting them"):
@@ -379,7 +379,7 @@ class _BringUp:
             control_host="",
             data_host="",
             control_port=control_port(number),
-            data_port=data_port(number),
+            data_port=data_port(number, self.tags.processes),
             directory="",
             hello_keys_hex={
                 peer: self.authority.hello_key(node, peer).hex()
@@ -401,7 +401,7 @@ class _BringUp:
             node=node,
             region=region,
             control=(instance.address, control_port(number)),
-            data=(instance.address, data_port(number)),
+            data=(instance.address, data_port(number, self.tags.processes)),
             fingerprint=instance.key_id,
             details=details,
         )

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
 
 #: `ending` and `ended` instances carry no bytes any more; an `ended` one is not billed.
 InstanceState = Literal["starting", "running", "ending", "ended"]
 
-#: Ports of an instance: enrolment first, then control and data of each gateway process.
+#: Ports of an instance: enrolment, then control of each gateway process, then data of each. So a
+#: firewall opens one kind with one range, and both kinds to a peer that needs both.
 ENROLMENT_PORT: Final = 7600
 
 #: Most gateway processes of an instance; its ports are a range that the firewall opens.
@@ -25,12 +27,12 @@ MOST_PROCESSES: Final = 32
 
 def control_port(process: int) -> int:
     """The port of the control API of an instance's gateway, numbered from 0."""
-    return ENROLMENT_PORT + 1 + 2 * process
+    return ENROLMENT_PORT + 1 + process
 
 
-def data_port(process: int) -> int:
+def data_port(process: int, processes: int) -> int:
     """The port of the data listener of an instance's gateway, numbered from 0."""
-    return ENROLMENT_PORT + 2 + 2 * process
+    return ENROLMENT_PORT + 1 + processes + process
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class LaunchRequest:
         user_data: the boot script; holds nothing that works twice.
         is_end: source or sink, so it may need the identity that reads or writes stores; relays
             get none.
+        network_tier: of its public address, `premium` or `standard`; empty for the cloud's own.
     """
 
     tags: FleetTags
@@ -82,6 +85,7 @@ class LaunchRequest:
     launch_number: int
     user_data: str = field(repr=False)
     is_end: bool
+    network_tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +227,26 @@ class Cloud(Protocol):
     def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
         """What a fleet has besides instances."""
 
+    def console_url(self, fleet_key: str, region: str) -> str:
+        """The page of the cloud's web console with the fleet's instances in a region.
+
+        Empty if the cloud has no such page.
+        """
+
     def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
         """The end of an instance's console output; empty if there is none yet."""
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         """The quotas of the instance types that plans use, by region."""
 
-    def check(self) -> tuple[Finding, ...]:
-        """Whether credentials and permissions suffice; launches nothing."""
+    def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
+        """All quotas that instances count against, for a report: also families and addresses."""
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        """Whether credentials and permissions suffice; launches nothing.
+
+        The first finding is about the credentials; without them it is the only one.
+
+        Args:
+            deployment: owner of the fleets; permissions may hold for things with its tag only.
+        """

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import (
@@ -102,9 +103,9 @@ class Clouds:
         open_ = [region for region in wanted if region in usable]
         return (*closed, *self._each(open_, str, lambda cloud, tags: cloud.quotas(tags)))
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """What the checks of all clouds find; a cloud that cannot be asked is a finding."""
-        found = in_parallel([partial(_check, cloud) for cloud in self.all()])
+        found = in_parallel([partial(check_cloud, cloud, deployment) for cloud in self.all()])
         return tuple(finding for findings in found for finding in findings)
 
     def _each(
@@ -123,9 +124,10 @@ class Clouds:
         return tuple(result for results in found for result in results)
 
 
-def _check(cloud: Cloud) -> tuple[Finding, ...]:
+def check_cloud(cloud: Cloud, deployment: str) -> tuple[Finding, ...]:
+    """What the check of a cloud finds; that it cannot be asked is a finding."""
     try:
-        return cloud.check()
+        return cloud.check(deployment)
     except SkyplaneError as error:
         return (Finding(f"cloud {cloud.name}", False, str(error)),)
 

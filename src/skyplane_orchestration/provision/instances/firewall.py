@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.instances.cloud import (
-    ENROLMENT_PORT,
-    Ingress,
-    control_port,
-    data_port,
-)
+from skyplane_orchestration.provision.instances.cloud import ENROLMENT_PORT, Ingress, control_port
 
 
 def control_ingress(cidrs: Sequence[str], processes: int) -> tuple[Ingress, ...]:
-    """What workers may reach: enrolment and the control APIs of all gateways.
-
-    One rule per range: the data listeners between the ports accept no worker, since it has no
-    hello key.
-    """
+    """What workers may reach: enrolment and the control APIs of all gateways, and no data."""
     last = control_port(processes - 1)
     return tuple(Ingress(ENROLMENT_PORT, last, cidr) for cidr in sorted(set(cidrs)))
 
 
 def peer_ingress(
-    routes: Sequence[Route], handles: Mapping[str, GatewayHandle], processes: int
+    routes: Sequence[Route], handles: Mapping[str, GatewayHandle]
 ) -> dict[str, tuple[Ingress, ...]]:
     """Region tag -> what the instances of other gateways may reach there.
 
-    On a route the upstream gateway dials the next one, unless the route says otherwise. A lead
-    also calls the control APIs of other sources, and of the sinks. An instance has one rule per
-    peer: EC2 allows 60 in a group.
+    On a route the upstream gateway dials the data port of the next one, unless the route says
+    otherwise. Any source may become the lead, and a lead calls the control APIs of other sources
+    and of the sinks. The instances of a region share a firewall, so a peer of one reaches the same
+    ports of all. A peer mostly has one rule: EC2 allows 60 in a group.
     """
-    callers: dict[str, set[str]] = {handle.region: set() for handle in handles.values()}
+    ports: dict[str, dict[str, set[int]]] = {
+        handle.region: defaultdict(set) for handle in handles.values()
+    }
+    for dialer, dialed in _dials(routes):
+        handle = handles[dialed]
+        ports[handle.region][handles[dialer].data[0]].add(handle.data[1])
     sources = {route.nodes[0] for route in routes}
     sinks = {route.nodes[-1] for route in routes}
-    for route in routes:
-        for number, (upstream, downstream) in enumerate(pairwise(route.nodes)):
-            if number in route.dialed_by_downstream:
-                callers[handles[upstream].region].add(downstream)
-            else:
-                callers[handles[downstream].region].add(upstream)
     for node in sources | sinks:
-        callers[handles[node].region] |= sources - {node}
-    last = data_port(processes - 1)
+        handle = handles[node]
+        for source in sources - {node}:
+            ports[handle.region][handles[source].data[0]].add(handle.control[1])
     return {
         region: tuple(
             sorted(
-                {Ingress(control_port(0), last, f"{handles[node].data[0]}/32") for node in nodes}
+                Ingress(first, last, f"{address}/32")
+                for address, numbers in callers.items()
+                for first, last in _ranges(numbers)
             )
         )
-        for region, nodes in callers.items()
+        for region, callers in ports.items()
     }
+
+
+def _dials(routes: Sequence[Route]) -> Iterator[tuple[str, str]]:
+    """(the node that dials, the one that it dials) of all hops."""
+    for route in routes:
+        for number, (upstream, downstream) in enumerate(pairwise(route.nodes)):
+            if number in route.dialed_by_downstream:
+                yield downstream, upstream
+            else:
+                yield upstream, downstream
+
+
+def _ranges(ports: Collection[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of ports without a gap."""
+    for first in sorted(port for port in ports if port - 1 not in ports):
+        last = first
+        while last + 1 in ports:
+            last += 1
+        yield first, last

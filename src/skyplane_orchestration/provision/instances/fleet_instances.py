@@ -163,12 +163,13 @@ class FleetInstances:
 
     def _launch(self, name: str, tags: FleetTags) -> CloudInstance:
         region = self.region_of[name]
+        group = self._spec.plan.instances[region]
         launch_id = secrets.token_hex(16)
         request = LaunchRequest(
             tags=tags,
             instance=name,
             region=region,
-            instance_type=self._spec.plan.instances[region].type,
+            instance_type=group.type,
             launch_id=launch_id,
             launch_number=self._launches.get(name, 0),
             user_data=self._tools.boot.user_data(
@@ -179,6 +180,7 @@ class FleetInstances:
                 start_within_s=self._spec.times.start_within_s,
             ),
             is_end=region in (self._spec.plan.src, self._spec.plan.dst),
+            network_tier=group.network_tier,
         )
         # Noted before the launch, so that an interruption in between is undone too.
         self._own.add(launch_id)

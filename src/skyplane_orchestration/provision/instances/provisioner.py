@@ -16,11 +16,12 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
-from skyplane_orchestration.model.identity import lacks_own_name
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory, open_sessions
+from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.instances.boot import Boot
 from skyplane_orchestration.provision.instances.bring_up import bring_up
 from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstance
@@ -73,6 +74,7 @@ class InstanceProvisioner:
         began_s = self._tools.clock.monotonic()
         instances = node_names(spec.plan, spec.max_instances_per_region)
         self._require_searched(instances)
+        require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
         sessions = open_sessions(authority, self._connect)
         up = bring_up(spec, instances, authority, self._tools, sessions)
         return Fleet(
@@ -87,7 +89,14 @@ class InstanceProvisioner:
             provision_s=self._tools.clock.monotonic() - began_s,
             hard_end_unix_s=float(up.tags.hard_end_unix_s),
             instances=up.instances,
+            console_urls=self._console_urls(spec.key, instances),
         )
+
+    def _console_urls(self, fleet_key: str, regions: Iterable[str]) -> dict[str, str]:
+        """Region tag -> page of the web console; without regions that have none."""
+        clouds = self._tools.clouds
+        urls = {tag: clouds.of(tag).console_url(fleet_key, tag) for tag in sorted(regions)}
+        return {tag: url for tag, url in urls.items() if url}
 
     def _require_searched(self, regions: Iterable[str]) -> None:
         """Raise ConfigurationInvalid for a region in which no teardown would look."""
@@ -153,8 +162,9 @@ class InstanceProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._tools.clouds.quotas(regions)
 
-    def check(self) -> tuple[Finding, ...]:
-        return (*_wide_ranges(self._tools.options.control_cidrs), *self._tools.clouds.check())
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        wide = _wide_ranges(self._tools.options.control_cidrs)
+        return (*wide, *self._tools.clouds.check(deployment))
 
     def _describe_everywhere(self, fleet_key: str) -> tuple[CloudInstance, ...]:
         return self._tools.clouds.describe(fleet_key, self._tools.clouds.regions())

@@ -5,17 +5,20 @@ It serves transfers that need no cloud instances, network namespaces, tests and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import LOCAL, SSH, Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory
+from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
 from skyplane_orchestration.provision.local.options import LocalOptions
@@ -85,7 +88,19 @@ class LocalProvisioner:
             for instance in names
         }
         place = FleetPlace((directory,), seats)
-        return self._fleets().ensure(spec, authority, place, instances, processes)
+        admission = self._admission(spec)
+        return self._fleets().ensure(spec, authority, place, instances, processes, admission)
+
+    @contextlib.contextmanager
+    def _admission(self, spec: FleetSpec) -> Iterator[None]:
+        """The limit of fleets holds exactly, since no other process counts during the block."""
+        if spec.max_active_fleets is None:
+            yield
+            return
+        runner = self._runner
+        with self.root.locked(timeout_s=runner.lock_timeout_s, clock=runner.clock):
+            require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
+            yield
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         return self._fleets().describe(self._place(fleet_key))
@@ -125,7 +140,7 @@ class LocalProvisioner:
         """None: fleets have fewer gateways than planned where the machine gains nothing."""
         return ()
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return local_findings(self.options, self.root, self._runner.store_threads)
 
     def _fleets(self) -> ProcessFleets:

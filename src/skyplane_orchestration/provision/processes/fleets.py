@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from skyplane_orchestration.errors import (
     ProvisionFailed,
     SkyplaneError,
     TeardownIncomplete,
+    TooManyFleets,
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
@@ -39,6 +41,7 @@ _PASSED_ON: Final = (
     NotAuthorised,
     ProvisionFailed,
     TeardownIncomplete,
+    TooManyFleets,
 )
 
 
@@ -64,17 +67,23 @@ class ProcessFleets:
         place: FleetPlace,
         instances: Mapping[str, Sequence[str]],
         processes: int,
+        admission: AbstractContextManager[None] | None = None,
     ) -> Fleet:
         """As `Provisioner.ensure`.
 
         Args:
             instances: region tag -> the names of its instances.
             processes: gateways of each instance of a new fleet.
+            admission: entered before the fleet's lock is taken, and left once it is.
         """
         clock, timeout_s = self.runner.clock, self.runner.lock_timeout_s
         began_s = clock.monotonic()
         try:
-            with place.locked(create=not spec.must_exist, timeout_s=timeout_s, clock=clock):
+            with ExitStack() as held:
+                with admission or nullcontext():
+                    held.enter_context(
+                        place.locked(create=not spec.must_exist, timeout_s=timeout_s, clock=clock)
+                    )
                 meta = self._prepare_record(place, spec, processes)
                 self.prepare(place)
                 nodes = split_into_processes(

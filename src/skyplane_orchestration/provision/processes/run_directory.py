@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -157,22 +157,17 @@ class FleetDirectory:
 
         Raises DirectoryBusy after the timeout, FileNotFoundError for a missing directory.
         """
-        deadline = clock.monotonic() + timeout_s
-        while True:
+
+        def try_lock() -> int | None:
             if create:
                 self.machine.make_directory(self.path)
             elif not self.machine.exists(self.path):
                 raise FileNotFoundError(f"fleet {self.key} is gone")
-            lock = self.machine.try_lock(self.path)
-            if lock is not None:
-                break
-            if clock.monotonic() >= deadline:
-                raise DirectoryBusy(f"another process is working on fleet {self.key}")
-            clock.sleep(_POLL_S)
-        try:
+            return self.machine.try_lock(self.path)
+
+        busy = f"another process is working on fleet {self.key}"
+        with _held(self.machine, try_lock, busy, timeout_s, clock):
             yield
-        finally:
-            self.machine.unlock(lock)
 
     def read_meta(self) -> FleetMeta | None:
         """The record; None if there is none, or if another release wrote it."""
@@ -230,6 +225,17 @@ class RunRoot:
                 " choose another run_root"
             ) from error
 
+    @contextlib.contextmanager
+    def locked(self, *, timeout_s: float, clock: Clock) -> Iterator[None]:
+        """Hold the lock of the directory, for a decision about all fleets in it.
+
+        A process that also needs the lock of a fleet takes this one first. Raises DirectoryBusy
+        after the timeout.
+        """
+        busy = f"another process starts a fleet in {self.path}"
+        with _held(self.machine, lambda: self.machine.try_lock(self.path), busy, timeout_s, clock):
+            yield
+
     def fleet(self, fleet_key: str) -> FleetDirectory:
         if not fleet_key or set(fleet_key) - _HEX:
             raise ConfigurationInvalid(f"fleet key {fleet_key!r} is not lower-case hex")
@@ -247,6 +253,26 @@ def default_run_root() -> Path:
     if Path(runtime).is_absolute() and Path(runtime).is_dir():
         return Path(runtime) / "skyplane-orch"
     return Path("/tmp") / f"skyplane-orch-{os.geteuid()}"
+
+
+@contextlib.contextmanager
+def _held(
+    machine: Machine,
+    try_lock: Callable[[], int | None],
+    busy: str,
+    timeout_s: float,
+    clock: Clock,
+) -> Iterator[None]:
+    """Hold a lock of a machine. Raises DirectoryBusy, with the text `busy`, after the timeout."""
+    deadline = clock.monotonic() + timeout_s
+    while (lock := try_lock()) is None:
+        if clock.monotonic() >= deadline:
+            raise DirectoryBusy(busy)
+        clock.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        machine.unlock(lock)
 
 
 def _parse(text: str | None) -> dict[str, Any] | None:

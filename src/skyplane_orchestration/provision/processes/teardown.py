@@ -65,7 +65,9 @@ def sweep_fleets(
                 else:
                     kept.append(place.key)
         except DirectoryBusy:
-            kept.append(place.key)
+            meta = place.read_meta()
+            if meta is None or meta.deployment == deployment:
+                kept.append(place.key)
         except FileNotFoundError:
             continue  # Another process has torn it down.
     return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)

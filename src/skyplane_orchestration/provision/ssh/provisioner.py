@@ -24,10 +24,12 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import SSH, Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.control_sessions import SessionFactory
+from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.processes.fleets import ProcessFleets
 from skyplane_orchestration.provision.processes.launch import Addresses
@@ -72,6 +74,7 @@ class SshProvisioner:
         return SSH
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
+        require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
         instances = node_names(spec.plan, spec.max_instances_per_region)
         host_of = {
             instance: self.options.host_of(region, index, len(names))
@@ -155,7 +158,7 @@ class SshProvisioner:
         """A region may have as many instances as it has hosts."""
         return tuple(self.options.quota(region) for region in regions)
 
-    def check(self) -> tuple[Finding, ...]:
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         try:
             with log_in(self.options.all_hosts(), self.options.connect_timeout_s) as logins:
                 return findings(logins, self._runner, needs_modules=not self.options.command)

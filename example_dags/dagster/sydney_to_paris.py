@@ -4,7 +4,7 @@ One c6in.xlarge in each city sends about 2.5 Gbit/s on the direct path. This exa
 Gbit/s with one instance per region, so the plan uses other regions too.
 With the `local` provisioner the gateways are processes on the machine that runs the op.
 
-    dagster dev -f sydney_to_paris_asset.py
+    dagster dev -f sydney_to_paris.py
 
 To use your own buckets, set these variables: SKYPLANE_DEMO_SOURCE_URL,
 SKYPLANE_DEMO_DESTINATION_URL, and for S3-compatible servers SKYPLANE_DEMO_SOURCE_ENDPOINT,

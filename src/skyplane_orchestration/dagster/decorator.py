@@ -1,0 +1,82 @@
+"""`skyplane_assets`: several transfers as the assets of one op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dagster as dg
+
+from skyplane_orchestration.dagster.checks import check_spec
+from skyplane_orchestration.dagster.one_op import JOB_METADATA
+from skyplane_orchestration.dagster.translator import (
+    DagsterSkyplaneTranslator,
+    SkyplaneTranslatorData,
+)
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import TransferJob
+
+
+def skyplane_assets(
+    *,
+    jobs: Mapping[str, TransferJob],
+    translator: DagsterSkyplaneTranslator | None = None,
+    name: str | None = None,
+    partitions_def: dg.PartitionsDefinition[str] | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
+    pool: str | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
+    checks: bool = True,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Make the function an op with one asset per job; a run may select some of them.
+
+        @skyplane_assets(jobs={"models_paris": TransferJob(SOURCE, PARIS), ...})
+        def models(context: dg.AssetExecutionContext, skyplane: SkyplaneResource):
+            yield from skyplane.run(context=context)
+
+    The op copies for one selected asset after the other, each with gateways of its own.
+
+    Args:
+        jobs: name of the asset -> its transfer. `{partition_key}` in a URL is replaced by the key
+            of the partition.
+        translator: makes the assets' keys, dependencies, groups and tags.
+        name: of the op; the name of the function by default.
+        backfill_policy: with `single_run`, one op copies all partitions of a backfill.
+        pool: limits how many ops of the pool run at the same time.
+        retry_policy: of the op; a retry continues failed transfers and repeats the others.
+        checks: report the asset check `all_objects_copied` of each asset.
+
+    Raises ConfigurationInvalid for no jobs, or a name that is no asset key.
+    """
+    if not jobs:
+        raise ConfigurationInvalid("jobs is empty; give at least one TransferJob by its name")
+    translator = translator or DagsterSkyplaneTranslator()
+    specs = [
+        _spec(translator, SkyplaneTranslatorData(asset, job), partitions_def)
+        for asset, job in jobs.items()
+    ]
+    return dg.multi_asset(
+        specs=specs,
+        check_specs=[check_spec(spec.key) for spec in specs] if checks else None,
+        name=name,
+        can_subset=True,
+        backfill_policy=backfill_policy,
+        pool=pool,
+        op_tags=op_tags,
+        retry_policy=retry_policy,
+    )
+
+
+def _spec(
+    translator: DagsterSkyplaneTranslator,
+    data: SkyplaneTranslatorData,
+    partitions_def: dg.PartitionsDefinition[str] | None,
+) -> dg.AssetSpec:
+    """The asset that the translator makes, with the job for the op."""
+    spec = translator.get_asset_spec(data).merge_attributes(
+        metadata={JOB_METADATA: dg.MetadataValue.json(data.job.to_dict())}
+    )
+    if partitions_def is None:
+        return spec
+    return spec.replace_attributes(partitions_def=partitions_def)

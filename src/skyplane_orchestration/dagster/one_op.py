@@ -1,0 +1,205 @@
+"""The one-op form: plan, provision, transfer and teardown of each selected asset in one op.
+
+The client takes the gateways of a transfer down after success, error and interruption. If its
+process is killed, the cleanup sensor finds them by the tags of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import dagster as dg
+
+from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, check_facts
+from skyplane_orchestration.dagster.cleanup import tag_run
+from skyplane_orchestration.dagster.data_versions import data_version_of
+from skyplane_orchestration.dagster.metadata import Metadata, materialization_metadata
+from skyplane_orchestration.dagster.ops import AssetTransfer, failure_of, log_failure, result_of
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.task_log import log_fleet, log_result
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.dagster.resources import SkyplaneResource
+    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.result import TransferResult
+    from skyplane_orchestration.provision.in_process import GatewayPlace
+
+#: Metadata of an asset's definition: its job, `TransferJob.to_dict()`.
+JOB_METADATA: Final = "skyplane/job"
+
+#: In a manifest: replaced by the key of the asset.
+ASSET_KEY: Final = "{asset_key}"
+
+
+#: What the op of an asset yields.
+Event = dg.MaterializeResult[Any] | dg.AssetCheckResult
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The copy of one partition, or of an asset without partitions."""
+
+    metadata: Metadata
+    result: TransferResult
+
+
+@dataclass(frozen=True, slots=True)
+class OneOp:
+    """Copies for the op of `context`; see `SkyplaneResource.run`."""
+
+    resource: SkyplaneResource
+    context: dg.AssetExecutionContext
+    gateways: GatewayPlace
+
+    def run(self, job: TransferJob | None, manifest: str | None) -> Iterator[Event]:
+        """Copy for one asset after the other; fail at the end if a copy has failed."""
+        failed: dict[str, SkyplaneError] = {}
+        for asset in self._selected(job, manifest):
+            errors: list[SkyplaneError] = []
+            copies: dict[str, Copy] = {}
+            for partition, partition_job in asset.jobs_of(self.context).items():
+                try:
+                    copies[partition] = self._copy(asset, partition, partition_job)
+                except SkyplaneError as error:
+                    name = " ".join(filter(None, (asset.key.to_user_string(), partition)))
+                    self._log_failure(name, error)
+                    failed[name] = error
+                    errors.append(error)
+            if errors:
+                yield from self._failed_check(asset, copies, errors)
+            else:
+                yield self._materialized(asset, copies)
+        if failed:
+            raise _failure(failed) from next(iter(failed.values()))
+
+    def _selected(self, job: TransferJob | None, manifest: str | None) -> list[AssetTransfer]:
+        """The selected assets in the order of their definition."""
+        selected = self.context.selected_asset_keys
+        try:
+            _require_one(selected, job, manifest)
+            return [
+                AssetTransfer(
+                    key=spec.key,
+                    job=job or _job_of(spec),
+                    manifest=manifest and manifest.replace(ASSET_KEY, "/".join(spec.key.path)),
+                )
+                for spec in self.context.assets_def.specs
+                if spec.key in selected
+            ]
+        except SkyplaneError as error:
+            raise failure_of(error) from error
+
+    def _copy(self, asset: AssetTransfer, partition: str, job: TransferJob) -> Copy:
+        context, resource = self.context, self.resource
+        identity = asset.identity(resource.deployment, context.run, partition)
+        client = resource.client(identity, self.gateways)
+        tag_run(context, client)
+        context.log.info(heading(job))
+        fleets: list[Fleet] = []
+
+        def on_fleet(fleet: Fleet) -> None:
+            fleets.append(fleet)
+            log_fleet(context.log, fleet)
+
+        listing = client.source_listing()
+        client.check_deletes(job, listing=listing)
+        result = client.run(
+            job,
+            listing=listing,
+            on_fleet=on_fleet,
+            on_status=ProgressLog(context.log.info),
+            manifest=asset.manifest_of(context, partition),
+        )
+        log_result(context.log, result)
+        plan = fleets[-1].plan if fleets else None
+        return Copy(materialization_metadata(job, plan, result), result)
+
+    def _log_failure(self, name: str, error: SkyplaneError) -> None:
+        self.context.log.error("%s: %s: %s", name, error.code, error)
+        command = self.resource.command("resume", "RESULT.json")
+        log_failure(self.context.log, result_of(error), command)
+
+    def _materialized(
+        self, asset: AssetTransfer, copies: Mapping[str, Copy]
+    ) -> dg.MaterializeResult[Any]:
+        results = [copy.result for copy in copies.values()]
+        metadata = None
+        if self.context.has_partition_key_range:
+            # Dagster makes a materialization of each partition from the one result.
+            for partition, copy in copies.items():
+                self.context.add_asset_metadata(copy.metadata, asset.key, partition)
+        else:
+            (metadata,) = (copy.metadata for copy in copies.values())
+        return dg.MaterializeResult(
+            asset_key=asset.key,
+            metadata=metadata,
+            data_version=data_version_of(results),
+            check_results=list(self._checks(asset, results, asset.job.allow_failed)),
+        )
+
+    def _failed_check(
+        self, asset: AssetTransfer, copies: Mapping[str, Copy], errors: Sequence[SkyplaneError]
+    ) -> Iterator[dg.AssetCheckResult]:
+        """The check of an asset that is not materialized, if a failed copy has a result."""
+        left = [result for error in errors if (result := result_of(error)) is not None]
+        if left:
+            copied = [copy.result for copy in copies.values()]
+            yield from self._checks(asset, [*copied, *left], allow_failed=False)
+
+    def _checks(
+        self, asset: AssetTransfer, results: Sequence[TransferResult], allow_failed: bool
+    ) -> Iterator[dg.AssetCheckResult]:
+        check = dg.AssetCheckKey(asset.key, ALL_OBJECTS_COPIED)
+        if check in self.context.selected_asset_check_keys:
+            facts = check_facts(results, allow_failed=allow_failed)
+            yield dg.AssetCheckResult(asset_key=asset.key, check_name=check.name, **facts)
+
+
+def _require_one(
+    selected: set[dg.AssetKey] | frozenset[dg.AssetKey],
+    job: TransferJob | None,
+    manifest: str | None,
+) -> None:
+    """Raises ConfigurationInvalid: an argument of one asset is given for several."""
+    if len(selected) == 1:
+        return
+    if job is not None:
+        raise ConfigurationInvalid(
+            f"job is for one asset, and this op makes {len(selected)}; give skyplane_assets the"
+            " jobs, and leave out job"
+        )
+    if manifest is not None and ASSET_KEY not in manifest:
+        raise ConfigurationInvalid(
+            f"manifest is one file for {len(selected)} assets; put {ASSET_KEY} into it"
+        )
+
+
+def _job_of(spec: dg.AssetSpec) -> TransferJob:
+    """Raises ConfigurationInvalid."""
+    document = spec.metadata.get(JOB_METADATA)
+    if not isinstance(document, dg.JsonMetadataValue):
+        raise ConfigurationInvalid(
+            f"asset {spec.key.to_user_string()} has no job; define it with skyplane_assets, or"
+            " give run() a job"
+        )
+    return TransferJob.from_dict(document.value)  # type: ignore[arg-type]
+
+
+def _failure(failed: Mapping[str, SkyplaneError]) -> dg.Failure:
+    """One failure for all; Dagster retries it if a retry can help one."""
+    failures = {name: failure_of(error) for name, error in failed.items()}
+    if len(failures) == 1:
+        return next(iter(failures.values()))
+    return dg.Failure(
+        description="; ".join(f"{name}: {one.description}" for name, one in failures.items()),
+        metadata={
+            f"{what}/{name}": value
+            for name, one in failures.items()
+            for what, value in one.metadata.items()
+        },
+        allow_retries=any(one.allow_retries for one in failures.values()),
+    )

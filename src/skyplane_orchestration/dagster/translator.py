@@ -1,0 +1,68 @@
+"""`DagsterSkyplaneTranslator`: which asset a transfer makes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+
+from skyplane_orchestration.dagster.partitions import PARTITION_KEY
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class SkyplaneTranslatorData:
+    """One transfer of `skyplane_assets`, by its name."""
+
+    name: str
+    job: TransferJob
+
+
+class DagsterSkyplaneTranslator:
+    """Makes the asset of a transfer. Override `get_asset_spec` to change it:
+
+    class Translator(DagsterSkyplaneTranslator):
+        def get_asset_spec(self, data: SkyplaneTranslatorData) -> dg.AssetSpec:
+            spec = super().get_asset_spec(data)
+            return spec.replace_attributes(group_name="replication")
+    """
+
+    def get_asset_spec(self, data: SkyplaneTranslatorData) -> dg.AssetSpec:
+        """The asset of a transfer.
+
+        Its key is the name, with `/` between its parts. It depends on an asset for the source:
+        `s3://bucket/raw/orders/` is `s3/bucket/raw/orders`, without parts that contain
+        `{partition_key}`.
+
+        Raises ConfigurationInvalid for a name that is no key.
+        """
+        source, destination = data.job.source, data.job.destination
+        if not _NAME.fullmatch(data.name):
+            raise ConfigurationInvalid(
+                f"{data.name!r} in jobs is no asset key; use letters, digits, _ and -, and /"
+                " between its parts"
+            )
+        return dg.AssetSpec(
+            key=dg.AssetKey.from_user_string(data.name),
+            deps=[source_key(source)],
+            description=f"A copy of {source.url} at {destination.url}.",
+            metadata={"dagster/uri": destination.url, "skyplane/source": source.url},
+            kinds={"skyplane", source.kind, destination.kind},
+        )
+
+
+def source_key(location: Location) -> dg.AssetKey:
+    """The key of an asset for a place: kind, bucket and prefix.
+
+    Dagster takes letters, digits and `_` in the names of inputs, so each other character of a part
+    becomes `_`.
+    """
+    parts = (location.kind, *location.bucket.split("/"), *location.key.split("/"))
+    kept = [part for part in parts if part and PARTITION_KEY not in part]
+    return dg.AssetKey([re.sub(r"[^A-Za-z0-9_-]", "_", part) for part in kept])

@@ -1,0 +1,42 @@
+"""The network tier of each region: which prices its bytes to other clouds have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from skyplane_orchestration.grids.grid import EdgeValues, Grid
+from skyplane_orchestration.grids.price_rules import offers_standard_tier
+from skyplane_orchestration.model.job import NetworkTierRule
+
+
+def with_network_tier(grid: Grid, rule: NetworkTierRule) -> Grid:
+    """The grid with the prices of a network tier; a grid that has some keeps them.
+
+    Agreed prices and those of price.csv hold for both tiers. `auto` compares the prices of each
+    region: both tiers have the same planned rates, so the cheaper one is never worse.
+    """
+    if rule == "premium" or grid.standard_tier:
+        return grid
+    chosen = {
+        region.tag for region in grid.regions if offers_standard_tier(grid.price_document, region)
+    }
+    if rule == "auto":
+        chosen = _cheaper(grid, chosen)
+    return _by_standard_tier(grid, frozenset(chosen)) if chosen else grid
+
+
+def _by_standard_tier(grid: Grid, tags: frozenset[str]) -> Grid:
+    def edges() -> EdgeValues:
+        from skyplane_orchestration.grids.edge_tables import with_standard_tier
+
+        return with_standard_tier(grid, tags)
+
+    return replace(grid, edges=cache(edges), standard_tier=tags)
+
+
+def _cheaper(grid: Grid, tags: set[str]) -> set[str]:
+    """The regions that have a cheaper way out by the standard tier, and no dearer one."""
+    changed = _by_standard_tier(grid, frozenset(tags)).usd_per_gb - grid.usd_per_gb
+    rows = {tag: changed[grid.index[tag]] for tag in tags}
+    return {tag for tag, row in rows.items() if row.min() < 0.0 and row.max() <= 0.0}

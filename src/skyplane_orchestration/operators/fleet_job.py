@@ -1,0 +1,93 @@
+"""`SkyplaneFleetOperator`: the base of the operators that start fleets."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.providers.common.compat.sdk import conf
+
+from skyplane_orchestration.errors import TooManyFleets
+from skyplane_orchestration.operators.job import SkyplaneJobOperator
+from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
+from skyplane_orchestration.transfer.task_log import log_full
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from skyplane_orchestration.client import Client
+
+#: Airflow's own default of `deferrable`.
+DEFAULT_DEFERRABLE: Final[bool] = conf.getboolean("operators", "default_deferrable", fallback=False)
+
+#: Time that a task keeps of its `execution_timeout`, to stop what it has begun: a share of it, and
+#: at most so many seconds.
+_RESERVE_SHARE: Final = 0.1
+_LONGEST_RESERVE_S: Final = 60.0
+
+
+class SkyplaneFleetOperator(SkyplaneJobOperator):
+    """Base of the operators that start a fleet, or wait while the deployment has too many.
+
+    Args:
+        deferrable: free the slot of the worker during such a wait. Default: `default_deferrable`
+            of Airflow's section `operators`.
+    """
+
+    def __init__(self, *, deferrable: bool = DEFAULT_DEFERRABLE, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
+
+    def on_full(self, context: Context) -> OnFull:
+        """What the client calls before each pause of a wait for another fleet's end."""
+        return partial(self._wait, context)
+
+    def _wait(self, context: Context, error: TooManyFleets, wait: FleetWait) -> None:
+        """Log the wait; a deferrable task also frees its slot. Raises TaskDeferred.
+
+        Raises `error` if `execution_timeout` ends before the next look.
+        """
+        log_full(self.log, error, wait)
+        if not self.deferrable:
+            return
+        # Imported here: its module differs between Airflow 2 and 3.
+        from airflow.providers.common.compat.standard.triggers import TimeDeltaTrigger
+
+        pause_s = wait.pause_s(random.SystemRandom())
+        deadline_unix_s = self.deadline_unix_s(context)
+        if deadline_unix_s is not None and time.time() + pause_s > deadline_unix_s:
+            raise error
+        after = wait.after(pause_s)
+        self.defer(
+            trigger=TimeDeltaTrigger(timedelta(seconds=pause_s)),
+            method_name="look_again",
+            kwargs={"looks": after.looks, "waited_s": after.waited_s},
+        )
+
+    def look_again(
+        self, context: Context, event: Mapping[str, Any] | None, looks: int, waited_s: float
+    ) -> dict[str, Any]:
+        """Continue after a pause; returns and raises as `execute`."""
+
+        def work(context: Context, client: Client) -> dict[str, Any]:
+            # Before the source is listed once more.
+            try:
+                client.require_room()
+            except TooManyFleets as error:
+                self._wait(context, error, FleetWait(looks, waited_s))
+            return self.work(context, client)
+
+        return self._run(context, work)
+
+    def deadline_unix_s(self, context: Context) -> float | None:
+        """Earlier than Airflow's own, which would end the task but not what it has begun."""
+        if self.execution_timeout is None:
+            return None
+        limit_s = self.execution_timeout.total_seconds()
+        reserve_s = min(_LONGEST_RESERVE_S, limit_s * _RESERVE_SHARE)
+        started = context["ti"].start_date or datetime.now(UTC)
+        return float(started.timestamp() + limit_s - reserve_s)

@@ -1,0 +1,115 @@
+"""`doctor --cloud`: one cloud of the strict fakes, and the quotas of its regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import RunJson
+from tests.clouds.accounts import ACCOUNTS, Account
+
+from skyplane_orchestration.cli.main import main
+
+
+@pytest.fixture(params=ACCOUNTS)
+def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+    with ACCOUNTS[request.param]() as made:
+        yield made
+
+
+def test_the_quotas_of_a_region_are_told(
+    account: Account, run_json: RunJson, tmp_path: Path
+) -> None:
+    file = account.clouds_file(tmp_path, regions=[account.region])
+    document = run_json("doctor", "--cloud", account.cloud, "--clouds", file)
+    quotas = {one["name"]: one for one in document["quotas"] if one["region"] == account.region}
+    for name, limit in account.limits.items():
+        assert (quotas[name]["limit"], quotas[name]["used"]) == (limit, 0)
+        assert quotas[name]["free"] == limit
+    checks = {check["name"]: check for check in document["checks"]}
+    for name, limit in account.limits.items():
+        found = checks[f"{account.region} {name}"]
+        assert found["state"] == ("ok" if limit else "warn")
+        assert f"limit {limit}, 0 used, {limit} free" in found["detail"]
+    assert checks[f"{account.cloud} credentials"]["state"] == "ok"
+    assert not any(account.other in name for name in checks)
+    assert "solver" not in checks
+
+
+def test_named_regions_take_the_place_of_those_of_the_file(
+    account: Account, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = account.clouds_file(tmp_path, regions=[account.region])
+    command = ["doctor", "--cloud", account.cloud, "--clouds", file]
+    assert main([*command, "--region", account.other]) == 0
+    table = capsys.readouterr().out
+    assert account.other in table
+    assert account.region not in table
+
+
+def test_a_missing_permission_fails(account: Account, run_json: RunJson, tmp_path: Path) -> None:
+    account.fake.conditions.denied.add(account.action)
+    file = account.clouds_file(tmp_path, regions=[account.region])
+    document = run_json("doctor", "--cloud", account.cloud, "--clouds", file, code=1)
+    (bad,) = [check for check in document["checks"] if check["state"] == "fail"]
+    assert bad["name"] == f"{account.cloud} permissions"
+    assert account.action in bad["detail"]
+
+
+def test_without_a_file_the_credentials_are_those_of_the_process(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ACCOUNTS["aws"]() as account:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", account.section["endpoint_url"])
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+        document = run_json("doctor", "--cloud", "aws", "--region", account.region)
+    assert {one["name"]: one["limit"] for one in document["quotas"]} == account.limits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--cloud", "gcp"), "gcp needs a project: set GOOGLE_CLOUD_PROJECT"),
+        (("--cloud", "azure"), "azure needs a subscription_id: set AZURE_SUBSCRIPTION_ID"),
+        (("--cloud", "aws", "--region", "gcp:us-east1"), "gcp:us-east1 is not a region of aws"),
+        (("--region", "aws:us-east-1"), "--region needs --cloud"),
+        (("--cloud", "oracle"), "--cloud"),
+    ],
+)
+def test_what_is_missing_is_bad_input(
+    arguments: tuple[str, ...],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
+    monkeypatch.delenv("AZURE_SUBSCRIPTION_ID", raising=False)
+    assert main(["doctor", *arguments]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_file_without_the_cloud_is_bad_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with ACCOUNTS["gcp"]() as account:
+        file = account.clouds_file(tmp_path)
+        assert main(["doctor", "--cloud", "aws", "--clouds", file]) == 2
+    assert "has no section aws; it has gcp" in capsys.readouterr().err
+
+
+def test_a_region_without_an_answer_does_not_hide_the_others(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+    with ACCOUNTS["aws"]() as account:
+        account.fake.conditions.denied_regions.add("us-east-1")
+        file = account.clouds_file(tmp_path, regions=[account.region, account.other])
+        document = run_json("doctor", "--cloud", "aws", "--clouds", file, code=1)
+    states = {check["name"]: check["state"] for check in document["checks"]}
+    assert states[f"{account.other} quotas"] == "fail"
+    assert states[f"{account.region} L-1216C47A"] == "ok"

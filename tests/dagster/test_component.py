@@ -1,0 +1,231 @@
+"""`SkyplaneTransferComponent`: what a `defs.yaml` may say, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.testing import create_defs_folder_sandbox
+
+from skyplane_orchestration.dagster import SkyplaneTransferComponent
+from skyplane_orchestration.dagster.components import TransferModel
+from skyplane_orchestration.model.job import (
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Policy,
+    TransferJob,
+)
+from skyplane_orchestration.model.location import Location
+
+if TYPE_CHECKING:
+    from tests.dagster.conftest import Lab
+
+TYPE = "skyplane_orchestration.dagster.SkyplaneTransferComponent"
+PARIS: dict[str, Any] = {
+    "name": "orders_paris",
+    "source_url": "s3://sydney/orders/",
+    "destination_url": "gs://paris/orders/",
+}
+TOKYO = {**PARIS, "name": "orders_tokyo", "destination_url": "s3://tokyo/orders/"}
+
+
+@contextmanager
+def loaded(document: dict[str, Any]) -> Iterator[dg.Definitions]:
+    """The definitions of a project with this `defs.yaml`."""
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=SkyplaneTransferComponent, defs_yaml_contents=document
+        )
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, defs):
+            assert isinstance(component, SkyplaneTransferComponent)
+            yield defs
+
+
+@contextmanager
+def asset_of(attributes: dict[str, Any], **more: Any) -> Iterator[dg.AssetsDefinition]:
+    with loaded({"type": TYPE, "attributes": attributes, **more}) as defs:
+        yield _asset(defs)
+
+
+def _asset(defs: dg.Definitions) -> dg.AssetsDefinition:
+    (made,) = defs.assets or ()
+    assert isinstance(made, dg.AssetsDefinition)
+    return made
+
+
+def test_a_run_copies_the_selected_transfers(lab: Lab) -> None:
+    attributes = {
+        "transfers": [PARIS, TOKYO],
+        "manifest": "/manifests/{asset_key}.parquet",
+        "gateways": "never",
+    }
+    with asset_of(attributes) as made:
+        assert lab.materialize(made, selection=["orders_tokyo"]).success
+    ((job, manifest),) = lab.client.of("run")
+    assert (job.destination.url, manifest) == (
+        "s3://tokyo/orders/",
+        "/manifests/orders_tokyo.parquet",
+    )
+    assert lab.client.places == ["never"]
+
+
+def test_translation_and_op_have_dagsters_names() -> None:
+    attributes = {
+        "transfers": [PARIS, TOKYO],
+        "max_retries": 2,
+        "op": {"pool": "skyplane", "tags": {"cpu": "2"}, "backfill_policy": {"type": "single_run"}},
+        "translation": {
+            "key_prefix": "lake",
+            "group_name": "replication",
+            "description": "To {{ data.job.destination.url }}",
+            "tags": {"city": "{{ data.name.partition('_')[2] }}"},
+            "partitions_def": {"type": "daily", "start_date": "2026-01-01"},
+        },
+    }
+    with asset_of(attributes) as made:
+        specs = {spec.key.to_user_string(): spec for spec in made.specs}
+    assert list(specs) == ["lake/orders_paris", "lake/orders_tokyo"]
+    paris = specs["lake/orders_paris"]
+    assert (paris.group_name, paris.tags["city"]) == ("replication", "paris")
+    assert paris.description == "To gs://paris/orders/"
+    assert isinstance(made.partitions_def, dg.DailyPartitionsDefinition)
+    assert made.op.name == "lake__orders_paris__transfers"
+    assert (made.op.pool, made.op.tags["cpu"]) == ("skyplane", "2")
+    assert made.op.retry_policy == dg.RetryPolicy(max_retries=2)
+    assert made.backfill_policy == dg.BackfillPolicy.single_run()
+
+
+@pytest.mark.skipif(
+    dg.__version__.startswith("1.11."),
+    reason="Dagster 1.11 looks for the resources of an op before it merges those of the project",
+)
+def test_post_processing_changes_the_assets() -> None:
+    processing = {"assets": [{"target": "*", "attributes": {"owners": ["team:data"]}}]}
+    with asset_of({"transfers": [PARIS]}, post_processing=processing) as made:
+        (spec,) = made.specs
+    assert list(spec.owners) == ["team:data"]
+
+
+def test_templates_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUCKET", "lyon")
+    transfer = {**PARIS, "destination_url": "s3://{{ env.BUCKET }}/dt={partition_key}/"}
+    with asset_of({"transfers": [transfer]}) as made:
+        (spec,) = made.specs
+    assert spec.metadata["dagster/uri"] == "s3://lyon/dt={partition_key}/"
+
+
+def test_plain_names_make_the_job() -> None:
+    job = TransferModel(
+        **PARIS,
+        source_region="aws:ap-southeast-2",
+        source_endpoint="http://127.0.0.1:9000",
+        source_credential_ref="profile:sydney",
+        destination_region="gcp:europe-west9",
+        min_throughput_gbps=2,
+        exactly=True,
+        conflict="replace-if-different",
+        include=["*.parquet"],
+        delete=True,
+        allow_regions=["aws:*"],
+        max_job_usd=5,
+        instance_limit=2,
+        chunk_mib=8,
+    ).job()
+    assert job == TransferJob(
+        Location(
+            "s3://sydney/orders/", "aws:ap-southeast-2", "http://127.0.0.1:9000", "profile:sydney"
+        ),
+        Location("gs://paris/orders/", "gcp:europe-west9"),
+        MinimizeCost(2, exactly=True),
+        conflict="replace-if-different",
+        include=("*.parquet",),
+        delete=True,
+        policy=Policy(allow=("aws:*",), max_job_usd=5),
+        limits=Limits(instance_limit=2, chunk_mib=8),
+    )
+
+
+def test_a_transfer_without_options_has_the_defaults_of_a_job() -> None:
+    job = TransferModel(**PARIS).job()
+    assert job == TransferJob(Location("s3://sydney/orders/"), Location("gs://paris/orders/"))
+    priced = TransferModel(**PARIS, max_usd_per_gb=0.1).job()
+    assert priced.objective == MaximizeThroughput(max_usd_per_gb=0.1)
+
+
+def test_every_field_of_a_job_has_a_name() -> None:
+    known = set(TransferModel.model_fields)
+    parts = {"source", "destination", "objective", "limits", "policy"}
+    assert {field.name for field in fields(TransferJob)} - parts <= known
+    # By cloud, and so no plain value.
+    assert {field.name for field in fields(Limits)} - {"instance_types"} <= known
+
+
+@pytest.mark.parametrize(
+    ("attributes", "clue"),
+    [
+        ({"transfers": [{**PARIS, "source_url": "ftp://a/"}]}, "scheme"),
+        ({"transfers": [{**PARIS, "max_cost_usd": 1, "deadline_s": 1}]}, "give one objective"),
+        ({"transfers": [PARIS, PARIS]}, "the same name twice: orders_paris"),
+        ({"transfers": []}, "at least 1 item"),
+        ({"transfers": [{**PARIS, "conflicts": "skip"}]}, "conflicts"),
+        ({"transfers": [{**PARIS, "conflict": "overwrite"}]}, "'replace-if-newer'"),
+        ({"transfers": [PARIS], "gateways": "inside"}, "'always'"),
+    ],
+)
+def test_what_is_wrong_fails_the_load(attributes: dict[str, Any], clue: str) -> None:
+    """Dagster's error has ours as its cause; its class is not public."""
+    with (
+        pytest.raises(Exception) as caught,
+        loaded({"type": TYPE, "attributes": attributes}),
+    ):
+        pass
+    assert clue in _all_texts(caught.value)
+
+
+def _all_texts(error: BaseException | None) -> str:
+    """The messages of an error and of its causes."""
+    return "" if error is None else f"{error}\n{_all_texts(error.__cause__ or error.__context__)}"
+
+
+def test_the_scaffolder_writes_a_project_that_loads() -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=SkyplaneTransferComponent,
+            scaffold_params={"name": "clicks", "source_url": "s3://sydney/clicks/"},
+        )
+        written = yaml.safe_load((path / "defs.yaml").read_text())
+        (transfer,) = written["attributes"]["transfers"]
+        assert transfer["name"] == "clicks"
+        assert transfer["destination_url"].startswith("s3://")
+        with sandbox.load_component_and_build_defs(defs_path=path) as (_, defs):
+            made = _asset(defs)
+    assert made.key == dg.AssetKey("clicks")
+
+
+def test_dg_lists_the_component(tmp_path: Path) -> None:
+    dg_command = Path(sys.executable).with_name("dg")
+    if not dg_command.exists():
+        pytest.skip("dagster-dg-cli is not installed; the line dagster-1.13 of the matrix has it")
+    project = tmp_path / "project"
+    (project / "src/project/defs").mkdir(parents=True)
+    for folder in ("src/project", "src/project/defs"):
+        (project / folder / "__init__.py").touch()
+    (project / "dg.toml").write_text(
+        'directory_type = "project"\n[project]\nroot_module = "project"\n'
+    )
+    done = subprocess.run(
+        [dg_command, "list", "components", "--json"],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert TYPE in {one["key"] for one in json.loads(done.stdout)["items"]}
