@@ -20,6 +20,7 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.source_listing import SourceListing
+from skyplane_orchestration.storage.source_version import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_wait import FleetWait
 from skyplane_orchestration.transfer.watch import WatchedTransfer
@@ -113,6 +114,10 @@ class FakeClient:
     def plan_together(self, jobs: Sequence[TransferJob]) -> TransferPlan:
         self._note("plan_together", list(jobs))
         return PLAN
+
+    def source_version(self, location: Location, **arguments: Any) -> SourceVersion:
+        self._note("source_version", (location, arguments))
+        return SourceVersion("ab" * 32, 3, 1000)
 
     def has_nothing_to_copy(self, job: TransferJob, **_: Any) -> bool:
         return self.is_unchanged

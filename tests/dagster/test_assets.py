@@ -8,7 +8,10 @@ import dagster as dg
 import pytest
 from tests.transfer import samples
 
-from skyplane_orchestration.dagster import build_skyplane_transfer_asset
+from skyplane_orchestration.dagster import (
+    build_skyplane_transfer_asset,
+    build_skyplane_transfer_assets,
+)
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     NotFound,
@@ -20,6 +23,7 @@ from skyplane_orchestration.errors import (
     TransferFailed,
 )
 from skyplane_orchestration.model.job import MinimizeCost
+from skyplane_orchestration.model.location import Location
 
 if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
@@ -282,6 +286,8 @@ def test_the_definition_has_all_given_properties() -> None:
     assert (spec.group_name, spec.description) == ("replication", "images")
     assert (spec.owners, spec.tags["tier"]) == (["data@example.com"], "gold")
     assert spec.kinds == {"skyplane", "s3"}
+    other = build_skyplane_transfer_asset("x", source="az://a/c/", destination="gs://b/")
+    assert other.specs_by_key[other.key].kinds == {"skyplane", "azure", "gcs"}
     assert spec.metadata["dagster/uri"] == "s3://b/y/"
     assert spec.metadata["contract"] == "v1"
 
@@ -295,6 +301,42 @@ def test_several_assets_live_in_one_code_location() -> None:
         assets=[one, two], resources={"skyplane": _resource(), "other": _resource()}
     )
     definitions.get_repository_def().load_all_definitions()
+
+
+def test_each_destination_has_an_asset_with_its_own_steps() -> None:
+    made = build_skyplane_transfer_assets(
+        {"paris": "s3://b/y/", "iowa": Location("gs://c/", region="gcp:us-central1")},
+        source="s3://a/x/",
+        key_prefix=["lake"],
+        deps=["sydney"],
+        manifest="s3://m/{asset_key}.parquet",
+        conflict="skip",
+    )
+    assert [one.key.path for one in made] == [["lake", "paris"], ["lake", "iowa"]]
+    assert {one.key.path[-1]: one.specs_by_key[one.key].kinds for one in made} == {
+        "paris": {"skyplane", "s3"},
+        "iowa": {"skyplane", "s3", "gcs"},
+    }
+    ops = [op.name for one in made for op in one.node_def.iterate_op_defs()]
+    assert len(set(ops)) == 2 * len(STEPS)
+    defs = dg.Definitions(assets=made, resources={"skyplane": _resource()})
+    defs.get_repository_def().load_all_definitions()
+
+
+def test_each_of_several_assets_has_its_own_manifest(lab: Lab) -> None:
+    ends = {"paris": "s3://b/y/", "iowa": "gs://c/"}
+    made = build_skyplane_transfer_assets(
+        ends, source="s3://a/x/", manifest="s3://m/{asset_key}.parquet", key_prefix=["lake"]
+    )
+    for one in made:
+        assert lab.materialize(one).success
+    assert [(job.destination.url, manifest) for _, job, manifest in lab.client.of("transfer")] == [
+        ("s3://b/y/", "s3://m/lake/paris.parquet"),
+        ("gs://c/", "s3://m/lake/iowa.parquet"),
+    ]
+    assert len(set(lab.client.keys("provision"))) == 2
+    with pytest.raises(ConfigurationInvalid, match="manifest"):
+        build_skyplane_transfer_assets(ends, source="s3://a/x/", manifest="s3://m/one.parquet")
 
 
 def _resource() -> dg.ResourceDefinition:

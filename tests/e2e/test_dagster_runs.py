@@ -19,7 +19,7 @@ from tests.clouds.gce import PROJECT, strict_gce
 from tests.clouds.world import IMAGE, World
 from tests.e2e.held_store import refuse
 
-from skyplane_orchestration import Location, MinimizeCost
+from skyplane_orchestration import Client, Location, MinimizeCost
 from skyplane_orchestration.dagster import (
     SkyplaneResource,
     build_skyplane_transfer_asset,
@@ -104,6 +104,12 @@ def test_an_asset_is_moved_over_relays_and_nothing_is_left(
     assert told["skyplane/throughput_gbps"] > 0
     assert told["skyplane/plan"]["src"] == here.region
     assert told["skyplane/manifest"] == f"file://{tmp_path}/m.parquet"
+    largest = told["skyplane/largest_objects"][0].data
+    assert (largest["destination"], largest["bytes"]) == (f"s3://{bucket}/copy/large", 11 * MIB)
+    # The version that an observation of the source sees.
+    place = Location(f"s3://{bucket}/data/", here.region, here.endpoint)
+    version = Client().source_version(place).digest
+    assert (event.materialization.tags or {})[DATA_VERSION] == version
     assert private.traces() == []
 
 

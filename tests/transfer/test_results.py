@@ -15,7 +15,7 @@ from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge
-from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.result import CopiedObject, TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.results import cut, result_of
 
@@ -120,6 +120,7 @@ def test_a_result_stays_below_48_kib_however_long_the_keys(character: str) -> No
         state="failed",
         failed=10_000,
         failures=[failure(number, key, reason) for number in range(50)],
+        largest=[{"source": f"{key}{n}", "destination": key, "bytes": n} for n in range(10)],
         error={"code": "objects-failed", "message": f"10000 of 10000 failed: {reason}"},
     )
     warnings = tuple(f"the upload {n} of {key!r} stays open: {reason}" for n in range(500))
@@ -130,8 +131,16 @@ def test_a_result_stays_below_48_kib_however_long_the_keys(character: str) -> No
     assert result.failed == 10_000
     # The keys are never cut, so that a reader can find the objects.
     assert len(result.failures) >= 3
+    assert result.largest[:1] in ((), (CopiedObject(f"s3://src/{key}0", f"gs://dst/{key}", 0),))
     assert result.failures[0].source == f"s3://src/{key}0"
     assert result.warnings[-1] == "and 490 more warnings like these"
+
+
+def test_the_largest_objects_have_urls() -> None:
+    rows = [{"source": "p/a", "destination": "q/a", "bytes": 7}]
+    assert result_of(JOB, FLEET, status(state="succeeded", largest=rows)).largest == (
+        CopiedObject("s3://src/p/a", "gs://dst/q/a", 7),
+    )
 
 
 def test_short_failures_are_all_listed() -> None:

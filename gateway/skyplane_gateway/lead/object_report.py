@@ -6,6 +6,7 @@ the number of objects, and a killed lead leaves no file behind.
 
 from __future__ import annotations
 
+import heapq
 import json
 import tempfile
 from collections.abc import Iterable
@@ -29,6 +30,9 @@ _REASON_CHARACTERS: Final = 2000
 
 #: Failures that the status document lists.
 _LISTED_FAILURES: Final = 50
+
+#: Copied objects that the status document lists.
+_LISTED_LARGEST: Final = 10
 
 
 @dataclass(slots=True)
@@ -84,6 +88,8 @@ class Report:
     def __init__(self) -> None:
         self.counters = Counters()
         self.failures: list[dict[str, Any]] = []
+        #: A heap of sizes, source keys and destination keys.
+        self._largest: list[tuple[int, str, str]] = []
         self._rows = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
         self._end = 0
 
@@ -107,6 +113,7 @@ class Report:
         if attempts == 0:
             self.counters.copied_earlier += 1
             self.counters.copied_earlier_bytes += row.source.size_bytes
+        self._note_size(row)
         more: dict[str, object] = {}
         if done is not None:
             self.counters.pinned_by_time += is_time_pin(row.source.etag)
@@ -124,6 +131,19 @@ class Report:
             by_name = self.counters.not_carried_by_name
             by_name[name] = by_name.get(name, 0) + 1
         self._add("copied", row, attempts, **more)
+
+    def _note_size(self, row: Selection) -> None:
+        found = (row.source.size_bytes, row.source.key, row.destination_key)
+        if len(self._largest) < _LISTED_LARGEST:
+            heapq.heappush(self._largest, found)
+        else:
+            heapq.heappushpop(self._largest, found)
+
+    @property
+    def largest(self) -> list[dict[str, Any]]:
+        """The largest copied objects, the largest first, then in the order of their keys."""
+        rows = sorted(self._largest, key=lambda row: (-row[0], row[1]))
+        return [{"source": key, "destination": to, "bytes": size} for size, key, to in rows]
 
     def skipped(self, row: Selection) -> None:
         self.counters.skipped += 1

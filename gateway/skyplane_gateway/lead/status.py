@@ -99,6 +99,7 @@ class TransferStatus:
             "delivered_bytes": {str(number): count for number, count in delivered.items()},
             "error": error.to_dict() if error is not None else None,
             "failures": list(self._context.report.failures) if has_ended else [],
+            "largest": self._context.report.largest if has_ended else [],
             "open_uploads": [
                 {"key": upload.key, "upload_id": upload.upload_id}
                 for upload in (() if is_resumable else self._context.open_uploads)

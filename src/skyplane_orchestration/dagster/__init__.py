@@ -15,26 +15,35 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra.of("skyplane_orchestration.dagster", "dagster") from None
 
-from skyplane_orchestration.dagster.assets import JobOptions, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.assets import (
+    AssetOptions,
+    JobOptions,
+    build_skyplane_transfer_asset,
+    build_skyplane_transfer_assets,
+)
 from skyplane_orchestration.dagster.cleanup import build_skyplane_cleanup_sensor
 from skyplane_orchestration.dagster.components import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.sensors import build_skyplane_sweep_sensor
+from skyplane_orchestration.dagster.source_assets import build_skyplane_source_asset
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
     SkyplaneTranslatorData,
 )
 
 __all__ = [
+    "AssetOptions",
     "DagsterSkyplaneTranslator",
     "JobOptions",
     "SkyplaneResource",
     "SkyplaneTransferComponent",
     "SkyplaneTranslatorData",
     "build_skyplane_cleanup_sensor",
+    "build_skyplane_source_asset",
     "build_skyplane_sweep_sensor",
     "build_skyplane_transfer_asset",
+    "build_skyplane_transfer_assets",
     "skyplane_assets",
 ]
 

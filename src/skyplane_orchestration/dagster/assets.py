@@ -1,4 +1,7 @@
-"""`build_skyplane_transfer_asset`: one transfer as an asset with one op per step."""
+"""`build_skyplane_transfer_asset`: one transfer as an asset with one op per step.
+
+`build_skyplane_transfer_assets` makes such an asset for each of several destinations.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
+from skyplane_orchestration.dagster.one_op import ASSET_KEY
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -24,6 +28,7 @@ from skyplane_orchestration.dagster.ops import (
     transfer_op,
 )
 from skyplane_orchestration.dagster.partitions import require_one_fleet
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
@@ -66,6 +71,26 @@ class JobOptions(TypedDict, total=False):
     on_archived_object: ArchivedObjectRule
     server_side_copy: ServerSideRule
     encrypt: Encryption
+
+
+class AssetOptions(JobOptions, total=False):
+    """The arguments of `build_skyplane_transfer_asset` other than name, source and destination."""
+
+    key_prefix: Sequence[str]
+    deps: Sequence[dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str]
+    group_name: str | None
+    description: str | None
+    partitions_def: dg.PartitionsDefinition[str] | None
+    backfill_policy: dg.BackfillPolicy | None
+    automation_condition: dg.AutomationCondition[Any] | None
+    owners: Sequence[str]
+    tags: Mapping[str, str] | None
+    metadata: Mapping[str, Any] | None
+    retry_policy: dg.RetryPolicy | None
+    pool: str | None
+    checks: bool
+    manifest: str | None
+    resource_key: str
 
 
 def build_skyplane_transfer_asset(
@@ -137,7 +162,7 @@ def build_skyplane_transfer_asset(
         group_name=group_name,
         metadata={"dagster/uri": destination.url, **(metadata or {})},
         tags=tags,
-        kinds={"skyplane", destination.kind},
+        kinds={"skyplane", asset.job.source.kind, destination.kind},
         owners=owners,
         automation_condition=automation_condition,
         backfill_policy=backfill_policy,
@@ -157,6 +182,41 @@ def build_skyplane_transfer_asset(
         return {name: getattr(done, name) for name in names}
 
     return transfer_asset
+
+
+def build_skyplane_transfer_assets(
+    destinations: Mapping[str, Location | str],
+    *,
+    source: Location | str,
+    **options: Unpack[AssetOptions],
+) -> list[dg.AssetsDefinition]:
+    """Make an asset for each of several destinations of one source.
+
+    Each has its own steps and its own fleet, so that one can fail, be retried or be scheduled
+    without the others; the bytes leave the source once for each.
+
+    Args:
+        destinations: name of the asset -> where it is copied to.
+        options: as in `build_skyplane_transfer_asset`, for each asset. In `manifest`, `{asset_key}`
+            is replaced by the key of the asset.
+
+    Raises ConfigurationInvalid for an invalid job, and if two assets have one manifest.
+    """
+    manifest = options.get("manifest")
+    if manifest is not None and ASSET_KEY not in manifest and len(destinations) > 1:
+        raise ConfigurationInvalid(
+            f"manifest is one file for {len(destinations)} assets; put {ASSET_KEY} into it"
+        )
+    made = []
+    for name, destination in destinations.items():
+        own = options.copy()
+        if manifest is not None:
+            key = "/".join((*options.get("key_prefix", ()), name))
+            own["manifest"] = manifest.replace(ASSET_KEY, key)
+        made.append(
+            build_skyplane_transfer_asset(name, source=source, destination=destination, **own)
+        )
+    return made
 
 
 def _location(place: Location | str) -> Location:

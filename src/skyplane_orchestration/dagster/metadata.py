@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import dagster as dg
 
 from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
+from skyplane_orchestration.lineage.plan_drawing import plan_image_markdown, plan_markdown
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 
 Metadata = Mapping[str, dg.MetadataValue[Any]]
+
+_Row = Mapping[str, str | int | float]
+
+#: Most rows of a table of objects.
+_MOST_ROWS: Final = 10
 
 
 def plan_metadata(plan: TransferPlan) -> Metadata:
@@ -22,6 +28,9 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
         "skyplane/planned_gbps": dg.MetadataValue.float(plan.throughput_gbps),
         "skyplane/planned_usd_per_gb": dg.MetadataValue.float(plan.cost.usd_per_gb),
         "skyplane/relays": dg.MetadataValue.text(", ".join(plan.relays) or "none"),
+        "skyplane/plan_paths": dg.MetadataValue.md(plan_markdown(plan)),
+        # Of pictures, Dagster's page shows only images of Markdown, also those with a data URL.
+        "skyplane/plan_picture": dg.MetadataValue.md(plan_image_markdown(plan)),
         "skyplane/plan": dg.MetadataValue.json(plan.to_dict()),
     }
 
@@ -50,6 +59,7 @@ def materialization_metadata(
         "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
         **(plan_metadata(plan) if plan else {}),
     }
+    found |= _tables(plan, result)
     if job.move:
         found["skyplane/moved"] = dg.MetadataValue.int(result.moved)
     if job.delete:
@@ -57,3 +67,33 @@ def materialization_metadata(
     if result.manifest_uri:
         found["skyplane/manifest"] = dg.MetadataValue.url(result.manifest_uri)
     return found
+
+
+def _tables(plan: TransferPlan | None, result: TransferResult) -> Metadata:
+    """Tables of the edges and of objects; those without a row are left out."""
+    achieved = {(edge.src, edge.dst): edge.achieved_gbps for edge in result.edges}
+    edges: list[_Row] = [
+        {
+            "from": edge.src,
+            "to": edge.dst,
+            "planned_gbps": edge.flow_gbps,
+            "achieved_gbps": achieved.get((edge.src, edge.dst), 0.0),
+            "connections": edge.connections,
+            "usd_per_gb": edge.usd_per_gb,
+        }
+        for edge in (plan.edges if plan else ())
+    ]
+    largest: list[_Row] = [
+        {"source": one.source, "destination": one.destination, "bytes": one.size_bytes}
+        for one in result.largest[:_MOST_ROWS]
+    ]
+    failed: list[_Row] = [
+        {"source": one.source, "code": one.code, "reason": one.reason, "attempts": one.attempts}
+        for one in result.failures[:_MOST_ROWS]
+    ]
+    tables = {"edges": edges, "largest_objects": largest, "failed_objects": failed}
+    return {f"skyplane/{name}": _table(rows) for name, rows in tables.items() if rows}
+
+
+def _table(rows: Sequence[_Row]) -> dg.TableMetadataValue:
+    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows])

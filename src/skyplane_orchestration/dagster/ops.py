@@ -110,7 +110,7 @@ class AssetTransfer:
 
     def name_of(self, part: str) -> str:
         """The name of an op or a hook, which is unique in a code location."""
-        return "__".join([*self.key.path, part]).replace("-", "_")
+        return op_name(self.key, part)
 
     def client(self, resources: object, run: dg.DagsterRun) -> Client:
         """The client for this asset, run and partition."""
@@ -150,6 +150,11 @@ class AssetTransfer:
             return None
         key = partition_keys_of(context)[0] if partition is None else partition
         return self.manifest.replace(PARTITION_KEY, key)
+
+
+def op_name(key: dg.AssetKey, part: str) -> str:
+    """The name of an op or a hook of an asset, which is unique in a code location."""
+    return "__".join([*key.path, part]).replace("-", "_")
 
 
 # ---------------------------------------------------------------- errors

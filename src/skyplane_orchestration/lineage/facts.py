@@ -92,6 +92,7 @@ def transfer_facts(
         "relays": list(plan.relays) if plan else [],
         "edges": [asdict(edge) for edge in result.edges],
         "grid": asdict(plan.grid) if plan else None,
+        "source_digest": result.source_digest,
         "manifest_uri": result.manifest_uri,
         "warnings": list(result.warnings),
     }

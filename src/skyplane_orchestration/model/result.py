@@ -16,6 +16,9 @@ SCHEMA_VERSION: Final = 1
 MAX_LISTED_FAILURES: Final = 50
 MAX_LISTED_BYTES: Final = 20_000
 
+#: Most bytes of JSON of the largest objects in a result, for the same limit.
+MAX_LARGEST_BYTES: Final = 4_000
+
 
 @dataclass(frozen=True, slots=True)
 class FailedObject:
@@ -26,6 +29,15 @@ class FailedObject:
     code: str
     reason: str
     attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedObject:
+    """An object that was copied."""
+
+    source: str
+    destination: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,7 @@ class TransferResult:
         server_side, server_side_bytes: copied objects whose bytes the store copied itself, and
             their size; they are in `copied` and `copied_bytes`, and passed through no gateway.
         encrypted: the gateways encrypted what they sent, from source to sink.
+        largest: the largest copied objects, at most ten, fewer where their keys are long.
         source_digest: SHA-256 over key, size and ETag of the `objects`, as the source listed them;
             empty where the listing did not come to its end.
         warnings: events that did not fail the transfer but that the user should see.
@@ -153,6 +166,7 @@ class TransferResult:
     encrypted: bool = False
     estimated_usd: float | None = None
     source_digest: str = ""
+    largest: tuple[CopiedObject, ...] = ()
 
     @property
     def used_gateways(self) -> bool:

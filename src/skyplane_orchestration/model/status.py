@@ -23,6 +23,7 @@ class TransferStatus:
         copied_earlier, copied_earlier_bytes: the share of earlier epochs.
         skipped_bytes, failed_bytes: size of the skipped and of the failed objects.
         failures: the failed objects, once the transfer has ended.
+        largest: the largest copied objects, once the transfer has ended.
         needs_credentials: sides of the lead's own gateway (`source`, `sink`) whose credentials
             have expired or expire soon.
         unfinished: objects that are neither copied, skipped nor failed yet.
@@ -70,6 +71,7 @@ class TransferStatus:
     reserved: int = 0
     first_reserved: str = ""
     source_digest: str = ""
+    largest: tuple[Mapping[str, Any], ...] = ()
     earlier: Totals = field(default_factory=Totals)
     needs_credentials: tuple[str, ...] = ()
     waited: bool = False
@@ -122,6 +124,7 @@ class TransferStatus:
                 reserved=document.get("reserved", 0),
                 first_reserved=document.get("first_reserved", ""),
                 source_digest=document.get("source_digest", ""),
+                largest=tuple(document.get("largest", ())),
                 earlier=Totals.from_dict(document.get("earlier", {})),
                 needs_credentials=tuple(document.get("needs_credentials", ())),
                 waited=document.get("waited", False),

@@ -15,8 +15,10 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import (
+    MAX_LARGEST_BYTES,
     MAX_LISTED_BYTES,
     MAX_LISTED_FAILURES,
+    CopiedObject,
     FailedObject,
     TransferResult,
     TryOutcome,
@@ -85,6 +87,7 @@ def result_of(
         encrypted=fleet.encrypts(job.encrypt) and status.copied > status.server_side,
         estimated_usd=fleet.plan.cost.total_usd,
         source_digest=status.source_digest,
+        largest=_largest(job, status.largest),
     )
 
 
@@ -134,6 +137,22 @@ def listed_failures(
         if bytes_left < 0:
             break
         listed.append(failure)
+    return tuple(listed)
+
+
+def _largest(job: TransferJob, rows: Iterable[Mapping[str, Any]]) -> tuple[CopiedObject, ...]:
+    listed: list[CopiedObject] = []
+    bytes_left = MAX_LARGEST_BYTES
+    for row in rows:
+        copied = CopiedObject(
+            source=job.source.url_of(row["source"]),
+            destination=job.destination.url_of(row["destination"]),
+            size_bytes=row["bytes"],
+        )
+        bytes_left -= len(json.dumps(asdict(copied)))
+        if bytes_left < 0:
+            break
+        listed.append(copied)
     return tuple(listed)
 
 

@@ -155,3 +155,15 @@ def test_a_long_report_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monkey
         report.skipped(row(f"{number:0200}", "d", 1, "it is there"))
     assert report.page(0)["complete"] is False
     assert list(tmp_path.iterdir()) == []
+
+
+@given(st.lists(st.integers(0, 20), max_size=40))
+def test_it_lists_the_largest_copied_objects(sizes: list[int]) -> None:
+    report = Report()
+    for number, size in enumerate(sizes):
+        report.copied(row(f"{number:02}", f"to/{number:02}", size), None, 1)
+    report.failed(row("failed", "to/failed", 99), StoreError("no"), 1)
+    report.skipped(row("skipped", "to/skipped", 99))
+    assert [row["bytes"] for row in report.largest] == sorted(sizes, reverse=True)[:10]
+    assert all(row["destination"] == f"to/{row['source']}" for row in report.largest)
+    report.close()

@@ -1,0 +1,61 @@
+"""Tables and pictures among the metadata of a materialization."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.transfer import samples
+
+from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
+from skyplane_orchestration.model.result import CopiedObject, EdgeOutcome
+
+JOB, PLAN = samples.JOB, samples.PRICED_PLAN
+
+
+def told(**changes: Any) -> dict[str, Any]:
+    return dict(materialization_metadata(JOB, PLAN, samples.result(**changes)))
+
+
+def rows(found: Any) -> list[dict[str, Any]]:
+    return [dict(record.data) for record in found.records]
+
+
+def test_edges_have_the_planned_and_the_achieved_rate() -> None:
+    edge = EdgeOutcome(samples.A, samples.B, 1.0, 0.8, 100)
+    assert rows(told(edges=(edge,))["skyplane/edges"]) == [
+        {
+            "from": samples.A,
+            "to": samples.B,
+            "planned_gbps": 1.0,
+            "achieved_gbps": 0.8,
+            "connections": 1,
+            "usd_per_gb": 0.1,
+        }
+    ]
+
+
+def test_objects_have_tables_of_ten_rows_at_most() -> None:
+    copied = tuple(CopiedObject(f"s3://src/{n}", f"gs://dst/{n}", 99 - n) for n in range(10))
+    found = told(failed=12, largest=copied)
+    assert len(rows(found["skyplane/failed_objects"])) == 10
+    assert rows(found["skyplane/failed_objects"])[0] == {
+        "source": "s3://src/p/0",
+        "code": "not-found",
+        "reason": "it is gone",
+        "attempts": 1,
+    }
+    largest = rows(found["skyplane/largest_objects"])
+    assert largest[0] == {"source": "s3://src/0", "destination": "gs://dst/0", "bytes": 99}
+    assert len(largest) == 10
+
+
+def test_there_is_no_empty_table() -> None:
+    assert "skyplane/largest_objects" not in told()
+    assert "skyplane/failed_objects" not in told()
+
+
+def test_the_plan_has_a_picture_and_its_paths() -> None:
+    found: dict[str, Any] = dict(plan_metadata(PLAN))
+    assert "data:image/svg+xml;base64," in found["skyplane/plan_picture"].value
+    # Dagster's page hides Markdown of 1000 characters and more behind a click.
+    assert len(found["skyplane/plan_paths"].value) < 1000
