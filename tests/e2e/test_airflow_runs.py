@@ -62,6 +62,8 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     (destination / "transfer_fails" / "a.bin").write_bytes(b"was here before")
     (destination / "deferred_fails").mkdir()
     (destination / "deferred_fails" / "a.bin").write_bytes(b"was here before")
+    (destination / "hook_fails").mkdir()
+    (destination / "hook_fails" / "a.bin").write_bytes(b"was here before")
     (root / "run").mkdir(mode=0o700)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
@@ -139,6 +141,7 @@ def connections(ec2: StrictEc2, gce: StrictGce, arm: StrictArm) -> dict[str, str
         "deferred_one_task",
         "on_clouds",
         "killed_on_clouds",
+        "hook",
     ],
 )
 def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
@@ -320,6 +323,7 @@ def test_openlineage_has_both_ends_and_what_was_copied(
     events = [event for event in scenarios.events if event["job"]["name"] == task]
     assert [event["eventType"] for event in events][: len(kinds)] == kinds
     end = events[len(kinds) - 1]
+    assert (len(end["inputs"]), len(end["outputs"])) == (1, 1)
     assert end["inputs"][0]["namespace"] == "file"
     assert end["outputs"][0]["name"].endswith(task.partition(".")[0])
     assert end["outputs"][0]["outputFacets"]["outputStatistics"]["fileCount"] == copied
@@ -436,3 +440,25 @@ def test_no_page_can_run_a_script(scenarios: Scenarios) -> None:
     headers = scenarios.results["pages"]["all_good.move.transfer"]["reader"]["headers"]
     assert headers["content-security-policy"].startswith("default-src 'none'; style-src")
     assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("task", "kinds", "place"),
+    [
+        ("copies", ["START", "COMPLETE"], "hook"),
+        ("fails", ["START", "FAIL"], "hook_fails"),
+    ],
+)
+def test_a_task_that_uses_the_hook_has_both_ends_in_its_lineage(
+    scenarios: Scenarios, task: str, kinds: list[str], place: str
+) -> None:
+    events = [event for event in scenarios.events if event["job"]["name"] == f"hook.{task}"]
+    assert [event["eventType"] for event in events] == kinds
+    read, written = (
+        {(end["namespace"], end["name"]) for end in events[-1][side]}
+        for side in ("inputs", "outputs")
+    )
+    assert read == {("file", str(scenarios.source))}
+    # Here all tasks run in one process, whose collector keeps what earlier tasks have written.
+    assert ("file", str(scenarios.destination / place)) in written
+    assert scenarios.copy_is_whole("hook")

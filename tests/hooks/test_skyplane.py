@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from tests.fake_client import FakeClient
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, TooManyFleets
 from skyplane_orchestration.hooks.credential_refs import credential_ref
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 
@@ -117,3 +119,30 @@ def test_connection_test_says_what_the_provisioner_lacks(
 def test_form_for_older_airflow() -> None:
     behaviour = SkyplaneHook.get_ui_field_behaviour()
     assert set(behaviour) == {"hidden_fields", "relabeling", "placeholders"}
+
+
+def test_a_users_task_runs_a_job_as_one_task_does(
+    monkeypatch: pytest.MonkeyPatch, connections: dict[str, SimpleNamespace]
+) -> None:
+    clients: list[tuple[str, str, FakeClient]] = []
+
+    def client(_: SkyplaneHook, context: Any, fleet_name: str, gateways: str) -> FakeClient:
+        clients.append((fleet_name, gateways, FakeClient()))
+        clients[-1][2].full = [TooManyFleets.of("prod", 1, ("aa",))]
+        return clients[-1][2]
+
+    monkeypatch.setattr(SkyplaneHook, "client", client)
+    connections["minio"] = connection(conn_type="aws", extra_dejson={"endpoint_url": "http://m:9"})
+    job = TransferJob(
+        Location("s3://a/", credential_ref=credential_ref("minio")), Location("s3://b/"), move=True
+    )
+    assert SkyplaneHook().run(context(), job, manifest="/m").copied == 30
+    SkyplaneHook().run(context(), job, fleet_name="mine", gateways="always")
+    assert [(name, gateways) for name, gateways, _ in clients] == [
+        ("t", "auto"),
+        ("mine", "always"),
+    ]
+    fake = clients[0][2]
+    assert fake.verbs == ["check_deletes", "run"]
+    ((placed, manifest),) = fake.of("run")
+    assert (placed.source.endpoint_url, manifest) == ("http://m:9", "/m")

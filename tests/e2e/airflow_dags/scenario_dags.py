@@ -10,9 +10,11 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator
+from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator, task
 
+from skyplane_gateway.config import ConflictRule
 from skyplane_orchestration import Location, TransferJob
+from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.operators import SkyplaneTransferOperator, skyplane_transfer_group
 
 SOURCE = f"file://{os.environ['SCENARIO_SOURCE']}/"
@@ -102,4 +104,16 @@ with DAG(dag_id="deferred_one_task", schedule=None, catchup=False) as deferred_o
         execution_timeout=timedelta(minutes=5),
         outlets=[Asset("x-scenario://copies/deferred_one_task")],
         **PAIR,
+    )
+
+
+@task
+def by_hook(place: str, conflict: ConflictRule, ti: Any = None) -> dict[str, Any]:
+    job = TransferJob(Location(SOURCE), Location(f"{DESTINATION}/{place}/"), conflict=conflict)
+    return SkyplaneHook().run({"ti": ti}, job, gateways="never").to_dict()
+
+
+with DAG(dag_id="hook", schedule=None, catchup=False) as hook:
+    by_hook.override(task_id="copies")("hook", "replace") >> by_hook.override(task_id="fails")(
+        "hook_fails", "fail"
     )
