@@ -15,7 +15,6 @@ import dagster as dg
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
-from tests.docs.pages import Page
 
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.components import TransferModel
@@ -211,12 +210,6 @@ def test_the_scaffolder_writes_a_project_that_loads() -> None:
         with sandbox.load_component_and_build_defs(defs_path=path) as (_, defs):
             made = _asset(defs)
     assert made.key == dg.AssetKey("clicks")
-
-
-def test_the_defs_yaml_of_the_docs_loads() -> None:
-    (text,) = Page("docs/reference/dagster.md").tested("component")
-    with loaded(yaml.safe_load(text)) as defs:
-        assert _asset(defs).key == dg.AssetKey("orders_paris")
 
 
 def test_dg_lists_the_component(tmp_path: Path) -> None:
