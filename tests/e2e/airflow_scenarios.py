@@ -30,12 +30,13 @@ from tests.e2e.airflow_pages import Place, visit
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.transfer import fleet_wait
 from skyplane_orchestration.transfer.run import TransferRun
 
 SCENARIOS = (
     "all_good", "transfer_fails", "provision_fails", "teardown_fails", "one_task", "killed",
     "deferred", "deferred_fails", "deferred_one_task", "on_clouds", "killed_on_clouds",
-    "hook",
+    "hook", "second_fleet",
 )  # fmt: skip
 
 #: Reserved for documentation (RFC 5737): nothing on this machine can listen there.
@@ -72,6 +73,13 @@ def worker_is_told_to_end() -> Iterator[None]:
         time.sleep(60)
 
     with patch.object(TransferRun, "wait", wait):
+        yield
+
+
+@contextmanager
+def short_pauses() -> Iterator[None]:
+    """A task that waits for another fleet looks again within seconds."""
+    with patch.object(fleet_wait, "_FIRST_PAUSE_S", 1.0):
         yield
 
 
@@ -153,6 +161,7 @@ def main() -> None:
         "teardown_fails": teardown_says_incomplete,
         "killed": worker_is_told_to_end,
         "killed_on_clouds": worker_is_told_to_end,
+        "second_fleet": short_pauses,
     }
     results: dict[str, Any] = {}
     for name in SCENARIOS:

@@ -21,7 +21,8 @@ from tests.statsd_socket import Metric, statsd_socket
 
 from skyplane_orchestration import Fleet, TransferPlan, TransferResult
 
-pytestmark = pytest.mark.e2e
+#: Airflow 3.1 takes half a minute for each run of a DAG on a busy machine.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 FILES = {"a.bin": 6_000_000, "sub/b + c.txt": 17, "empty": 0, "_SUCCESS": 2}
 HERE = Path(__file__).parent
@@ -123,6 +124,8 @@ def connections(ec2: StrictEc2, gce: StrictGce, arm: StrictArm) -> dict[str, str
         "clouds": {"conn_type": "skyplane", "password": FLEET_SECRET, "extra": extra},
         "aws_gateways": {"conn_type": "aws", "login": "AKTEST", "password": AWS_SECRET},
     }
+    one = {"deployment": "one", "max_active_fleets": 1, "start_within_s": 3}
+    found["one_fleet"] = {"conn_type": "skyplane", "extra": one}
     return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(each) for name, each in found.items()}
 
 
@@ -142,6 +145,7 @@ def connections(ec2: StrictEc2, gce: StrictGce, arm: StrictArm) -> dict[str, str
         "on_clouds",
         "killed_on_clouds",
         "hook",
+        "second_fleet",
     ],
 )
 def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
@@ -462,3 +466,12 @@ def test_a_task_that_uses_the_hook_has_both_ends_in_its_lineage(
     # Here all tasks run in one process, whose collector keeps what earlier tasks have written.
     assert ("file", str(scenarios.destination / place)) in written
     assert scenarios.copy_is_whole("hook")
+
+
+def test_a_deferred_task_starts_its_fleet_when_another_one_has_ended(scenarios: Scenarios) -> None:
+    run = scenarios.results["second_fleet"]
+    assert run["state"] == "success", run["tasks"]
+    assert len(run["returned"]["first"]["gateways"]) == 2
+    assert "waiting: deployment 'one' has reached max_active_fleets" in scenarios.log
+    assert run["returned"]["second"]["copied"] == len(FILES)
+    assert run["returned"]["teardown"] == {"stopped": []}

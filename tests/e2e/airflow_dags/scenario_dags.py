@@ -15,7 +15,13 @@ from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator, task
 from skyplane_gateway.config import ConflictRule
 from skyplane_orchestration import Location, TransferJob
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
-from skyplane_orchestration.operators import SkyplaneTransferOperator, skyplane_transfer_group
+from skyplane_orchestration.operators import (
+    SkyplanePlanOperator,
+    SkyplaneProvisionOperator,
+    SkyplaneTeardownOperator,
+    SkyplaneTransferOperator,
+    skyplane_transfer_group,
+)
 
 SOURCE = f"file://{os.environ['SCENARIO_SOURCE']}/"
 DESTINATION = f"file://{os.environ['SCENARIO_DESTINATION']}"
@@ -105,6 +111,27 @@ with DAG(dag_id="deferred_one_task", schedule=None, catchup=False) as deferred_o
         outlets=[Asset("x-scenario://copies/deferred_one_task")],
         **PAIR,
     )
+
+
+#: A connection with `max_active_fleets` 1, whose gateways end soon if no transfer starts.
+ONE_FLEET: dict[str, Any] = {"skyplane_conn_id": "one_fleet"}
+with DAG(dag_id="second_fleet", schedule=None, catchup=False) as second_fleet:
+    ends: dict[str, Any] = {
+        "source_url": SOURCE,
+        "destination_url": f"{DESTINATION}/second_fleet/",
+        **PAIR,
+    }
+    plan = SkyplanePlanOperator(task_id="plan", **ends)
+    first = SkyplaneProvisionOperator(task_id="first", plan=plan.output, **ONE_FLEET)
+    second = SkyplaneTransferOperator(
+        task_id="second",
+        gateways="always",
+        deferrable=True,
+        poll_interval_s=0.2,
+        **ends,
+        **ONE_FLEET,
+    )
+    first >> second >> SkyplaneTeardownOperator(task_id="teardown", **ONE_FLEET)
 
 
 @task
