@@ -30,7 +30,7 @@ from tests.e2e.airflow_pages import Place, visit
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
-from skyplane_orchestration.transfer import fleet_wait
+from skyplane_orchestration.transfer.fleet_wait import FleetWait
 from skyplane_orchestration.transfer.run import TransferRun
 
 SCENARIOS = (
@@ -77,9 +77,16 @@ def worker_is_told_to_end() -> Iterator[None]:
 
 
 @contextmanager
-def short_pauses() -> Iterator[None]:
-    """A task that waits for another fleet looks again within seconds."""
-    with patch.object(fleet_wait, "_FIRST_PAUSE_S", 1.0):
+def other_fleet_ends_in_the_pause() -> Iterator[None]:
+    """The fleet for whose end a task waits ends as soon as it waits."""
+
+    def pause_s(*_: object) -> float:
+        provisioner = LocalProvisioner()
+        for key in provisioner.sweep("one", dry_run=True).kept:
+            provisioner.destroy(key)
+        return 0.1
+
+    with patch.object(FleetWait, "pause_s", pause_s):
         yield
 
 
@@ -161,7 +168,7 @@ def main() -> None:
         "teardown_fails": teardown_says_incomplete,
         "killed": worker_is_told_to_end,
         "killed_on_clouds": worker_is_told_to_end,
-        "second_fleet": short_pauses,
+        "second_fleet": other_fleet_ends_in_the_pause,
     }
     results: dict[str, Any] = {}
     for name in SCENARIOS:

@@ -124,7 +124,7 @@ def connections(ec2: StrictEc2, gce: StrictGce, arm: StrictArm) -> dict[str, str
         "clouds": {"conn_type": "skyplane", "password": FLEET_SECRET, "extra": extra},
         "aws_gateways": {"conn_type": "aws", "login": "AKTEST", "password": AWS_SECRET},
     }
-    one = {"deployment": "one", "max_active_fleets": 1, "start_within_s": 3}
+    one = {"deployment": "one", "max_active_fleets": 1}
     found["one_fleet"] = {"conn_type": "skyplane", "extra": one}
     return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(each) for name, each in found.items()}
 
@@ -472,6 +472,6 @@ def test_a_deferred_task_starts_its_fleet_when_another_one_has_ended(scenarios: 
     run = scenarios.results["second_fleet"]
     assert run["state"] == "success", run["tasks"]
     assert len(run["returned"]["first"]["gateways"]) == 2
-    assert "waiting: deployment 'one' has reached max_active_fleets" in scenarios.log
     assert run["returned"]["second"]["copied"] == len(FILES)
+    # Nothing but the pause of the second task ends the first fleet before its teardown.
     assert run["returned"]["teardown"] == {"stopped": []}

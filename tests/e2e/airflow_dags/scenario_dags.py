@@ -113,7 +113,7 @@ with DAG(dag_id="deferred_one_task", schedule=None, catchup=False) as deferred_o
     )
 
 
-#: A connection with `max_active_fleets` 1, whose gateways end soon if no transfer starts.
+#: A connection with `max_active_fleets` 1.
 ONE_FLEET: dict[str, Any] = {"skyplane_conn_id": "one_fleet"}
 with DAG(dag_id="second_fleet", schedule=None, catchup=False) as second_fleet:
     ends: dict[str, Any] = {
