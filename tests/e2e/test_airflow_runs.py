@@ -357,8 +357,8 @@ def test_a_transfer_emits_metrics(scenarios: Scenarios) -> None:
     assert found["bytes"].tags == {
         "dag_id": "on_clouds",
         "task_id": "move.transfer",
-        "src": "aws.us-east-1",
-        "dst": "gcp.us-central1",
+        "src": "aws.ap-southeast-2",
+        "dst": "gcp.europe-west1",
         "state": "succeeded",
     }
 
@@ -413,14 +413,14 @@ def test_links_lead_to_pages_of_this_airflow(
 def test_the_page_of_a_plan_has_the_overlay(scenarios: Scenarios) -> None:
     page = scenarios.results["pages"]["on_clouds.move.plan"]["reader"]["text"]
     assert "<svg" in page
-    assert "aws:us-east-1 to gcp:us-central1" in page
+    assert "aws:ap-southeast-2 to gcp:europe-west1" in page
 
 
 def test_the_page_of_a_fleet_has_a_console_for_each_cloud(scenarios: Scenarios) -> None:
     page = scenarios.results["pages"]["on_clouds.move.provision"]
     fleet = Fleet.from_dict(scenarios.results["on_clouds"]["returned"]["move.provision"])
     assert page["links"]["Cloud console"].endswith("#fleet")
-    assert set(fleet.console_urls) == {"aws:us-east-1", "gcp:us-central1"}
+    assert set(fleet.console_urls) == {gateway.region for gateway in fleet.gateways}
     for url in fleet.console_urls.values():
         assert f'href="{url}"' in page["reader"]["text"]
 
