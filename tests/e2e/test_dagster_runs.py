@@ -104,7 +104,7 @@ def test_an_asset_is_moved_over_relays_and_nothing_is_left(
     assert told["skyplane/throughput_gbps"] > 0
     assert told["skyplane/plan"]["src"] == here.region
     assert told["skyplane/manifest"] == f"file://{tmp_path}/m.parquet"
-    largest = told["skyplane/largest_objects"][0].data
+    largest = told["skyplane/largest_objects"].records[0].data
     assert (largest["destination"], largest["bytes"]) == (f"s3://{bucket}/copy/large", 11 * MIB)
     # The version that an observation of the source sees.
     place = Location(f"s3://{bucket}/data/", here.region, here.endpoint)

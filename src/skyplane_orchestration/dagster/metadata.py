@@ -24,6 +24,10 @@ _MOST_ROWS: Final = 10
 
 def plan_metadata(plan: TransferPlan) -> Metadata:
     """Metadata of the plan op."""
+    return {**_plan_summary(plan), "skyplane/plan": dg.MetadataValue.json(plan.to_dict())}
+
+
+def _plan_summary(plan: TransferPlan) -> Metadata:
     return {
         "skyplane/planned_gbps": dg.MetadataValue.float(plan.throughput_gbps),
         "skyplane/planned_usd_per_gb": dg.MetadataValue.float(plan.cost.usd_per_gb),
@@ -31,17 +35,20 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
         "skyplane/plan_paths": dg.MetadataValue.md(plan_markdown(plan)),
         # Of pictures, Dagster's page shows only images of Markdown, also those with a data URL.
         "skyplane/plan_picture": dg.MetadataValue.md(plan_image_markdown(plan)),
-        "skyplane/plan": dg.MetadataValue.json(plan.to_dict()),
     }
 
 
 def materialization_metadata(
     job: TransferJob, plan: TransferPlan | None, result: TransferResult
 ) -> Metadata:
-    """Metadata of the asset: location, volume, rate and planned cost; plan None: no work."""
+    """Metadata of the asset: location, volume, rate and planned cost; plan None: no work.
+
+    Dagster's page keeps their order, so the long documents are the last.
+    """
     found: dict[str, dg.MetadataValue[Any]] = {
         "dagster/uri": dg.MetadataValue.text(job.destination.url),
         "skyplane/source": dg.MetadataValue.text(job.source.url),
+        **(_plan_summary(plan) if plan else {}),
         "skyplane/gateways": dg.MetadataValue.text(where_gateways_run(result.gateways)),
         "skyplane/objects": dg.MetadataValue.int(result.copied),
         "skyplane/copied_earlier": dg.MetadataValue.int(result.copied_earlier),
@@ -55,9 +62,6 @@ def materialization_metadata(
         "skyplane/planned_egress_cost_usd": dg.MetadataValue.float(result.cost.egress_usd),
         "skyplane/planned_vm_cost_usd": dg.MetadataValue.float(result.cost.instance_usd),
         "skyplane/planned_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
-        "skyplane/this_try": dg.MetadataValue.json(this_try_facts(result)),
-        "skyplane/facts": dg.MetadataValue.json(transfer_facts(job, plan, result)),
-        **(plan_metadata(plan) if plan else {}),
     }
     found |= _tables(plan, result)
     if job.move:
@@ -66,6 +70,10 @@ def materialization_metadata(
         found["skyplane/deleted"] = dg.MetadataValue.int(result.deleted)
     if result.manifest_uri:
         found["skyplane/manifest"] = dg.MetadataValue.url(result.manifest_uri)
+    found["skyplane/this_try"] = dg.MetadataValue.json(this_try_facts(result))
+    found["skyplane/facts"] = dg.MetadataValue.json(transfer_facts(job, plan, result))
+    if plan is not None:
+        found["skyplane/plan"] = dg.MetadataValue.json(plan.to_dict())
     return found
 
 
