@@ -64,6 +64,7 @@ def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
         assert arm.leftovers() == {}
 
 
+@pytest.mark.long
 def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path) -> None:
     with World(tmp_path) as world, strict_arm(world) as arm:
         arm.conditions.operation_polls = 0
@@ -79,6 +80,7 @@ def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path
         assert arm.leftovers() == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("identity", ["", IDENTITY])
 def test_machines_that_may_delete_themselves_are_billed_no_longer_than_they_work(
     tmp_path: Path, identity: str
