@@ -12,6 +12,7 @@ from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKey
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
+    NetworkTierRule,
     NoCapacityRule,
     Policy,
     ServerSideRule,
@@ -43,6 +44,7 @@ _POLICY: Final = {
     "exclude_regions": "exclude",
     "max_job_usd": "max_job_usd",
     "on_no_capacity": "on_no_capacity",
+    "network_tier": "network_tier",
 }
 #: Field -> its name in `Location`, without `source_` and `destination_`.
 _LOCATION: Final = {
@@ -107,6 +109,7 @@ class TransferModel(dg.Model, dg.Resolvable):
     exclude_regions: Sequence[str] | None = None
     max_job_usd: float | None = None
     on_no_capacity: NoCapacityRule | None = None
+    network_tier: NetworkTierRule | None = None
     instance_limit: int | None = None
     max_relays: int | None = None
     vcpu_quota: dict[str, int] | None = None
