@@ -77,8 +77,8 @@ class Booting:
     world: World
     boot_s: float
 
-    def boot(self, user_data: str) -> Machine:
-        return self.world.boot(user_data, boot_s=self.boot_s)
+    def boot(self, user_data: str, *, metadata_url: str = "") -> Machine:
+        return self.world.boot(user_data, metadata_url=metadata_url, boot_s=self.boot_s)
 
 
 @dataclass(frozen=True, slots=True)

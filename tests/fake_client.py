@@ -56,6 +56,7 @@ class FakeClient:
         report: of every comparison.
         still_runs: whether the lead answers that the transfer runs.
         full: what the next looks at the deployment's fleets find.
+        provisioner_name: of the client's provisioner.
     """
 
     identity: RunIdentity = field(default_factory=lambda: RunIdentity("local", "dag", "run"))
@@ -70,12 +71,14 @@ class FakeClient:
     is_unchanged: bool = False
     still_runs: bool = False
     full: list[TooManyFleets] = field(default_factory=list)
+    provisioner_name: str = "local"
     report: VerifyReport | None = None
     swept: SweepReport = field(default_factory=lambda: SweepReport((), (), dry_run=False))
 
     @property
     def provisioner(self) -> SimpleNamespace:
-        return SimpleNamespace(describe={self.identity.fleet_key(): self.found}.__getitem__)
+        found = {self.identity.fleet_key(): self.found}
+        return SimpleNamespace(name=self.provisioner_name, describe=found.__getitem__)
 
     @property
     def verbs(self) -> list[str]:
@@ -158,7 +161,13 @@ class FakeClient:
         return self._result(job)
 
     def run(
-        self, job: TransferJob, *, on_fleet: Any, manifest: Any, on_full: Any = None, **_: Any
+        self,
+        job: TransferJob,
+        *,
+        manifest: Any,
+        on_fleet: Any = lambda _: None,
+        on_full: Any = None,
+        **_: Any,
     ) -> TransferResult:
         self._await_room(on_full)
         self._fail("provision")

@@ -673,7 +673,7 @@ def test_a_look_without_a_start_says_whether_there_is_room(script: Script) -> No
         script.living = living
         client.require_room()
     script.living = ("aa", "bb")
-    with pytest.raises(TooManyFleets, match="deployment 'test' has 2 living fleets"):
+    with pytest.raises(TooManyFleets, match="which is 2, with the fleets aa, bb"):
         client.require_room()
     client_of(script).require_room()
     assert "ensure" not in script.names

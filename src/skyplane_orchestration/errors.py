@@ -278,9 +278,9 @@ class TooManyFleets(SkyplaneError):
     ) -> TooManyFleets:
         """The error that names the fleets."""
         error = cls(
-            f"deployment {deployment!r} has {len(fleet_keys)} living fleets, and max_active_fleets"
-            f" is {max_active_fleets}: {', '.join(fleet_keys)}; wait until one of them has ended,"
-            " or set a higher max_active_fleets"
+            f"deployment {deployment!r} has reached max_active_fleets, which is"
+            f" {max_active_fleets}, with the fleets {', '.join(fleet_keys)}; wait until one of them"
+            " has ended, or set a higher limit"
         )
         error.fleet_keys = fleet_keys
         return error

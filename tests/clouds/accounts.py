@@ -62,6 +62,14 @@ class Account:
             self.cloud: {**self.section, "regions": [self.region, self.other], **more},
         }
 
+    def settings_with(self, reference: str) -> dict[str, Any]:
+        """As `settings`, with the credentials of a reference."""
+        more = {"credential_ref": reference}
+        if self.cloud == "azure":
+            # Its SDK asks for tokens by TLS only, and for a token before it connects.
+            more["endpoint_url"] = self.section["endpoint_url"].replace("http:", "https:")
+        return self.settings(**more)
+
     def clouds_file(self, directory: Path, **more: Any) -> str:
         path = directory / "clouds.json"
         path.write_text(json.dumps(self.settings(**more)))

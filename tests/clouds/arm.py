@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.clouds.arm_machines import MachineRules
+from tests.clouds.arm_machines import TOKEN, MachineRules
 from tests.clouds.arm_network import NetworkRules, openings
 from tests.clouds.arm_state import (
     FIREWALLS,
@@ -154,6 +154,8 @@ class StrictArm:
         with self._lock:
             if path.startswith("/console"):
                 reply = self._console(path.removeprefix("/console"), environment)
+            elif path.startswith("/metadata"):
+                reply = self._token(path.removeprefix("/metadata"), environment)
             else:
                 try:
                     reply = self._answered(read_request(environment))
@@ -180,8 +182,12 @@ class StrictArm:
             fault.times -= 1
             if fault.error is not None:
                 raise fault.error
-        self._require(request.action)
-        self._require_joined(request)
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if bearer.startswith(TOKEN):
+            self.machines.require_right(request, bearer.removeprefix(TOKEN))
+        else:
+            self._require(request.action)
+            self._require_joined(request)
         reply = self._rules[request.rule](request)
         return Reply(is_lost=True) if fault is not None else reply
 
@@ -297,6 +303,14 @@ class StrictArm:
             return Reply(404, b"")
         most = int(environment.get("HTTP_RANGE", "bytes=-0").rpartition("-")[2])
         return Reply(206, content[-most:])
+
+    def _token(self, path: str, environment: Environment) -> Reply:
+        """The metadata service of a machine, whose resource id the path begins with."""
+        key, _, asked = path.partition("/metadata/")
+        token = self.machines.token(key)
+        if asked != "identity/oauth2/token" or environment.get("HTTP_METADATA") != "true":
+            return Reply(400, b"")
+        return Reply(200, {"access_token": token, "client_id": "x"}) if token else Reply(400, b"")
 
 
 def _quoted(text: str) -> tuple[str, str]:

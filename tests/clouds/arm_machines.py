@@ -24,12 +24,42 @@ from tests.clouds.arm_state import (
     now,
     properties,
 )
-from tests.clouds.arm_wire import ArmError, Reply, Request
+from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
 from tests.clouds.ec2_instances import Machine, Machines
 from tests.clouds.usage import Usage
 
 _PROVIDER: Final = "Microsoft.Compute"
 _MOST_CUSTOM_DATA_BYTES: Final = 65536
+
+
+#: The role with which machines delete themselves.
+SELF_DELETE: Final = (
+    f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/roleDefinitions/"
+    "5e1fde1e-7e00-4000-8000-000000000001"
+)
+#: The begin of tokens of machines.
+TOKEN: Final = "machine:"
+
+
+def principal_of(machine: Resource) -> str:
+    """Of the only identity of a machine."""
+    identity = machine["identity"]
+    assigned = identity.get("userAssignedIdentities") or {}
+    return str(next(iter(assigned.values()), identity)["principalId"])
+
+
+def _identity_of(body: Any) -> Resource:
+    """The identity that was asked for, with its principals; empty for none."""
+    sent = body.get("identity")
+    if sent is None:
+        return {}
+    if sent["type"] == "SystemAssigned":
+        return {"identity": {**sent, "principalId": str(uuid.uuid4())}}
+    assigned = {
+        one: {"principalId": str(uuid.uuid5(uuid.NAMESPACE_URL, one)), "clientId": one}
+        for one in sent["userAssignedIdentities"]
+    }
+    return {"identity": {**sent, "userAssignedIdentities": assigned}}
 
 
 class MachineRules:
@@ -51,6 +81,8 @@ class MachineRules:
         self._require = require
         self._powers: dict[str, str] = {}
         self._deleting: dict[str, int] = {}
+        #: Resource ids of machines, and principals with the role on them.
+        self._may_delete: set[tuple[str, str]] = set()
         self._not_before_s: dict[str, float] = {}
         self.booted: dict[str, Machine] = {}
         self.usage = Usage()
@@ -67,6 +99,7 @@ class MachineRules:
             "machines.tag": self._tag,
             "machines.tags": self._tags,
             "machines.console": self._console,
+            "machines.assign": self._assign,
             **DiskRules(state).rules,
             **self._offers.rules,
         }
@@ -132,7 +165,7 @@ class MachineRules:
             self._require("Microsoft.ManagedIdentity/userAssignedIdentities/assign/action")
         interfaces = self._interfaces(body)
         self._offers.check_room(body)
-        made = self._state.put(group, MACHINES, name, body)
+        made = self._state.put(group, MACHINES, name, {**body, **_identity_of(body)})
         self._place(made, interfaces, data.decode())
         zone = f"{body['location']}-{(body.get('zones') or [''])[0]}"
         size = body["properties"]["hardwareProfile"]["vmSize"]
@@ -206,7 +239,9 @@ class MachineRules:
     def _boot(self, machine: Resource, user_data: str) -> None:
         if self._machines is None:
             return
-        booted = self.booted[machine["id"].lower()] = self._machines.boot(user_data)
+        booted = self.booted[machine["id"].lower()] = self._machines.boot(
+            user_data, metadata_url=f"{self._state.url}/metadata{machine['id']}"
+        )
         address = self._public_address(machine)
         if address is not None:
             properties(address)["ipAddress"] = booted.address
@@ -381,6 +416,30 @@ class MachineRules:
             raise ArmError(409, "BootDiagnosticsNotEnabled")
         address = f"{self._state.url}/console{machine['id']}?sig=secret"
         return Reply(body={"serialConsoleLogBlobUri": address})
+
+    def _assign(self, request: Request) -> Reply:
+        """A role on a machine, for its identity only."""
+        machine, sent = self._state.required(self._id(request)), request.body["properties"]
+        if sent["principalType"] != "ServicePrincipal" or sent["roleDefinitionId"] != SELF_DELETE:
+            raise ArmError(400, "InvalidParameter", "the strict fake knows one role")
+        if sent["principalId"] != principal_of(machine):
+            raise ArmError(400, "PrincipalNotFound")
+        key = machine["id"].lower()
+        status = 200 if (key, sent["principalId"]) in self._may_delete else 201
+        self._may_delete.add((key, sent["principalId"]))
+        assigned = {"id": f"{machine['id']}/roleAssignments/{request.path['assignment']}"}
+        return Reply(status, {**assigned, "properties": dict(sent)})
+
+    def token(self, key: str) -> str:
+        """A token of a machine's identity, as its metadata service gives it; empty for none."""
+        machine = self._state.find(key)
+        return TOKEN + principal_of(machine) if machine and machine.get("identity") else ""
+
+    def require_right(self, request: Request, principal: str) -> None:
+        """Raises ArmError unless a machine's identity may do what it asks."""
+        is_allowed = (self._id(request).lower(), principal) in self._may_delete
+        if request.rule != "machines.delete" or not is_allowed:
+            raise ArmError(403, "AuthorizationFailed", f"{principal} may not do {request.action}")
 
     def _id(self, request: Request) -> str:
         return self._state.id_of(request.path["group"], MACHINES, request.path["name"])

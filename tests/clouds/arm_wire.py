@@ -17,6 +17,7 @@ _GROUP: Final = "resourceGroups/{group}"
 _COMPUTE: Final = "providers/Microsoft.Compute"
 _NETWORK: Final = f"{_GROUP}/providers/Microsoft.Network"
 _MACHINE: Final = f"{_GROUP}/{_COMPUTE}/virtualMachines"
+_ASSIGNMENT: Final = "providers/Microsoft.Authorization/roleAssignments/{assignment}"
 _OPERATION: Final = "providers/{provider}/locations/{location}/operations/{operation}"
 #: (method, path behind the subscription) -> name of the rule, and the action that roles allow.
 ROUTES: Final = {
@@ -78,6 +79,13 @@ ROUTES: Final = {
     ("PATCH", f"{_MACHINE}/{{name}}/providers/Microsoft.Resources/tags/default"): (
         "machines.tag",
         "Microsoft.Resources/tags/write",
+    ),
+    (
+        "PUT",
+        f"{_MACHINE}/{{name}}/{_ASSIGNMENT}",
+    ): (
+        "machines.assign",
+        "Microsoft.Authorization/roleAssignments/write",
     ),
     ("GET", f"{_GROUP}/{_COMPUTE}/disks"): ("disks.list", "Microsoft.Compute/disks/read"),
     ("DELETE", f"{_GROUP}/{_COMPUTE}/disks/{{name}}"): (

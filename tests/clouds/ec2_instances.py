@@ -58,7 +58,7 @@ class Machine(Protocol):
 class Machines(Protocol):
     """Boots machines from the very user data that was sent, as `world.World`."""
 
-    def boot(self, user_data: str) -> Machine: ...
+    def boot(self, user_data: str, *, metadata_url: str = "") -> Machine: ...
 
 
 @dataclass

@@ -53,7 +53,7 @@ _REAL_PROGRAMS: Final = ("chmod", "cut", "env", "grep", "mktemp", "sha256sum", "
 _ALWAYS_THERE: Final = ("hostname", "setpriv", "shutdown", "systemctl")
 
 #: Programs of a machine's image, and what its package manager offers.
-DEBIAN_WITH_DOCKER: Final = (("apt-get", "docker"), ("docker.io",))
+DEBIAN_WITH_DOCKER: Final = (("apt-get", "curl", "docker"), ("docker.io",))
 DEBIAN: Final = (("apt-get",), ("ca-certificates", "curl", "docker.io", "python3", "python3-venv"))
 AMAZON_LINUX: Final = (("curl", "dnf"), ("docker", "python3.11"))
 FEDORA: Final = (("curl", "dnf", "python3.11"), ("podman",))
@@ -194,6 +194,7 @@ class World:
         environment: Mapping[str, str] | None = None,
         on_end: Callable[[Machine], None] | None = None,
         programs: Mapping[str, str] | None = None,
+        metadata_url: str = "",
         boot_s: float | None = None,
     ) -> Machine:
         """Boot a machine; returns at once.
@@ -201,6 +202,7 @@ class World:
         Args:
             environment: variables that its gateways get besides the world's.
             programs: name -> shell script, for programs in place of the stand-ins.
+            metadata_url: what its `curl` asks in place of http://169.254.169.254.
             boot_s: as that of the world, for this machine.
             on_end: called in a thread when the machine has ended, for whatever reason.
         """
@@ -223,6 +225,7 @@ class World:
             "wheel_url": WHEEL.wheel_url,
             "wheel_hex": _WHEEL_BYTES.hex(),
             "packages": packages,
+            "metadata_url": metadata_url,
         }
         (directory / "machine.json").write_text(json.dumps(facts))
         (directory / "user-data").write_text(user_data)
@@ -235,6 +238,7 @@ class World:
             [sys.executable, "-I", "-S", str(_POWER), str(directory), str(boot_s)],
             stdin=subprocess.PIPE,
             cwd="/",
+            env={},  # A machine has nothing of the one that launches it.
             start_new_session=True,
         )
         machine = Machine(address, directory, power, lock, on_end)

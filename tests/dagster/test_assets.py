@@ -82,7 +82,7 @@ def test_provision_waits_for_the_end_of_another_fleet(
     lab.client.full = [TooManyFleets.of("prod", 2, ("aa", "bb"))] * 3
     assert lab.materialize(asset()).success
     said = capfd.readouterr().err
-    assert said.count("waiting: deployment 'prod' has 2 living fleets") == 1
+    assert said.count("waiting: deployment 'prod' has reached max_active_fleets") == 1
 
 
 def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:

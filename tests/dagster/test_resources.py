@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.world import IMAGE
 
 from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_sweep_sensor
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -61,21 +59,6 @@ def test_a_check_says_what_the_provisioner_lacks(tmp_path: Path) -> None:
     assert [found.name for found in lacking] == ["run root"]
     with pytest.raises(ConfigurationInvalid, match="hosts_file"):
         SkyplaneResource(provisioner="ssh").check()
-
-
-def test_clouds_may_be_in_the_resource() -> None:
-    with strict_ec2() as ec2:
-        clouds = {
-            "image": IMAGE.image,
-            "control_cidrs": ["127.0.0.1/32"],
-            "aws": {"endpoint_url": ec2.url, "credential_ref": "env:GATEWAYS"},
-        }
-        resource = resolved(SkyplaneResource(provisioner="cloud", clouds=clouds))
-        lacking = [found for found in resource.check() if not found.is_ok]
-    assert [found.name for found in lacking] == ["deployment", "aws credentials"]
-    assert "GATEWAYS_ACCESS_KEY_ID" in lacking[1].text
-    command = "skyplane-orch sweep --provisioner cloud --clouds CLOUDS.yaml"
-    assert resource.command("sweep") == command
 
 
 def test_an_empty_section_of_clouds_may_be_null() -> None:

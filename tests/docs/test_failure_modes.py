@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,13 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = REPOSITORY / "docs" / "explanation" / "failure-modes.md"
 
 #: Cases that no release goes without.
-REQUIRED: Final = ("3a", *map(str, (*range(1, 7), *range(8, 11), *range(12, 25), 27, 38, 39, 43)))
+REQUIRED: Final = (
+    "3a",
+    *map(str, (*range(1, 7), *range(8, 11), *range(12, 25), 27, *range(30, 44))),
+)
+
+#: Issues of Skyplane that are acceptance tests.
+REPORTS: Final = ("531", "588", "843", "845", "885", "921")
 
 
 @dataclass(frozen=True)
@@ -74,10 +80,26 @@ def test_every_case_is_there_once_and_none_is_empty() -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.number)
 def test_what_it_names_are_tests(row: Row) -> None:
-    for node in row.tests:
+    require_tests(row.tests)
+
+
+def require_tests(nodes: Sequence[str]) -> None:
+    """There are some, and each exists."""
+    assert nodes
+    for node in nodes:
         path, _, name = node.partition("::")
         assert (REPOSITORY / path).is_file(), f"{path} is not there"
         assert name in names_in(path), f"{node} is no test"
+
+
+def test_reports_about_skyplane_have_tests() -> None:
+    found = set()
+    for line in PAGE.read_text().splitlines():
+        if reports := re.findall(r"\[#(\d+)\]", line):
+            found |= set(reports)
+            tests = re.findall(r"`([^`]+)`", line.strip("|").split("|")[-1])
+            require_tests(tests)
+    assert found == set(REPORTS)
 
 
 def test_the_defaults_are_those_of_the_code() -> None:

@@ -16,7 +16,9 @@ PAGES: Final = all_pages()
 #: Anchors that mkdocstrings makes; `make docs` checks links to them.
 _OF_A_NAME: Final = "skyplane_"
 #: Files that a reader makes.
-_EXAMPLES: Final = frozenset({"definitions.py", "make_fleet.py", "sydney_to_paris.py"})
+_EXAMPLES: Final = frozenset(
+    {"definitions.py", "defs/skyplane.py", "make_fleet.py", "sydney_to_paris.py"}
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)

@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import Final
 
 import boto3
+import dagster as dg
 import pytest
+from dagster.components.testing import create_defs_folder_sandbox
 from moto.server import ThreadedMotoServer
 from tests.docs.pages import Page
+
+from skyplane_orchestration.dagster import SkyplaneTransferComponent
 
 README: Final = Page("README.md")
 COMMAND_LINE: Final = Page("docs/getting-started/command-line.md")
@@ -157,11 +161,22 @@ def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> 
 
 def test_assets(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
     texts = [*README.tested("asset"), *DAGSTER.tested("asset")]
-    assert len(texts) == 2
+    assert len(texts) == 3
     places = written(tmp_path / "assets", texts, s3_endpoint)
     run([sys.executable, "-c", MATERIALIZE, *places], environment, tmp_path)
     for each in places.values():
         each.assert_copied()
+
+
+def test_component() -> None:
+    (text,) = Page("docs/reference/dagster.md").tested("component")
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(component_cls=SkyplaneTransferComponent)
+        (path / "defs.yaml").write_text(text)
+        with sandbox.load_component_and_build_defs(defs_path=path) as (_, defs):
+            (asset,) = defs.assets or ()
+    assert isinstance(asset, dg.AssetsDefinition)
+    assert asset.key == dg.AssetKey("orders_paris")
 
 
 def test_python(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:

@@ -30,11 +30,13 @@ from tests.e2e.airflow_pages import Place, visit
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.transfer.fleet_wait import FleetWait
 from skyplane_orchestration.transfer.run import TransferRun
 
 SCENARIOS = (
     "all_good", "transfer_fails", "provision_fails", "teardown_fails", "one_task", "killed",
     "deferred", "deferred_fails", "deferred_one_task", "on_clouds", "killed_on_clouds",
+    "hook", "second_fleet",
 )  # fmt: skip
 
 #: Reserved for documentation (RFC 5737): nothing on this machine can listen there.
@@ -71,6 +73,20 @@ def worker_is_told_to_end() -> Iterator[None]:
         time.sleep(60)
 
     with patch.object(TransferRun, "wait", wait):
+        yield
+
+
+@contextmanager
+def other_fleet_ends_in_the_pause() -> Iterator[None]:
+    """The fleet for whose end a task waits ends as soon as it waits."""
+
+    def pause_s(*_: object) -> float:
+        provisioner = LocalProvisioner()
+        for key in provisioner.sweep("one", dry_run=True).kept:
+            provisioner.destroy(key)
+        return 0.1
+
+    with patch.object(FleetWait, "pause_s", pause_s):
         yield
 
 
@@ -152,6 +168,7 @@ def main() -> None:
         "teardown_fails": teardown_says_incomplete,
         "killed": worker_is_told_to_end,
         "killed_on_clouds": worker_is_told_to_end,
+        "second_fleet": other_fleet_ends_in_the_pause,
     }
     results: dict[str, Any] = {}
     for name in SCENARIOS:

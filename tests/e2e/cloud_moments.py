@@ -18,11 +18,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.clouds.world import World
+from tests.clouds.world import Machine, World
 from tests.e2e.cloud_sites import SITES, CloudSite
 from tests.e2e.held_store import MIB, refuse, take, wait_for
 from tests.faults.http_proxy import FaultProxy, running
@@ -108,15 +108,14 @@ class MomentCopy:
     clouds_file: Path
     bucket: str
     lease_s: float
-    objects: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.site.write_clouds_file(self.clouds_file)
         for server in self.servers:
             server.make_bucket(self.bucket)
-        self.objects = {key: os.urandom(size) for key, size in LARGE.items()}
-        self.objects |= {f"small{number}": os.urandom(100) for number in range(4)}
-        self.servers[0].fill(self.bucket, "p/", self.objects)
+        sizes = {**LARGE, **{f"small{number}": 100 for number in range(4)}}
+        objects = {key: os.urandom(size) for key, size in sizes.items()}
+        self.servers[0].fill(self.bucket, "p/", objects)
 
     # -- commands
 
@@ -216,24 +215,17 @@ class MomentCopy:
 
     # -- what is there
 
-    def machines_alive(self) -> set[str]:
-        """Ids of the instances that are billed."""
-        used = self.site.fake.usage.machines()
-        return {machine.cloud_id for machine in used if machine.ended_unix_s is None}
-
-    def machines_ever(self) -> set[str]:
-        return {machine.cloud_id for machine in self.site.fake.usage.machines()}
-
     def wait_for_the_end_of_all_machines(self) -> None:
-        wait_for(lambda: not self._running(), "the end of all leases")
+        wait_for(lambda: not self.running(), "the end of all leases")
 
-    def _running(self) -> list[Any]:
+    def running(self) -> list[Machine]:
+        """Machines of instances."""
         return [machine for machine in self.world.machines if machine.is_running]
 
     def require_nothing_left(self) -> None:
         """No resource, machine, upload or journal; an object is whole or not there."""
         assert self.site.fake.leftovers() == {}
-        assert self._running() == []
+        assert self.running() == []
         destination = self.servers[1]
         assert destination.open_uploads(self.bucket) == []
         found = destination.objects(self.bucket)

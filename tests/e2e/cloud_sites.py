@@ -19,7 +19,6 @@ from tests.clouds.ec2 import strict_ec2
 from tests.clouds.ec2_moto import ON_DEMAND_QUOTA
 from tests.clouds.gce import strict_gce
 from tests.clouds.gce_facts import TYPES, ZONES
-from tests.clouds.usage import Usage
 from tests.clouds.world import IMAGE, World
 
 
@@ -27,9 +26,6 @@ class Fake(Protocol):
     """What the fakes have in common."""
 
     calls: list[Any]
-
-    @property
-    def usage(self) -> Usage: ...
 
     @property
     def conditions(self) -> Any: ...

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -433,7 +434,7 @@ def slow(
     request: pytest.FixtureRequest,
 ) -> TransferJob:
     """Small objects, and large ones whose second parts wait at the gate."""
-    bucket = request.node.name.replace("_", "-")[-50:].strip("-")
+    bucket = re.sub(r"[^a-z0-9]+", "-", request.node.name)[-50:].strip("-")
     for server in servers:
         server.make_bucket(bucket)
     source, destination = servers

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
 from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.gce import PROJECT, StrictGce, strict_gce
 from tests.clouds.world import IMAGE, World
@@ -20,7 +21,8 @@ from tests.statsd_socket import Metric, statsd_socket
 
 from skyplane_orchestration import Fleet, TransferPlan, TransferResult
 
-pytestmark = pytest.mark.e2e
+#: Airflow 3.1 takes half a minute for each run of a DAG on a busy machine.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 FILES = {"a.bin": 6_000_000, "sub/b + c.txt": 17, "empty": 0, "_SUCCESS": 2}
 HERE = Path(__file__).parent
@@ -61,6 +63,8 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     (destination / "transfer_fails" / "a.bin").write_bytes(b"was here before")
     (destination / "deferred_fails").mkdir()
     (destination / "deferred_fails" / "a.bin").write_bytes(b"was here before")
+    (destination / "hook_fails").mkdir()
+    (destination / "hook_fails" / "a.bin").write_bytes(b"was here before")
     (root / "run").mkdir(mode=0o700)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
@@ -84,15 +88,19 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
         World(root / "machines") as world,
         strict_ec2(world) as ec2,
         strict_gce(world) as gce,
+        strict_arm(world) as arm,
         statsd_socket() as statsd,
     ):
-        environment |= connections(ec2, gce) | statsd.environment
+        ec2.conditions.opt_in["ap-southeast-2"] = "opt-in-not-required"
+        arm.conditions.operation_polls = 0
+        environment |= connections(ec2, gce, arm) | statsd.environment
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         metrics = statsd.received()
         assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
         left = {
             "aws": ec2.leftovers(),
             "gcp": gce.leftovers(),
+            "azure": arm.leftovers(),
             "machines": [one.address for one in world.machines if one.is_running],
         }
     results = json.loads((root / "results.json").read_text())
@@ -101,7 +109,7 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     return Scenarios(source, destination, results, log, left, events, metrics)
 
 
-def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
+def connections(ec2: StrictEc2, gce: StrictGce, arm: StrictArm) -> dict[str, str]:
     """The connection `clouds`, and that with the credentials of its AWS."""
     clouds = {
         "image": IMAGE.image,
@@ -109,12 +117,15 @@ def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
         "poll_s": 0.2,
         "aws": {"endpoint_url": ec2.url, "credential_ref": "airflow:aws_gateways"},
         "gcp": {"endpoint_url": gce.url, "project": PROJECT},
+        "azure": {"endpoint_url": arm.url, "subscription_id": SUBSCRIPTION},
     }
     extra = {"provisioner": "cloud", "deployment": "tests", "clouds": clouds}
     found = {
         "clouds": {"conn_type": "skyplane", "password": FLEET_SECRET, "extra": extra},
         "aws_gateways": {"conn_type": "aws", "login": "AKTEST", "password": AWS_SECRET},
     }
+    one = {"deployment": "one", "max_active_fleets": 1}
+    found["one_fleet"] = {"conn_type": "skyplane", "extra": one}
     return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(each) for name, each in found.items()}
 
 
@@ -133,6 +144,8 @@ def connections(ec2: StrictEc2, gce: StrictGce) -> dict[str, str]:
         "deferred_one_task",
         "on_clouds",
         "killed_on_clouds",
+        "hook",
+        "second_fleet",
     ],
 )
 def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
@@ -263,13 +276,16 @@ def test_a_transfer_that_is_told_to_end_is_torn_down_by_its_own_task(scenarios: 
     assert len(run["returned"]["move.teardown"]["stopped"]) >= 2
 
 
-def test_a_group_on_instances_of_two_clouds(scenarios: Scenarios) -> None:
+def test_a_group_on_instances_of_three_clouds(scenarios: Scenarios) -> None:
     """The connection alone says where; no file and no other argument does."""
     run = scenarios.results["on_clouds"]
     assert run["state"] == "success", run["tasks"]
     assert scenarios.copy_is_whole("on_clouds")
     fleet = Fleet.from_dict(run["returned"]["move.provision"])
-    assert {gateway.region for gateway in fleet.gateways} >= {"aws:us-east-1", "gcp:us-central1"}
+    ends = {"aws:ap-southeast-2", "gcp:europe-west1"}
+    relays = {gateway.region for gateway in fleet.gateways} - ends
+    assert relays
+    assert all(region.startswith("azure:") for region in relays)
     result = TransferResult.from_dict(run["returned"]["move.transfer"])
     assert (result.gateways, result.encrypted) == ("cloud", True)
     assert len(run["returned"]["move.teardown"]["stopped"]) == len(fleet.gateways)
@@ -291,7 +307,7 @@ def test_a_transfer_on_instances_that_is_told_to_end_leaves_nothing(scenarios: S
 
 
 def test_clouds_have_nothing_at_the_end_and_no_secret_was_logged(scenarios: Scenarios) -> None:
-    assert scenarios.left_on_clouds == {"aws": {}, "gcp": {}, "machines": []}
+    assert scenarios.left_on_clouds == {"aws": {}, "gcp": {}, "azure": {}, "machines": []}
     for secret in (FLEET_SECRET, AWS_SECRET):
         assert secret not in scenarios.log
 
@@ -311,6 +327,7 @@ def test_openlineage_has_both_ends_and_what_was_copied(
     events = [event for event in scenarios.events if event["job"]["name"] == task]
     assert [event["eventType"] for event in events][: len(kinds)] == kinds
     end = events[len(kinds) - 1]
+    assert (len(end["inputs"]), len(end["outputs"])) == (1, 1)
     assert end["inputs"][0]["namespace"] == "file"
     assert end["outputs"][0]["name"].endswith(task.partition(".")[0])
     assert end["outputs"][0]["outputFacets"]["outputStatistics"]["fileCount"] == copied
@@ -340,8 +357,8 @@ def test_a_transfer_emits_metrics(scenarios: Scenarios) -> None:
     assert found["bytes"].tags == {
         "dag_id": "on_clouds",
         "task_id": "move.transfer",
-        "src": "aws.us-east-1",
-        "dst": "gcp.us-central1",
+        "src": "aws.ap-southeast-2",
+        "dst": "gcp.europe-west1",
         "state": "succeeded",
     }
 
@@ -396,14 +413,14 @@ def test_links_lead_to_pages_of_this_airflow(
 def test_the_page_of_a_plan_has_the_overlay(scenarios: Scenarios) -> None:
     page = scenarios.results["pages"]["on_clouds.move.plan"]["reader"]["text"]
     assert "<svg" in page
-    assert "aws:us-east-1 to gcp:us-central1" in page
+    assert "aws:ap-southeast-2 to gcp:europe-west1" in page
 
 
 def test_the_page_of_a_fleet_has_a_console_for_each_cloud(scenarios: Scenarios) -> None:
     page = scenarios.results["pages"]["on_clouds.move.provision"]
     fleet = Fleet.from_dict(scenarios.results["on_clouds"]["returned"]["move.provision"])
     assert page["links"]["Cloud console"].endswith("#fleet")
-    assert set(fleet.console_urls) == {"aws:us-east-1", "gcp:us-central1"}
+    assert set(fleet.console_urls) == {gateway.region for gateway in fleet.gateways}
     for url in fleet.console_urls.values():
         assert f'href="{url}"' in page["reader"]["text"]
 
@@ -427,3 +444,34 @@ def test_no_page_can_run_a_script(scenarios: Scenarios) -> None:
     headers = scenarios.results["pages"]["all_good.move.transfer"]["reader"]["headers"]
     assert headers["content-security-policy"].startswith("default-src 'none'; style-src")
     assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("task", "kinds", "place"),
+    [
+        ("copies", ["START", "COMPLETE"], "hook"),
+        ("fails", ["START", "FAIL"], "hook_fails"),
+    ],
+)
+def test_a_task_that_uses_the_hook_has_both_ends_in_its_lineage(
+    scenarios: Scenarios, task: str, kinds: list[str], place: str
+) -> None:
+    events = [event for event in scenarios.events if event["job"]["name"] == f"hook.{task}"]
+    assert [event["eventType"] for event in events] == kinds
+    read, written = (
+        {(end["namespace"], end["name"]) for end in events[-1][side]}
+        for side in ("inputs", "outputs")
+    )
+    assert read == {("file", str(scenarios.source))}
+    # Here all tasks run in one process, whose collector keeps what earlier tasks have written.
+    assert ("file", str(scenarios.destination / place)) in written
+    assert scenarios.copy_is_whole("hook")
+
+
+def test_a_deferred_task_starts_its_fleet_when_another_one_has_ended(scenarios: Scenarios) -> None:
+    run = scenarios.results["second_fleet"]
+    assert run["state"] == "success", run["tasks"]
+    assert len(run["returned"]["first"]["gateways"]) == 2
+    assert run["returned"]["second"]["copied"] == len(FILES)
+    # Nothing but the pause of the second task ends the first fleet before its teardown.
+    assert run["returned"]["teardown"] == {"stopped": []}

@@ -87,6 +87,7 @@ def through_a_relay(servers: tuple[S3Server, S3Server], ec2: StrictEc2) -> list[
     return [*command, "--min-throughput-gbps", "3", "--instance-limit", "1"]
 
 
+@pytest.mark.long
 def test_a_region_without_quota_is_replaced_by_another(
     through_a_relay: list[str],
     servers: tuple[S3Server, S3Server],
@@ -109,6 +110,7 @@ def test_a_region_without_quota_is_replaced_by_another(
     assert ec2.leftovers() == {}
 
 
+@pytest.mark.long
 def test_a_region_without_quota_fails_the_copy_if_the_policy_says_so(
     through_a_relay: list[str],
     clouds_file: Path,
@@ -125,6 +127,7 @@ def test_a_region_without_quota_fails_the_copy_if_the_policy_says_so(
     assert ec2.leftovers() == {}
 
 
+@pytest.mark.long
 def test_an_instance_that_ends_in_mid_transfer_is_replaced(
     kit: ClientKit,
     slow: TransferJob,

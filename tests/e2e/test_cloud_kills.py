@@ -37,7 +37,7 @@ def test_leases_and_a_sweep_leave_nothing(
         returncode, _, _ = copy.signalled(moment, signal.SIGKILL)
         assert returncode == -signal.SIGKILL
         if moment.phase == "transfer":
-            assert len(copy.machines_alive()) == 2
+            assert len(copy.running()) == 2
             refuse(copy.proxy)
             copy.wait_for_the_end_of_all_machines()
         copy.sweep()

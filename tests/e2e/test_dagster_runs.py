@@ -253,8 +253,8 @@ def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
     ("name", "definitions", "gateways"),
     [
         ("steps", "example_dags/dagster/sydney_to_paris.py", ""),
-        ("one-op", "tests/e2e/dagster_one_op.py", "always"),
-        ("inside", "tests/e2e/dagster_one_op.py", "auto"),
+        pytest.param("one-op", "tests/e2e/dagster_one_op.py", "always", marks=pytest.mark.long),
+        pytest.param("inside", "tests/e2e/dagster_one_op.py", "auto", marks=pytest.mark.long),
     ],
 )
 def test_a_terminated_run_takes_its_gateways_down(

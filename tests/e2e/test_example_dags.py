@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import Home, S3Server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+#: Airflow 3.1 takes half a minute for each run of a DAG on a busy machine.
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 
 REPOSITORY = Path(__file__).parents[2]
 #: What the examples read; `example_runs.AT` decides about the day and the hour.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +110,57 @@ def test_a_copy_between_two_hosts_is_encrypted_and_leaves_nothing(
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert [check["state"] for check in checks if check["name"].startswith("host ")] == ["ok"] * 2
     assert list(folder.iterdir()) == []
+
+
+def _why_no_registry() -> str:
+    """What pip of the system's Python says where it finds no package; empty if it finds one."""
+    with tempfile.TemporaryDirectory() as folder:
+        look = ["-m", "pip", "download", "--no-deps", "--quiet", "--dest", folder, "tenacity"]
+        made = subprocess.run(
+            ["/usr/bin/python3", "-m", "venv", f"{folder}/own"], capture_output=True, check=False
+        )
+        if made.returncode:
+            return made.stdout.decode().strip()[-300:]
+        done = subprocess.run(
+            [f"{folder}/own/bin/python", *look], capture_output=True, text=True, check=False
+        )
+    return done.stderr.strip()[-300:] if done.returncode else ""
+
+
+@pytest.mark.long
+def test_a_bare_machine_gets_an_environment_once(
+    kit: ClientKit,
+    servers: tuple[S3Server, S3Server],
+    hosts_file: Path,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The hosts' `python3` has none of the gateway's requirements."""
+    if why := _why_no_registry():
+        pytest.skip(f"no package index is reached here: {why}")
+    source, destination = servers
+    for server in servers:
+        server.make_bucket("bare")
+    source.fill("bare", "p/", {"large": os.urandom(9 << 20), "a/b": b"x"})
+    document = json.loads(hosts_file.read_text())
+    for hosts in document.values():
+        del hosts[0]["python"]
+    hosts_file.write_text(json.dumps(document))
+    ends = []
+    for side, server in (("src", source), ("dst", destination)):
+        ends += [f"--{side}-region", server.region, f"--{side}-endpoint", server.endpoint]
+    choice = ["--provisioner", "ssh", "--hosts", str(hosts_file)]
+    assert main(["doctor", *choice]) == 0, capsys.readouterr().out
+    made = []
+    for name in ("q", "r"):
+        command = ["cp", "s3://bare/p/", f"s3://bare/{name}/", "-r", *ends, *choice]
+        assert main([*command, "--gateways", "always"]) == 0, capsys.readouterr().err
+        assert list(destination.objects("bare", f"{name}/")) == ["a/b", "large"]
+        assert processes_of(folder) == []
+        assert sorted(path.name for path in folder.iterdir()) == ["host-0-python", "host-1-python"]
+        made.append(sorted(path.stat().st_mtime_ns for path in folder.glob("*/*/complete")))
+    assert made[0] == made[1]
+    assert len(made[0]) == 2
 
 
 def test_a_killed_orchestrator_leaves_nothing_after_the_lease(

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -185,9 +186,8 @@ def kill_the_task(lab: Lab) -> None:
     lab.expect_nothing_left(place)
 
 
-def clear_tasks(lab: Lab) -> None:
-    """Of the run whose task was killed, one task after another."""
-    dag_id = "waits_in_worker"
+def clear_tasks(lab: Lab, dag_id: str) -> None:
+    """Of the last run, one task after another."""
     place = lab.places[dag_id]
     for name in ("transfer", "teardown", "provision"):
         number = lab.rest.task(dag_id, f"move.{name}")["try_number"]
@@ -258,6 +258,8 @@ def copy_fifty_tables(lab: Lab) -> None:
     lab.table.expect("the run succeeds", lab.end_of("mapped", patience_s=600), "success")
     results = [lab.rest.result("mapped", "transfer", index) for index in range(TABLES)]
     lab.table.expect("each has copied its table", {each["copied"] for each in results}, {1})
+    _, page = lab.rest.page(lab.rest.links("mapped", "transfer", 7)["Transfer"])
+    lab.table.expect("each has a page of its own", "/copy/07/" in page and "/copy/08/" not in page)
     logs = [lab.site.log_of("mapped", "transfer", 1, index) for index in range(TABLES)]
     longest = max(map(lines_shown, logs))
     lab.table.expect(f"each log fits a screen ({longest} lines)", longest <= SCREEN)
@@ -274,8 +276,9 @@ SCENARIOS: Final = (
     ("the daily example", replicate_a_day),
     ("links and metrics", follow_the_links),
     ("the task is killed", kill_the_task),
-    ("a task is cleared", clear_tasks),
+    ("a task is cleared", partial(clear_tasks, dag_id="waits_in_worker")),
     ("the triggerer is restarted", restart_the_triggerer),
+    ("a deferrable task is cleared", partial(clear_tasks, dag_id="waits_in_triggerer")),
     ("marked failed while deferred", mark_failed),
     ("fifty tables", copy_fifty_tables),
 )

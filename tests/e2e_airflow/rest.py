@@ -88,9 +88,9 @@ class Rest:
         found: dict[str, Any] = self.call("GET", "pools/default_pool")
         return found
 
-    def links(self, dag_id: str, task_id: str) -> dict[str, Any]:
+    def links(self, dag_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
         """The extra links of a task: title -> URL, None if it is empty."""
-        path = f"dags/{dag_id}/dagRuns/run/taskInstances/{task_id}/links"
+        path = f"dags/{dag_id}/dagRuns/run/taskInstances/{task_id}/links?map_index={map_index}"
         found: dict[str, Any] = self.call("GET", path)["extra_links"]
         return found
 

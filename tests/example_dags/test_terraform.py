@@ -19,7 +19,7 @@ from skyplane_orchestration.provision.aws import AwsOptions
 from skyplane_orchestration.provision.azure import AzureOptions
 from skyplane_orchestration.provision.gcp import GcpOptions
 
-MODULES: Final = ("aws", "aws/network", "azure", "gcp")
+MODULES: Final = ("aws", "aws/network", "azure", "azure/self_delete", "gcp")
 _OPTIONS: Final = {"aws": AwsOptions, "azure": AzureOptions, "gcp": GcpOptions}
 
 

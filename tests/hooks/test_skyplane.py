@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.world import IMAGE
+from tests.fake_client import FakeClient
 
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, TooManyFleets
 from skyplane_orchestration.hooks.credential_refs import credential_ref
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 
@@ -116,41 +116,33 @@ def test_connection_test_says_what_the_provisioner_lacks(
     assert re.fullmatch(r"run root: the run directory .*/link cannot be used.*run_root", message)
 
 
-def clouds_connection(ec2: StrictEc2, **more: Any) -> SimpleNamespace:
-    """A connection with the settings of the clouds, and the credentials of another one."""
-    aws = {"endpoint_url": ec2.url, "credential_ref": "airflow:aws_gateways"}
-    clouds = {"image": IMAGE.image, "control_cidrs": ["127.0.0.1/32"], "aws": aws}
-    extra = {"provisioner": "cloud", "deployment": "prod", "clouds": clouds, **more}
-    return connection(extra_dejson=extra)
-
-
-def test_connection_test_of_clouds(
-    connections: dict[str, SimpleNamespace], caplog: pytest.LogCaptureFixture
-) -> None:
-    with strict_ec2() as ec2:
-        connections["skyplane_default"] = clouds_connection(ec2)
-        works, message = SkyplaneHook().test_connection()
-        assert not works
-        assert message == (
-            "aws credentials: there is no connection 'aws_gateways' for the cloud aws; create it,"
-            " or name another one"
-        )
-        connections["aws_gateways"] = connection(conn_type="aws", login="AK", password="hush-hush")
-        works, message = SkyplaneHook().test_connection()
-        assert works, message
-        assert message.startswith("deployment 'prod', ")
-        assert "without a password in the connection" in message
-        ec2.conditions.denied.add("ec2:RunInstances")
-        connections["skyplane_default"] = clouds_connection(ec2, deployment="")
-        works, message = SkyplaneHook().test_connection()
-        assert not works
-        assert "deployment: deployment is 'local'" in message
-        assert "aws permissions: " in message
-        assert "ec2:RunInstances" in message
-        assert not any(ec2.leftovers().values())
-    assert "hush-hush" not in caplog.text + message
-
-
 def test_form_for_older_airflow() -> None:
     behaviour = SkyplaneHook.get_ui_field_behaviour()
     assert set(behaviour) == {"hidden_fields", "relabeling", "placeholders"}
+
+
+def test_a_users_task_runs_a_job_as_one_task_does(
+    monkeypatch: pytest.MonkeyPatch, connections: dict[str, SimpleNamespace]
+) -> None:
+    clients: list[tuple[str, str, FakeClient]] = []
+
+    def client(_: SkyplaneHook, context: Any, fleet_name: str, gateways: str) -> FakeClient:
+        clients.append((fleet_name, gateways, FakeClient()))
+        clients[-1][2].full = [TooManyFleets.of("prod", 1, ("aa",))]
+        return clients[-1][2]
+
+    monkeypatch.setattr(SkyplaneHook, "client", client)
+    connections["minio"] = connection(conn_type="aws", extra_dejson={"endpoint_url": "http://m:9"})
+    job = TransferJob(
+        Location("s3://a/", credential_ref=credential_ref("minio")), Location("s3://b/"), move=True
+    )
+    assert SkyplaneHook().run(context(), job, manifest="/m").copied == 30
+    SkyplaneHook().run(context(), job, fleet_name="mine", gateways="always")
+    assert [(name, gateways) for name, gateways, _ in clients] == [
+        ("t", "auto"),
+        ("mine", "always"),
+    ]
+    fake = clients[0][2]
+    assert fake.verbs == ["check_deletes", "run"]
+    ((placed, manifest),) = fake.of("run")
+    assert (placed.source.endpoint_url, manifest) == ("http://m:9", "/m")

@@ -77,6 +77,20 @@ def test_dataset_names(url: str, namespace: str, name: str) -> None:
     assert dataset.uri == Location(url).url
 
 
+@pytest.mark.parametrize(
+    ("url", "uri"),
+    [
+        ("s3://bucket/a/b/", "s3://bucket/a/b"),
+        ("gs://bucket", "gs://bucket/"),
+        ("az://account/box/key", "wasbs://box@account.dfs.core.windows.net/key"),
+        ("file:///data/in/", "file:///data/in"),
+        ("s3://bucket/dt=1/ä b#1?", "s3://bucket/dt=1/%C3%A4%20b%231%3F"),
+    ],
+)
+def test_the_uri_of_an_asset_is_namespace_and_name(url: str, uri: str) -> None:
+    assert dataset_of(Location(url)).asset_uri == uri
+
+
 def test_facts_name_both_ends_with_the_plans_regions() -> None:
     job = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/", "aws:own"), MinimizeCost(1))
     facts = transfer_facts(job, PLAN, result())

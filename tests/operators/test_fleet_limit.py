@@ -57,7 +57,7 @@ def test_a_task_waits_in_its_slot_and_says_rarely_for_which_fleets(
     assert operator.execute(context)
     said = task_log()
     assert waits(said) == {"waiting", "this task has waited for 2 min 0 s"}
-    assert "max_active_fleets is 2: aa, bb; wait until one of them has ended" in said
+    assert "which is 2, with the fleets aa, bb; wait until one of them has ended" in said
 
 
 @FORMS

@@ -1,4 +1,4 @@
-"""Metrics of a transfer; whole runs send it to a socket in tests/e2e."""
+"""The metrics of a transfer; whole runs send it to a socket in tests/e2e."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skyplane_orchestration.operators.metrics import emit_metrics
 
 
 class Emitted:
-    """Keeps the emitted metrics, by name."""
+    """Keeps metrics by name."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}

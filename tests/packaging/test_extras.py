@@ -165,6 +165,7 @@ def assert_names(extra: str, done: subprocess.CompletedProcess[str]) -> None:
     assert line.endswith(f"pip install 'skyplane-orchestration[{extra}]'")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("extra", "code"), [("", PLAN), ("airflow", OPERATORS), ("dagster", ASSETS)]
 )
@@ -174,6 +175,7 @@ def test_base_plans_and_an_orchestrators_extra_defines_tasks(
     succeeded(with_extra(extra).code(code))
 
 
+@pytest.mark.long
 def test_the_doctor_of_base_names_what_is_missing(with_extra: WithExtra) -> None:
     report = json.loads(succeeded(with_extra("").command("doctor", "--json")))
     checks = {check["name"]: check for check in report["checks"]}
@@ -183,6 +185,7 @@ def test_the_doctor_of_base_names_what_is_missing(with_extra: WithExtra) -> None
         assert f"pip install 'skyplane-orchestration[{extra}]'" in checks[name]["detail"]
 
 
+@pytest.mark.long
 def test_base_names_the_extra_of_what_it_cannot_do(with_extra: WithExtra) -> None:
     base = with_extra("")
     (base.home / "here.txt").write_text("here")
@@ -199,6 +202,7 @@ def test_base_names_the_extra_of_what_it_cannot_do(with_extra: WithExtra) -> Non
         assert line.endswith(f"pip install 'skyplane-orchestration[{extra}]'")
 
 
+@pytest.mark.long
 def test_aws_plans_verifies_and_sweeps_buckets(with_extra: WithExtra, s3_endpoint: str) -> None:
     identity = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
     s3 = boto3.client(
@@ -222,6 +226,7 @@ def test_aws_plans_verifies_and_sweeps_buckets(with_extra: WithExtra, s3_endpoin
     assert_names("gateway", aws.command("cp", "-r", *ends, *regions, **variables))
 
 
+@pytest.mark.long
 def test_gateway_copies_files(with_extra: WithExtra) -> None:
     installed = with_extra("gateway")
     (installed.home / "here.txt").write_text("here")
@@ -230,12 +235,14 @@ def test_gateway_copies_files(with_extra: WithExtra) -> None:
     assert_names("aws", installed.command("cp", "here.txt", "s3://bucket/key"))
 
 
+@pytest.mark.long
 def test_plots_draws_plans(with_extra: WithExtra) -> None:
     installed = with_extra("plots")
     succeeded(installed.command(*DRAWN))
     assert "aws:eu-west-3 (sink)" in (installed.home / "plan.svg").read_text()
 
 
+@pytest.mark.long
 def test_ssh_dials_hosts(with_extra: WithExtra) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -251,6 +258,7 @@ def test_ssh_dials_hosts(with_extra: WithExtra) -> None:
             assert_names("ssh", done)
 
 
+@pytest.mark.long
 def test_gcp_finds_fleets(with_extra: WithExtra) -> None:
     sweep = ("sweep", "--provisioner", "cloud", "--clouds", "clouds.yaml", "--deployment", "here")
     with strict_gce() as gce:

@@ -30,7 +30,7 @@ def pins_of(path: Path) -> dict[str, str]:
 def gateway_python(repository: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment made as the image makes its own."""
     python = make_environment(tmp_path_factory.mktemp("gateway") / "venv")
-    lock = repository / "gateway" / "requirements.lock"
+    lock = repository / "gateway" / "skyplane_gateway" / "requirements.lock"
     install(python, "--no-deps", "--requirement", lock)
     install(python, "--no-deps", wheel)
     return python
@@ -96,7 +96,7 @@ def test_the_installed_packages_are_compatible(gateway_python: Path, repository:
 
 
 def test_lock_agrees_with_extras_and_constraints(repository: Path) -> None:
-    lock = pins_of(repository / "gateway" / "requirements.lock")
+    lock = pins_of(repository / "gateway" / "skyplane_gateway" / "requirements.lock")
     constraints = pins_of(repository / "constraints.txt")
     assert {name: constraints.get(name) for name in lock} == lock
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]

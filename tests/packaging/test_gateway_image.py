@@ -26,7 +26,8 @@ def test_a_release_builds_the_image_for_both_processors(repository: Path) -> Non
 
 
 def test_every_requirement_is_pinned(repository: Path) -> None:
-    lines = (repository / "gateway" / "requirements.lock").read_text().splitlines()
+    lock = repository / "gateway" / "skyplane_gateway" / "requirements.lock"
+    lines = lock.read_text().splitlines()
     assert lines
     assert [line for line in lines if not re.match(r"[a-z0-9_.-]+==[0-9]", line)] == []
 
@@ -38,6 +39,6 @@ def test_every_requirement_has_a_wheel_for_both_processors(
     """An image that compiles would need a compiler, and QEMU for the other processor."""
     place = ["--python-platform", f"{processor}-unknown-linux-gnu", "--python-version", "3.11"]
     wheels = ["--no-deps", "--only-binary", ":all:", "--target", str(tmp_path)]
-    lock = repository / "gateway" / "requirements.lock"
+    lock = repository / "gateway" / "skyplane_gateway" / "requirements.lock"
     done = uv("pip", "install", "--dry-run", "--quiet", *place, *wheels, "--requirement", lock)
     assert done.returncode == 0, done.stderr

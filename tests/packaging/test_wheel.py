@@ -44,6 +44,9 @@ def test_entry_points(wheel: Path) -> None:
     assert dict(points["apache_airflow_provider"]) == {
         "provider_info": "skyplane_orchestration.provider_info:get_provider_info"
     }
+    assert dict(points["dagster_dg_cli.registry_modules"]) == {
+        "skyplane_orchestration": "skyplane_orchestration.dagster"
+    }
 
 
 def test_licence_travels_with_the_wheel(wheel: Path, repository: Path) -> None:

@@ -197,7 +197,7 @@ class LocalHarness:
     # Situations.
 
     def show_late(self) -> None:
-        """Gateways that start from now on show only after some looks."""
+        """Gateways that are started from now on show only after some looks."""
         raise _cannot(SLOW_VISIBILITY)
 
     def show_at_once(self) -> None:
@@ -339,12 +339,12 @@ _HARNESSES = {"local": "local", "ssh": "ssh"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Clients of AWS take long to make: only its situations are in the short suite."""
+    """Fleets on the strict fakes take long: only their situations are in the short suite."""
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         is_ours = item.path == Path(__file__).with_name("test_conformance.py")
-        is_long = is_ours and parameters.get("harness") == "aws"
-        if is_long and item.get_closest_marker("situation") is None:
+        is_on_cloud = is_ours and parameters.get("harness") in ("aws", "azure", "gcp")
+        if is_on_cloud and item.get_closest_marker("situation") is None:
             item.add_marker("long")
 
 

@@ -53,11 +53,14 @@ def main() -> int:
 
 
 def take_all(rest: Rest) -> None:
-    """The grid with the group, the transfer's log, and the event of the asset."""
+    """The grid with the group, the transfer's log and links, its plan, the event of the asset."""
     page = f"{rest.url}/dags/{DAG}"
     asset = rest.call("GET", "assets")["assets"][0]["id"]
     take(f"{page}/runs/run", "airflow-grid")
     take(f"{page}/runs/run/tasks/imagenet.transfer", "airflow-task")
+    take(f"{page}/runs/run/tasks/imagenet.transfer/details", "airflow-links")
+    plan, _, _ = rest.links(DAG, "imagenet.plan")["Plan"].partition("#")
+    take(f"{rest.url}{plan}", "airflow-plan", (1080, 700))
     take(f"{rest.url}/assets/{asset}", "airflow-asset")
 
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 import dagster as dg
 
 from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
-from skyplane_orchestration.lineage.plan_drawing import plan_image_markdown, plan_markdown
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.report.plan_markdown import plan_image_markdown, plan_markdown
 
 Metadata = Mapping[str, dg.MetadataValue[Any]]
 

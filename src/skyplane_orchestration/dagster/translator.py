@@ -60,8 +60,7 @@ class DagsterSkyplaneTranslator:
 def source_key(location: Location) -> dg.AssetKey:
     """The key of an asset for a place: kind, bucket and prefix.
 
-    Dagster takes letters, digits and `_` in the names of inputs, so each other character of a part
-    becomes `_`.
+    Dagster makes names of inputs from keys, so characters that no name may have become `_`.
     """
     parts = (location.kind, *location.bucket.split("/"), *location.key.split("/"))
     kept = [part for part in parts if part and PARTITION_KEY not in part]

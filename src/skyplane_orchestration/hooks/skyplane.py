@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
@@ -16,6 +16,7 @@ from skyplane_orchestration.hooks.store_credentials import (
     credentials_from_connection,
     location_from_connection,
 )
+from skyplane_orchestration.lineage.facts import dataset_of
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.provider_info import (
     CONNECTION_FIELDS,
@@ -23,6 +24,8 @@ from skyplane_orchestration.provider_info import (
     UI_FIELD_BEHAVIOUR,
 )
 from skyplane_orchestration.security.credentials import CredentialSources, purpose_of
+from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.task_log import log_full, log_result
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.location import Location
+    from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.provision.base import Provisioner
     from skyplane_orchestration.provision.in_process import GatewayPlace
 
@@ -103,6 +107,50 @@ class SkyplaneHook(BaseHook):
             times=settings.times,
             max_active_fleets=settings.max_active_fleets,
         )
+
+    def run(
+        self,
+        context: Context,
+        job: TransferJob,
+        *,
+        fleet_name: str | None = None,
+        gateways: GatewayPlace = "auto",
+        manifest: str | None = None,
+    ) -> TransferResult:
+        """Run a job inside a task of one's own, as `SkyplaneTransferOperator` does in one task.
+
+        Reports both ends to Airflow's hook-level lineage, also if the job fails. A retry joins the
+        running transfer, or continues the failed one.
+
+        Args:
+            fleet_name: name of the fleet in the run; None: the id of the task.
+            gateways, manifest: see `SkyplaneTransferOperator`.
+
+        Raises as `Client.run`.
+        """
+        client = self.client(context, fleet_name or context["ti"].task_id, gateways)
+        job = self.placed_job(job)
+        self.log.info("%s", heading(job))
+        self._report_ends(job)
+        listing = client.source_listing()
+        client.check_deletes(job, listing=listing)
+        result = client.run(
+            job,
+            listing=listing,
+            on_status=ProgressLog(self.log.info),
+            manifest=manifest,
+            on_full=partial(log_full, self.log),
+        )
+        log_result(self.log, result)
+        return result
+
+    def _report_ends(self, job: TransferJob) -> None:
+        # Imported here: a task that only opens a client does not need it.
+        from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
+
+        collector: Any = get_hook_lineage_collector()  # type: ignore[no-untyped-call]
+        collector.add_input_asset(context=self, uri=dataset_of(job.source).asset_uri)
+        collector.add_output_asset(context=self, uri=dataset_of(job.destination).asset_uri)
 
     def _sources(self) -> CredentialSources:
         return CredentialSources({CREDENTIAL_SCHEME: self.resolve_credentials})

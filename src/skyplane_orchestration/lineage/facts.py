@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -19,6 +20,9 @@ SCHEMA_VERSION: Final = 1
 #: The name of a whole bucket; some lineage backends fail on an empty one.
 _WHOLE_BUCKET: Final = "/"
 
+#: Characters that a URI has as they are, beside letters and digits (RFC 3986, `pchar`).
+_SAFE_IN_URI: Final = "/:@!$&'()*+,;=-._~"
+
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
@@ -28,6 +32,12 @@ class Dataset:
     name: str
     uri: str
     region: str
+
+    @property
+    def asset_uri(self) -> str:
+        """Namespace and name as one URI, for orchestrators that name assets so; all ASCII."""
+        root = "file://" if self.namespace == "file" else self.namespace
+        return f"{root}/{quote(self.name.strip('/'), safe=_SAFE_IN_URI)}"
 
 
 def dataset_of(location: Location, region: str = "") -> Dataset:

@@ -69,7 +69,12 @@ class SkyplaneFleetOperator(SkyplaneJobOperator):
         )
 
     def look_again(
-        self, context: Context, event: Mapping[str, Any] | None, looks: int, waited_s: float
+        self,
+        context: Context,
+        event: Mapping[str, Any] | None,
+        # `dag.test` passes on the event, but none of the arguments of `defer`.
+        looks: int = 0,
+        waited_s: float = 0.0,
     ) -> dict[str, Any]:
         """Continue after a pause; returns and raises as `execute`."""
 

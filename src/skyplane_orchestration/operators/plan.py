@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.links.skyplane import SkyplanePlanLink
+from skyplane_orchestration.model.fleet import LOCAL
+from skyplane_orchestration.operators.executors import remote_executor
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.transfer.progress_log import heading
 
@@ -15,12 +17,23 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
 
 
+#: The connection says where gateways run, so this is not known when the DAG is parsed.
+_MAY_BE_ELSEWHERE: Final = (
+    "gateways will be processes of one worker, and %s may run the next tasks on another one, where"
+    " they fail with foreign-host; use SkyplaneTransferOperator without fleet, a queue with one"
+    " worker, or the provisioner ssh or cloud"
+)
+
+
 class SkyplanePlanOperator(SkyplaneJobOperator):
     """Plans a job: regions, instances, paths and price.
 
     The task first checks that the destination exists and that a move may delete at the
     source. It lists the source to get the volume. If both listings show that there is nothing
     to copy, the plan's volume is 0, and the provision task starts no gateways.
+
+    If gateways are processes of the worker, and the executor may run the next tasks on another
+    one, the log has a warning.
 
     Returns the plan, `TransferPlan.to_dict()`.
     """
@@ -30,6 +43,9 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.hook.placed_job(self.transfer_job())
         self.log.info("%s", heading(job))
+        executor = remote_executor(self.executor)
+        if executor and client.provisioner.name == LOCAL:
+            self.log.warning(_MAY_BE_ELSEWHERE, executor)
         client.check_destination(job)
         listing = client.source_listing()
         client.check_deletes(job, listing=listing)

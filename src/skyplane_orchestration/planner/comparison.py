@@ -164,12 +164,10 @@ def compare(
 
     Raises what `plan` raises for the objective. Other rows state their reason instead.
     """
-    # Services send by their own ways out, so the policy's tier does not change their prices.
-    quotes = quote_services(grid, src, dst, volume_gb, objects)
-    grid = with_network_tier(grid, policy.network_tier)
+    tiered = with_network_tier(grid, policy.network_tier)
     plan_for = partial(
         plan,
-        grid,
+        tiered,
         src,
         dst,
         volume_gb=volume_gb,
@@ -184,8 +182,12 @@ def compare(
     if cheapest.edges:
         ceiling, price = _ceiling(objective, cheapest)
         ways += _fastest(plan_for, objective, ceiling, price)
-        others = baselines(grid, src, dst, volume_gb, objects=objects, limits=limits, policy=policy)
+        others = baselines(
+            tiered, src, dst, volume_gb, objects=objects, limits=limits, policy=policy
+        )
         ways += [_baseline(name, *one) for name, one in others.items()]
+    # Services send by their own ways out, so the policy's tier does not change their prices.
+    quotes = quote_services(grid, src, dst, volume_gb, objects)
     return Comparison(
         src=src,
         dst=dst,

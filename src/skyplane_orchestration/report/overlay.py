@@ -45,7 +45,7 @@ def overlay_svg(plan: TransferPlan) -> Html:
     return Html(
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width:.0f}"'
         f' height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
-        ' font-family="sans-serif" font-size="12" text-anchor="middle">'
+        ' font-family="sans-serif" font-size="12" text-anchor="middle" style="background:#fff">'
         f"<title>{title}</title>{''.join(parts)}</svg>"
     )
 

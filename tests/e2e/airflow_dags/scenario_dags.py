@@ -10,10 +10,18 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator
+from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator, task
 
+from skyplane_gateway.config import ConflictRule
 from skyplane_orchestration import Location, TransferJob
-from skyplane_orchestration.operators import SkyplaneTransferOperator, skyplane_transfer_group
+from skyplane_orchestration.hooks.skyplane import SkyplaneHook
+from skyplane_orchestration.operators import (
+    SkyplanePlanOperator,
+    SkyplaneProvisionOperator,
+    SkyplaneTeardownOperator,
+    SkyplaneTransferOperator,
+    skyplane_transfer_group,
+)
 
 SOURCE = f"file://{os.environ['SCENARIO_SOURCE']}/"
 DESTINATION = f"file://{os.environ['SCENARIO_DESTINATION']}"
@@ -70,7 +78,15 @@ CLOUDS = {
     "source_region": "aws:us-east-1",
     "destination_region": "gcp:us-central1",
 }
-on_clouds = group_dag("on_clouds", **CLOUDS)
+#: No direct path has the rate, and only Azure may have relays.
+OVER_AZURE = {
+    "skyplane_conn_id": "clouds",
+    "source_region": "aws:ap-southeast-2",
+    "destination_region": "gcp:europe-west1",
+    "min_throughput_gbps": 3.2,
+    "allow_regions": ["azure:*"],
+}
+on_clouds = group_dag("on_clouds", **OVER_AZURE)
 killed_on_clouds = group_dag("killed_on_clouds", **CLOUDS)
 
 with DAG(dag_id="one_task", schedule=None, catchup=False) as one_task:
@@ -94,4 +110,37 @@ with DAG(dag_id="deferred_one_task", schedule=None, catchup=False) as deferred_o
         execution_timeout=timedelta(minutes=5),
         outlets=[Asset("x-scenario://copies/deferred_one_task")],
         **PAIR,
+    )
+
+
+#: A connection with `max_active_fleets` 1.
+ONE_FLEET: dict[str, Any] = {"skyplane_conn_id": "one_fleet"}
+with DAG(dag_id="second_fleet", schedule=None, catchup=False) as second_fleet:
+    ends: dict[str, Any] = {
+        "source_url": SOURCE,
+        "destination_url": f"{DESTINATION}/second_fleet/",
+        **PAIR,
+    }
+    plan = SkyplanePlanOperator(task_id="plan", **ends)
+    first = SkyplaneProvisionOperator(task_id="first", plan=plan.output, **ONE_FLEET)
+    second = SkyplaneTransferOperator(
+        task_id="second",
+        gateways="always",
+        deferrable=True,
+        poll_interval_s=0.2,
+        **ends,
+        **ONE_FLEET,
+    )
+    first >> second >> SkyplaneTeardownOperator(task_id="teardown", **ONE_FLEET)
+
+
+@task
+def by_hook(place: str, conflict: ConflictRule, ti: Any = None) -> dict[str, Any]:
+    job = TransferJob(Location(SOURCE), Location(f"{DESTINATION}/{place}/"), conflict=conflict)
+    return SkyplaneHook().run({"ti": ti}, job, gateways="never").to_dict()
+
+
+with DAG(dag_id="hook", schedule=None, catchup=False) as hook:
+    by_hook.override(task_id="copies")("hook", "replace") >> by_hook.override(task_id="fails")(
+        "hook_fails", "fail"
     )

@@ -14,6 +14,7 @@ import pytest
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.config import MIB
 from skyplane_gateway.protocol import (
+    ChunkId,
     EntryResult,
     FrameHeader,
     Receipt,
@@ -121,6 +122,8 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "another chunk": lambda: relabelled(chunk=99),
     "a later epoch": lambda: relabelled(epoch=9),
     "another transfer": lambda: relabelled(transfer=b"x" * 16),
+    "another fleet": lambda: relabelled(fleet=b"x" * 16),
+    "no route": lambda: relabelled(route=77),
     "earlier frame": of_an_earlier_frame,
     "held back": held_back,
     "withheld": lambda: withheld,
@@ -213,6 +216,112 @@ async def test_a_forged_receipt_acknowledges_nothing(
         status = await fleet.run(kit.copy_spec(source, destination), is_encrypted=is_encrypted)
         assert status["state"] == ("failed" if is_encrypted else "succeeded")
     assert kit.content(destination) == {}
+
+
+#: What an attack sends on in place of one receipt.
+SentReceipts = list[tuple[ChunkId, bytes]]
+ReceiptAttack = Callable[[ChunkId, bytes], SentReceipts]
+
+
+def altered(place: int) -> ReceiptAttack:
+    def attack(header: ChunkId, sealed: bytes) -> SentReceipts:
+        body = bytearray(sealed)
+        body[place] ^= 1
+        return [(header, bytes(body))]
+
+    return attack
+
+
+def readdressed(**fields: Any) -> ReceiptAttack:
+    return lambda header, sealed: [(replace(header, **fields), sealed)]
+
+
+def of_an_earlier_chunk() -> ReceiptAttack:
+    """Sends the first receipt again in place of each later one, under the later one's header."""
+    first: list[bytes] = []
+
+    def attack(header: ChunkId, sealed: bytes) -> SentReceipts:
+        first.append(sealed)
+        return [(header, first[0])]
+
+    return attack
+
+
+def in_another_order() -> ReceiptAttack:
+    """Keeps a receipt until its next turn, and exchanges the two."""
+    held: SentReceipts = []
+
+    def attack(header: ChunkId, sealed: bytes) -> SentReceipts:
+        late, held[:] = held[:], [] if held else [(header, sealed)]
+        return [(header, sealed), *late] if late else []
+
+    return attack
+
+
+RECEIPT_ATTACKS: dict[str, Callable[[], ReceiptAttack]] = {
+    "suite": lambda: altered(1),
+    "incarnation": lambda: altered(2),
+    "counter": lambda: altered(PROLOGUE_BYTES - 1),
+    "body": lambda: altered(PROLOGUE_BYTES + 4),
+    "tag": lambda: altered(-1),
+    "cut short": lambda: lambda header, sealed: [(header, sealed[:-1])],
+    "emptied": lambda: lambda header, sealed: [(header, b"")],
+    "repeated": lambda: lambda header, sealed: [(header, sealed)] * 3,
+    "earlier receipt": of_an_earlier_chunk,
+    "another order": in_another_order,
+    "withheld": lambda: lambda header, sealed: [],
+    "another fleet": lambda: readdressed(fleet=b"x" * 16),
+    "another transfer": lambda: readdressed(transfer=b"x" * 16),
+    "a later epoch": lambda: readdressed(epoch=9),
+    "another route": lambda: readdressed(route=1),
+    "no route": lambda: readdressed(route=77),
+    "another chunk": lambda: readdressed(chunk=99),
+    "another attempt": lambda: readdressed(attempt=9),
+}
+
+
+def infect_receipts(relay: Any, attack: ReceiptAttack, turns: Iterator[bool]) -> None:
+    """Let the relay attack the receipts of its turns."""
+    original = relay.router.receipt_received
+
+    def receipt_received(link: Any, header: ChunkId, sealed: memoryview) -> None:
+        sent = [(header, bytes(sealed))]
+        if next(turns):
+            sent = attack(header, bytes(sealed))
+        for other, body in sent:
+            original(link, other, memoryview(body))
+
+    relay.router.receipt_received = receipt_received
+
+
+@pytest.mark.parametrize("name", RECEIPT_ATTACKS)
+async def test_attacks_on_some_receipts_change_nothing(fleet_of: Any, kit: Any, name: str) -> None:
+    """The source takes no such receipt, and sends the chunk again."""
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    objects = objects_of()
+    kit.fill(source, objects)
+    routes = kit.route(0, "a", "r", "b"), kit.route(1, "a", "s", "b")
+    async with fleet_of(*routes, ack_deadline_s=0.3, stall_deadline_s=20.0) as fleet:
+        turns = (number in (0, 1) for number in itertools.count())
+        infect_receipts(fleet.service("r"), RECEIPT_ATTACKS[name](), turns)
+        spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
+        status = await fleet.run(spec, is_encrypted=True)
+        assert (status["state"], status["error"]) == ("succeeded", None)
+    assert kit.content(destination) == objects
+
+
+@pytest.mark.parametrize(
+    "name", ["body", "tag", "emptied", "another transfer", "another route", "another chunk"]
+)
+async def test_attacks_on_all_receipts_end_in_a_failure(fleet_of: Any, kit: Any, name: str) -> None:
+    source, destination = kit.memory_spec(), kit.memory_spec()
+    kit.fill(source, objects_of())
+    async with fleet_of(
+        kit.route(0, "a", "r", "b"), ack_deadline_s=0.2, stall_deadline_s=0.5
+    ) as fleet:
+        infect_receipts(fleet.service("r"), RECEIPT_ATTACKS[name](), itertools.repeat(True))
+        status = await fleet.run(kit.copy_spec(source, destination), is_encrypted=True)
+        assert status["state"] == "failed"
 
 
 async def test_repeated_frames_write_each_object_once(

@@ -33,7 +33,7 @@ class Talker:
 
 
 class Talkers:
-    def boot(self, user_data: str) -> Talker:
+    def boot(self, user_data: str, *, metadata_url: str = "") -> Talker:
         assert user_data == REQUEST.user_data
         return Talker()
 

@@ -28,7 +28,7 @@ class _Machine:
 
 
 class _Machines:
-    def boot(self, user_data: str) -> _Machine:
+    def boot(self, user_data: str, *, metadata_url: str = "") -> _Machine:
         return _Machine()
 
 

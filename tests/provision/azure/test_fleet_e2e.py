@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
+from tests.clouds.arm_machines import SELF_DELETE
+from tests.clouds.arm_state import FIREWALLS, NETWORKS
 from tests.clouds.world import IMAGE, World
+from tests.provision.azure.test_launch import IDENTITY
 from tests.provision.samples import SECRET, expire_leases, make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
@@ -29,7 +32,7 @@ def plan() -> TransferPlan:
     return replace(made, instances=instances)
 
 
-def worker(arm: StrictArm) -> InstanceProvisioner:
+def worker(arm: StrictArm, **options: str) -> InstanceProvisioner:
     document = {
         "image": IMAGE.image,
         "control_cidrs": ["127.0.0.1/32"],
@@ -40,6 +43,7 @@ def worker(arm: StrictArm) -> InstanceProvisioner:
             "subscription_id": SUBSCRIPTION,
             "endpoint_url": arm.url,
             "regions": [SOURCE, SINK],
+            **options,
         },
     }
     return parse_clouds(document).open(CredentialSources())
@@ -60,6 +64,7 @@ def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
         assert arm.leftovers() == {}
 
 
+@pytest.mark.long
 def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path) -> None:
     with World(tmp_path) as world, strict_arm(world) as arm:
         arm.conditions.operation_polls = 0
@@ -72,4 +77,27 @@ def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path
         assert len(arm.virtual_machines()) == 2
         report = worker(arm).sweep("test")
         assert [orphan.key for orphan in report.orphans] == [KEY]
+        assert arm.leftovers() == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("identity", ["", IDENTITY])
+def test_machines_that_may_delete_themselves_are_billed_no_longer_than_they_work(
+    tmp_path: Path, identity: str
+) -> None:
+    """No sweep and no teardown, as after the death of everything of ours."""
+    options = {"self_delete_role": SELF_DELETE, "managed_identity": identity}
+    with World(tmp_path) as world, strict_arm(world) as arm:
+        arm.conditions.operation_polls = 0
+        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
+        authority = Authority(SECRET, KEY)
+        expire_leases(worker(arm, **options).ensure(spec, authority), authority)
+        for machine in world.machines:
+            machine.wait_ended()
+        assert arm.virtual_machines() == []
+        assert all(one.ended_unix_s is not None for one in arm.usage.machines())
+        # None of them has a price.
+        free = {"groups", FIREWALLS, NETWORKS}
+        assert set(arm.leftovers()) == free
+        worker(arm).destroy(KEY)
         assert arm.leftovers() == {}

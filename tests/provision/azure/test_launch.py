@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.clouds.arm_machines import SELF_DELETE
 from tests.clouds.arm_state import ADDRESSES, DISKS, INTERFACES, properties
 from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import (
@@ -20,6 +22,7 @@ from tests.provision.azure.samples import (
 
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
+    CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
     QuotaExceeded,
@@ -75,6 +78,40 @@ def test_only_ends_have_the_identity(
 ) -> None:
     body = launched_body(harness, harness.azure(managed_identity=IDENTITY), is_end=is_end)
     assert ("identity" in body) == has_identity
+
+
+@pytest.mark.parametrize("is_end", [True, False])
+def test_a_machine_may_delete_itself_and_nothing_else(harness: AzureHarness, is_end: bool) -> None:
+    cloud = harness.azure(managed_identity=IDENTITY, self_delete_role=SELF_DELETE)
+    boot_script = "#!/bin/sh\nlast_act() { :; }\n"
+    body = launched_body(harness, cloud, is_end=is_end, user_data=boot_script)
+    assert body["identity"]["type"] == ("UserAssigned" if is_end else "SystemAssigned")
+    (machine,) = harness.arm.virtual_machines()
+    (asked,) = harness.arm.requests("machines.assign")
+    assert asked.path["name"] == machine["name"]
+    assert asked.body["properties"]["roleDefinitionId"] == SELF_DELETE
+    script = harness.arm.machines.user_data[machine["id"].lower()]
+    assert f"{machine['id']}?api-version=" in script
+    subprocess.run(["sh", "-n"], input=script, text=True, check=True)
+    # A worker that finds the instance makes sure of its right, in case the first one has died.
+    cloud.launch(a_request(is_end=is_end))
+    assert [one.path["assignment"] for one in harness.arm.requests("machines.assign")] == [
+        asked.path["assignment"]
+    ] * 2
+
+
+def test_without_the_option_a_machine_gets_no_right(harness: AzureHarness) -> None:
+    assert "identity" not in launched_body(harness, harness.azure())
+    assert harness.arm.requests("machines.assign") == []
+    (script,) = harness.arm.machines.user_data.values()
+    assert "169.254.169.254" not in script
+
+
+def test_a_worker_that_may_assign_no_roles_is_told_so(harness: AzureHarness) -> None:
+    harness.arm.conditions.denied.add("Microsoft.Authorization/roleAssignments/write")
+    cloud = prepared(harness.azure(self_delete_role=SELF_DELETE))
+    with pytest.raises(CloudAccessDenied, match="Authorization/roleAssignments/write"):
+        cloud.launch(a_request())
 
 
 @pytest.mark.parametrize("is_end", [True, False])

@@ -25,6 +25,7 @@ from skyplane_orchestration.provision.azure.options import region_tag
         ({"images": {"arm64": "/subscriptions/x"}}, "images of azure for arm64"),
         ({"subnets": {"azure:eastus": "default"}}, "subnets of azure for azure:eastus"),
         ({"managed_identity": "gateways"}, "managed_identity of azure has 'gateways'"),
+        ({"self_delete_role": "Owner"}, "self_delete_role of azure has 'Owner'"),
         ({"disk_encryption_set": "mine"}, "disk_encryption_set of azure has 'mine'"),
         ({"disk_gib": 8}, "disk_gib of azure must be from 30 to 4095, not 8"),
         ({"user_tags": {"a/b": "c"}}, "user_tags of azure has the name 'a/b'"),

@@ -40,6 +40,7 @@ def test_a_report_has_families_spot_instances_and_addresses(harness: AzureHarnes
         QuotaUse(REGION, "cores", "Total Regional vCPUs", 10, 4),
         QuotaUse(REGION, "lowPriorityCores", "Total Regional Spot vCPUs", 64, 0),
         QuotaUse(REGION, "standardDSv5Family", "standardDSv5Family", 8, 4),
+        QuotaUse(REGION, "standardDPLSv5Family", "standardDPLSv5Family", 64, 0),
         QuotaUse(REGION, "standardDv5Family", "standardDv5Family", 64, 0),
         QuotaUse(REGION, "StandardSkuPublicIpAddresses", "Standard Sku Public IP Addresses", 3, 1),
         QuotaUse(REGION, "PublicIPAddresses", "Public IP Addresses", 20, 1),

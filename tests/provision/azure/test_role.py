@@ -98,6 +98,7 @@ def test_errors_name_the_action_of_the_request(method: str, path: str) -> None:
         location="l",
         operation="o",
         scope="providers/Microsoft.Compute/images/i",
+        assignment="a",
     )
     wanted = ROUTES[method, path][1].format(provider="Microsoft.Compute")
     assert action_of(method, f"https://host/subscriptions/s/{named}?api-version=1") == wanted

@@ -30,7 +30,7 @@ class Talker:
 
 
 class Talkers:
-    def boot(self, user_data: str) -> Talker:
+    def boot(self, user_data: str, *, metadata_url: str = "") -> Talker:
         return Talker()
 
 

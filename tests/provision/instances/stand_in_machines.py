@@ -59,7 +59,7 @@ class StandInMachines:
         self._lock = threading.Lock()
         self._machines: list[StandInMachine] = []
 
-    def boot(self, user_data: str) -> StandInMachine:
+    def boot(self, user_data: str, *, metadata_url: str = "") -> StandInMachine:
         instance, *_ = json.loads(user_data)
         with self._lock:
             address = f"198.51.100.{len(self._machines) + 1}"

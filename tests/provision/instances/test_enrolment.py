@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests.provision.instances.enrolling import (
 )
 
 from skyplane_gateway.enrolment.documents import Delivery
-from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable
+from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable, NotAuthorised
 from skyplane_orchestration.security.authority import Authority
 
 
@@ -133,3 +134,29 @@ def test_tokens_and_keys_of_instances_launches_and_fleets_differ() -> None:
     assert len(tokens) == 6
     assert {len(token) for token in tokens} == {32}
     assert authority.enrolment_token(INSTANCE, "00") in tokens
+
+
+@pytest.mark.parametrize("skew_s", [-3500.0, 3500.0])
+def test_a_worker_whose_clock_is_wrong_by_less_than_an_hour_enrols(
+    tmp_path: Path, skew_s: float
+) -> None:
+    """What it issues is valid by the instance's clock, and by that of the next worker."""
+    wrong = Worker(Authority(SECRET, KEY, wall_clock=lambda: time.time() + skew_s))
+    with waiting_instance(wrong.authority, tmp_path) as instance:
+        wrong.enrol(instance.port)
+    (delivery,) = instance.deliveries
+    issued = x509.load_pem_x509_certificate(delivery.gateways[INSTANCE].certificate_pem.encode())
+    assert issued.not_valid_before_utc.timestamp() <= time.time()
+    assert issued.not_valid_after_utc.timestamp() > time.time() + 3600
+
+
+@pytest.mark.parametrize("skew_s", [-7300.0, 7300.0])
+def test_a_worker_whose_clock_is_wrong_by_hours_is_refused(tmp_path: Path, skew_s: float) -> None:
+    right = Worker()
+    wrong = Worker(Authority(SECRET, KEY, wall_clock=lambda: time.time() + skew_s))
+    with waiting_instance(right.authority, tmp_path) as instance:
+        with pytest.raises((GatewayUnreachable, NotAuthorised)):
+            wrong.enrol(instance.port)
+        assert instance.deliveries == []
+        right.enrol(instance.port)
+    assert len(instance.deliveries) == 1

@@ -38,11 +38,15 @@ from skyplane_orchestration.provision.azure.names import (
 from skyplane_orchestration.provision.azure.network import match_none
 from skyplane_orchestration.provision.azure.options import region_name
 from skyplane_orchestration.provision.azure.quotas import exceeded
+from skyplane_orchestration.provision.azure.self_delete import (
+    allow_to_delete_itself,
+    deleting_itself,
+)
 from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
 from skyplane_orchestration.provision.instances.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.provision.azure.client import AzureApi
+    from skyplane_orchestration.provision.azure.client import AzureApi, Resource
     from skyplane_orchestration.provision.azure.network import Networks
     from skyplane_orchestration.provision.azure.options import AzureOptions
     from skyplane_orchestration.provision.azure.types import Sizes
@@ -78,16 +82,28 @@ class Launcher:
             )
         others = self._alive(request)
         if others:
-            return others[0]
+            return self._with_rights(request, others[0])
         for number in range(request.launch_number, request.launch_number + _MOST_NUMBERS):
             instance = self._with_number(request, number)
             if instance is not None:
-                return instance
+                return self._with_rights(request, instance)
             log.info("launch %s of %s is used up; trying the next", number, request.instance)
         raise CloudUnavailable(
             f"launching {request.instance}: Azure has {_MOST_NUMBERS} launches of it and none"
             " that is alive; try again later"
         )
+
+    def _with_rights(self, request: LaunchRequest, instance: CloudInstance) -> CloudInstance:
+        """The instance, which may delete itself from now on if the options say so."""
+        role = self._options.self_delete_role
+        if role:
+            name = instance.cloud_id.partition("/")[0]
+            try:
+                machine = self._get(request, name)
+            except Refusal:
+                return instance  # It has ended meanwhile.
+            allow_to_delete_itself(self._api, request.instance, request.region, role, machine)
+        return instance
 
     def _with_number(self, request: LaunchRequest, number: int) -> CloudInstance | None:
         """The instance of this launch number; None if that one has ended."""
@@ -193,18 +209,22 @@ class Launcher:
         )
 
     def _found(self, request: LaunchRequest, name: str) -> CloudInstance | None:
-        compute = self._api.compute
         try:
-            machine = self._api.get(
-                f"looking for {request.instance}",
-                request.region,
-                lambda: compute.virtual_machines.get(
-                    group_name(request.tags.fleet_key), name, expand="instanceView"
-                ),
-            )
+            machine = self._get(request, name)
         except Refusal:
             return None
         return as_instance(machine, power_of(machine), "")
+
+    def _get(self, request: LaunchRequest, name: str) -> Resource:
+        """A machine. Raises Refusal if there is none."""
+        compute = self._api.compute
+        return self._api.get(
+            f"looking for {request.instance}",
+            request.region,
+            lambda: compute.virtual_machines.get(
+                group_name(request.tags.fleet_key), name, expand="instanceView"
+            ),
+        )
 
     def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
         """The living instances of this name, the oldest first. One call, and one for each."""
@@ -297,7 +317,7 @@ class Launcher:
             "osProfile": {
                 "computerName": name,
                 "adminUsername": _USER,
-                "customData": base64.b64encode(request.user_data.encode()).decode(),
+                "customData": base64.b64encode(self._user_data(request, name).encode()).decode(),
                 "allowExtensionOperations": False,
                 "linuxConfiguration": {
                     "disablePasswordAuthentication": True,
@@ -337,7 +357,16 @@ class Launcher:
                 "type": "UserAssigned",
                 "userAssignedIdentities": {options.managed_identity: {}},
             }
+        elif options.self_delete_role:
+            # Not besides the other one: SDKs of stores would take this one.
+            body["identity"] = {"type": "SystemAssigned"}
         return body
+
+    def _user_data(self, request: LaunchRequest, name: str) -> str:
+        if not self._options.self_delete_role:
+            return request.user_data
+        machine_id = self._id(request, "Microsoft.Compute/virtualMachines", name)
+        return deleting_itself(request.user_data, self._options.endpoint_url, machine_id)
 
     def _storage(self, request: LaunchRequest, name: str) -> dict[str, Any]:
         size = self._sizes.of(request.region, request.instance_type)

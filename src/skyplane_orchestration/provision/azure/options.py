@@ -36,6 +36,10 @@ _SUBNET_ID: Final = re.compile(
 _IDENTITY_ID: Final = re.compile(
     _IN_GROUP + r"Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+\Z", re.IGNORECASE
 )
+_ROLE_ID: Final = re.compile(
+    r"(?:/subscriptions/[^/]+)?/providers/Microsoft\.Authorization/roleDefinitions/[0-9a-f-]{36}\Z",
+    re.IGNORECASE,
+)
 _ENCRYPTION_ID: Final = re.compile(
     _IN_GROUP + r"Microsoft\.Compute/diskEncryptionSets/[^/]+\Z", re.IGNORECASE
 )
@@ -63,6 +67,9 @@ class AzureOptions:
             the private ones, and must reach each other by them.
         managed_identity: resource id of the user-assigned identity of sources and sinks; relays
             have none.
+        self_delete_role: resource id of a role that allows
+            `Microsoft.Compute/virtualMachines/delete`. Every machine gets it on itself alone, and
+            deletes itself at its end. Empty: machines power off, and are billed until a sweep.
         spot_relays: relays are spot instances.
         user_tags: more tags of every resource.
         disk_encryption_set: resource id for the disks; empty for keys of the platform.
@@ -80,6 +87,7 @@ class AzureOptions:
     subnets: Mapping[str, str] = field(default_factory=dict)
     public_address: bool = True
     managed_identity: str = ""
+    self_delete_role: str = ""
     spot_relays: bool = False
     user_tags: Mapping[str, str] = field(default_factory=dict)
     disk_encryption_set: str = ""
@@ -105,6 +113,9 @@ class AzureOptions:
         if self.managed_identity:
             example = f"{_EXAMPLE}Microsoft.ManagedIdentity/userAssignedIdentities/gateways"
             _check("managed_identity of azure", self.managed_identity, _IDENTITY_ID, example)
+        if self.self_delete_role:
+            example = f"/subscriptions/S/providers/Microsoft.Authorization/roleDefinitions/{guid}"
+            _check("self_delete_role of azure", self.self_delete_role, _ROLE_ID, example)
         if self.disk_encryption_set:
             example = f"{_EXAMPLE}Microsoft.Compute/diskEncryptionSets/E"
             _check(

@@ -33,7 +33,7 @@ _EVERYWHERE: Final = "gcp"
 def quota_uses(api: GcpApi, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
     """All that Google tells of them, and that of all regions once. Two calls."""
     project, rows = _rows(api)
-    names = {
+    words = {
         "CPUS": "vCPUs of E2, F1, G1 and N1",
         **{metric: f"vCPUs of {metric.removesuffix('_CPUS')}" for metric in list(_SERIES)[1:]},
         _SPOT: "vCPUs of spot instances",
@@ -46,14 +46,14 @@ def quota_uses(api: GcpApi, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
             use
             for region in regions
             if region in rows
-            for use in _uses(region, rows[region], names)
+            for use in _uses(region, rows[region], words)
         ),
     )
 
 
-def _uses(region: str, row: Any, names: Mapping[str, str]) -> Iterator[QuotaUse]:
+def _uses(region: str, row: Any, words: Mapping[str, str]) -> Iterator[QuotaUse]:
     told = {quota.metric: quota for quota in row.quotas}
-    for metric, what in names.items():
+    for metric, what in words.items():
         if quota := told.get(metric):
             yield QuotaUse(region, metric, what, int(quota.limit), int(quota.usage))
 

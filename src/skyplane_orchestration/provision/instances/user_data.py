@@ -131,6 +131,18 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
     return script
 
 
+def with_last_act(script: str, act: str) -> str:
+    """The boot script, which also does this before it powers the machine off.
+
+    Args:
+        act: the body of a function of the shell; may return early, and may fail.
+    """
+    return script.replace(_NO_LAST_ACT, f"last_act() {{{act}}}\n", 1)
+
+
+#: The line that `with_last_act` replaces.
+_NO_LAST_ACT: Final = "last_act() { :; }\n"
+
 _HEAD: Final = r"""#!/bin/sh
 # Boots an instance of a skyplane fleet: runs its gateways, then powers the machine off.
 # Everybody who may describe the instance may read this. The token in it works once.
@@ -139,10 +151,13 @@ umask 077
 
 say() { printf 'skyplane: %s\n' "$*"; }
 
+last_act() { :; }
+
 power_off() {
     status=$?
     trap - EXIT
     say "the boot script ended with status $status; powering off"
+    last_act || true
     shutdown -P now
 }
 trap power_off EXIT

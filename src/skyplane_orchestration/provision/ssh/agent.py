@@ -1,8 +1,8 @@
 """The agent: does on a host what the ssh provisioner asks, as long as its session lasts.
 
 It gets one request per line on its standard input and answers on its standard output, both JSON.
-Nothing of it is installed: its source and that of `this_machine` come over the session. So it
-imports the standard library only, and `this_machine`.
+Nothing of it is installed: its source and those of `this_machine` and `environment` come over the
+session. So it imports the standard library only, and these two.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from skyplane_orchestration.provision.processes.this_machine import ThisMachine
+from skyplane_orchestration.provision.ssh.environment import EnvironmentMaker
 
 #: The agent ends after this time without a request: a broken network may not end its session.
 _IDLE_TIMEOUT_S: Final = 600.0
@@ -35,6 +36,7 @@ class Agent:
     """The verbs of `machine.Machine`, and those that a machine elsewhere needs besides."""
 
     machine: ThisMachine = field(default_factory=ThisMachine)
+    environments: EnvironmentMaker = field(default_factory=EnvironmentMaker)
 
     def verbs(self) -> dict[str, Callable[..., Any]]:
         machine = self.machine
@@ -47,6 +49,7 @@ class Agent:
                 *(machine.poll, machine.free_ports, machine.processors, machine.open_files_limit),
                 *(self.make_directory, self.remove_root, self.default_root, self.missing_modules),
                 *(self.put, self.python_version, self.wall_s, self.why_not_listen),
+                self.environments.make_environment,
             )
         }
 

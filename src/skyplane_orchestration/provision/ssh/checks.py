@@ -17,6 +17,7 @@ from skyplane_orchestration.provision.ssh.logins import Login, OpenHost
 
 #: Modules that a gateway imports at its start; those of stores come later.
 _REQUIRED_MODULES: Final = ("aiohttp", "awscrt", "cryptography", "httptools", "tenacity")
+_NEEDED_FOR_ENVIRONMENTS: Final = ("ensurepip", "venv")
 _PORTS_PER_GATEWAY: Final = 2
 #: S3 refuses requests whose time is 15 minutes off. A clock that is far off does not stay there.
 _MOST_SECONDS_OFF: Final = 300.0
@@ -52,14 +53,29 @@ def missing_modules(entry: OpenHost) -> str:
     if not missing:
         return ""
     return (
-        f"{entry.host.python} on host {entry.host.name} lacks {', '.join(missing)}; install the"
-        " gateway's requirements there (gateway/requirements.lock), or name another python"
+        f"{entry.host.interpreter} on host {entry.host.name} lacks {', '.join(missing)}; install"
+        " the gateway's requirements there, or omit python, so that they are brought"
+    )
+
+
+def cannot_make_environment(entry: OpenHost) -> str:
+    """Why its Python cannot make an environment with the requirements; empty if it may do so."""
+    missing = entry.machine.missing_modules(_NEEDED_FOR_ENVIRONMENTS)
+    if not missing:
+        return ""
+    return (
+        f"{entry.host.interpreter} on host {entry.host.name} lacks {', '.join(missing)}, which"
+        " make the environment of gateways; install them (python3-venv in Debian), or name a"
+        " python that has the gateway's requirements"
     )
 
 
 def _lacking(entry: OpenHost, runner: Runner, *, needs_modules: bool) -> Iterator[str]:
     host, machine = entry.host, entry.machine
-    if needs_modules and (text := missing_modules(entry)):
+    text = missing_modules(entry) if needs_modules else ""
+    if text and not host.python:
+        text = cannot_make_environment(entry)
+    if text:
         yield text
     for name, address in (("address", host.address), ("data_address", host.data_address)):
         reason = machine.why_not_listen(address) if address else ""

@@ -40,7 +40,11 @@ _MARK: Final = "skyplane-agent "
 #: Source files that the agent consists of, as (package, file, module).
 _MODULES: Final = tuple(
     (f"skyplane_orchestration.provision.{package}", module)
-    for package, module in (("processes", "this_machine"), ("ssh", "agent"))
+    for package, module in (
+        ("processes", "this_machine"),
+        ("ssh", "environment"),
+        ("ssh", "agent"),
+    )
 )
 _KEY_CLASSES: Final = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 
@@ -214,7 +218,7 @@ class AgentSession:
         try:
             self._channel = transport.open_session(timeout=timeout_s)
             self._channel.settimeout(max(timeout_s, _ANSWER_TIMEOUT_S))
-            command = f"exec {shlex.quote(self._host.python)} -c {shlex.quote(BOOTSTRAP)}"
+            command = f"exec {shlex.quote(self._host.interpreter)} -c {shlex.quote(BOOTSTRAP)}"
             self._channel.exec_command(command)
             self._answers = self._channel.makefile("r")
             self._require_python()
@@ -231,7 +235,7 @@ class AgentSession:
                 version = json.loads(line.removeprefix(_MARK))
                 if version < _OLDEST_PYTHON:
                     raise ConfigurationInvalid(
-                        f"{self._host.python} on host {self._host.name} is Python"
+                        f"{self._host.interpreter} on host {self._host.name} is Python"
                         f" {version[0]}.{version[1]}, and gateways need 3.11 or later; name"
                         " another one as its python"
                     )
@@ -239,7 +243,7 @@ class AgentSession:
             if not line:
                 break
         raise ConfigurationInvalid(
-            f"{self._host.python} cannot be run on host {self._host.name}:"
+            f"{self._host.interpreter} cannot be run on host {self._host.name}:"
             f" {self._last_words()}; name its Python 3.11 or later as its python"
         )
 

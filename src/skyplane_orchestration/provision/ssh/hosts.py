@@ -33,7 +33,8 @@ class SshHost:
         passphrase: of `private_key` or `key_file`; empty if they have none.
         known_hosts: file with the machine's host key; empty for `~/.ssh/known_hosts`.
         host_key: the machine's host key itself, as `ssh-ed25519 AAAA...`.
-        python: Python 3.11 or later on the machine, with the gateway's requirements.
+        python: Python 3.11 or later on the machine, with the gateway's requirements; empty for
+            `python3`, which gets an environment with them if it lacks some.
         directory: directory for fleets on the machine; empty for one in `/tmp`.
         data_address: address of the machine for other gateways; empty for `address`.
         ports: first and last port for gateways, as `40000-40099`; empty for any.
@@ -47,7 +48,7 @@ class SshHost:
     key_file: str = ""
     known_hosts: str = ""
     host_key: str = ""
-    python: str = "python3"
+    python: str = ""
     directory: str = ""
     data_address: str = ""
     ports: str = ""
@@ -88,6 +89,11 @@ class SshHost:
             f"ports of host {self.address} must be a first and a last port, such as 40000-40099,"
             f" not {self.ports!r}"
         )
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs the agent."""
+        return self.python or "python3"
 
     @property
     def name(self) -> str:

@@ -110,6 +110,13 @@ class RemoteMachine:
         """Why a gateway cannot listen on an address; empty if it can."""
         return str(self._call("why_not_listen", None, address))
 
+    def make_environment(self, path: Path, requirements: str) -> str:
+        """Make a virtual environment, unless it is there; why it cannot be made, or empty."""
+        self.make_root(path.parent)
+        while (reason := self._call("make_environment", path, requirements)) is None:
+            pass  # The agent waits for a while before it says so.
+        return str(reason)
+
     def bring(self, package: GatewayPackage, folder: Path) -> None:
         """Put the gateway's package into a folder, unless it is there."""
         place = folder / package.name

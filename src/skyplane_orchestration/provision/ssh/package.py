@@ -12,6 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import Final
 
 _PACKAGE: Final = "skyplane_gateway"
+_REQUIREMENTS: Final = "requirements.lock"
 #: The oldest time that a ZIP archive can hold: the same content gives the same bytes.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -33,6 +34,12 @@ def gateway_package() -> GatewayPackage:
     content = buffer.getvalue()
     digest = hashlib.sha256(content).hexdigest()[:16]
     return GatewayPackage(f"{_PACKAGE}-{digest}.zip", content)
+
+
+@cache
+def gateway_requirements() -> str:
+    """The pinned requirements of that package, a requirements file."""
+    return files(_PACKAGE).joinpath(_REQUIREMENTS).read_text(encoding="utf-8")
 
 
 def _add(archive: zipfile.ZipFile, folder: Traversable, path: str) -> None:

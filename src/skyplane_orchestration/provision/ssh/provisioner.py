@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
     GatewayError,
     GatewayUnreachable,
     MissingExtra,
@@ -38,11 +37,12 @@ from skyplane_orchestration.provision.processes.runner import Runner
 from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.processes.teardown import sweep_fleets
 from skyplane_orchestration.provision.routes import node_names
-from skyplane_orchestration.provision.ssh.checks import findings, missing_modules
+from skyplane_orchestration.provision.ssh.checks import findings
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 from skyplane_orchestration.provision.ssh.logins import OpenHost, log_in
 from skyplane_orchestration.provision.ssh.options import SshOptions
 from skyplane_orchestration.provision.ssh.package import gateway_package
+from skyplane_orchestration.provision.ssh.pythons import python_of_gateways
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -83,10 +83,10 @@ class SshProvisioner:
         }
         try:
             with self._open(tuple(dict.fromkeys(host_of.values()))) as opened:
-                self._require_modules(opened)
+                pythons = self._pythons(opened)
                 try:
                     in_parallel([entry.root.prepare for entry in opened])
-                    place = self._seated(spec.key, opened, host_of)
+                    place = self._seated(spec.key, opened, host_of, pythons)
                     processes = self._processes(opened, host_of)
                     fleets = self._fleets_on(opened)
                     return fleets.ensure(spec, authority, place, instances, processes)
@@ -192,13 +192,16 @@ class SshProvisioner:
                     failures.append(error)
             yield tuple(opened), failures
 
-    def _require_modules(self, opened: Sequence[OpenHost]) -> None:
-        """Raise ConfigurationInvalid if a host's Python cannot run gateways."""
+    def _pythons(self, opened: Sequence[OpenHost]) -> Mapping[SshHost, str]:
+        """The Python that runs the gateways of each host.
+
+        Raises ConfigurationInvalid if one cannot, and ProvisionFailed if its environment cannot be
+        made.
+        """
         if self.options.command:
-            return
-        for missing in in_parallel([partial(missing_modules, entry) for entry in opened]):
-            if missing:
-                raise ConfigurationInvalid(missing)
+            return {}
+        found = in_parallel([partial(python_of_gateways, entry) for entry in opened])
+        return {entry.host: python for entry, python in zip(opened, found, strict=True)}
 
     def _fleets_on(self, opened: Sequence[OpenHost]) -> ProcessFleets:
         def bring_package(place: FleetPlace) -> None:
@@ -214,7 +217,11 @@ class SshProvisioner:
         return ProcessFleets(self.name, self._runner, prepare=bring_package)
 
     def _seated(
-        self, fleet_key: str, opened: Sequence[OpenHost], host_of: Mapping[str, SshHost]
+        self,
+        fleet_key: str,
+        opened: Sequence[OpenHost],
+        host_of: Mapping[str, SshHost],
+        pythons: Mapping[SshHost, str],
     ) -> FleetPlace:
         """The place of a fleet, with a seat for each instance."""
         root_of = {entry.host: entry.root for entry in opened}
@@ -225,7 +232,7 @@ class SshProvisioner:
             seats[instance] = Seat(
                 directory,
                 Addresses(host.address, host.data_address),
-                self.options.command or (host.python, "-m", "skyplane_gateway"),
+                self.options.command or (pythons[host], "-m", "skyplane_gateway"),
                 (str(directory.path / package),),
                 host.port_range,
             )

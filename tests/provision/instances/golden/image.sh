@@ -6,10 +6,13 @@ umask 077
 
 say() { printf 'skyplane: %s\n' "$*"; }
 
+last_act() { :; }
+
 power_off() {
     status=$?
     trap - EXIT
     say "the boot script ended with status $status; powering off"
+    last_act || true
     shutdown -P now
 }
 trap power_off EXIT

@@ -1,0 +1,80 @@
+"""The resource chooses and configures each cloud, and its check says what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+from tests.clouds.accounts import ACCOUNTS, Account
+
+from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_sweep_sensor
+from skyplane_orchestration.errors import ConfigurationInvalid
+
+
+@pytest.fixture(params=ACCOUNTS)
+def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+    with ACCOUNTS[request.param]() as made:
+        yield made
+
+
+def resource(settings: dict[str, Any], deployment: str = "prod") -> SkyplaneResource:
+    """As a run sees it."""
+    made = SkyplaneResource(
+        provisioner="cloud", deployment=deployment, clouds=settings
+    ).process_config_and_initialize()
+    assert isinstance(made, SkyplaneResource)
+    return made
+
+
+def lacking(made: SkyplaneResource) -> dict[str, str]:
+    return {found.name: found.text for found in made.check() if not found.is_ok}
+
+
+def test_the_resource_configures_the_cloud(account: Account) -> None:
+    made = resource(account.settings())
+    assert lacking(made) == {}
+    assert f"{account.cloud} credentials" in {found.name for found in made.check()}
+    command = "skyplane-orch sweep --provisioner cloud --clouds CLOUDS.yaml --deployment prod"
+    assert made.command("sweep") == command
+
+
+def test_credentials_and_a_deployment_that_are_missing_are_named(account: Account) -> None:
+    made = resource(account.settings_with("env:GATEWAYS"), deployment="local")
+    found = lacking(made)
+    assert list(found) == ["deployment", f"{account.cloud} credentials"]
+    assert "GATEWAYS_" in found[f"{account.cloud} credentials"]
+
+
+def test_a_permission_that_is_missing_is_named(account: Account) -> None:
+    account.fake.conditions.denied.add(account.action)
+    found = lacking(resource(account.settings()))
+    assert list(found) == [f"{account.cloud} permissions"]
+    assert account.action in found[f"{account.cloud} permissions"]
+
+
+@pytest.mark.parametrize(("cloud", "setting"), [("gcp", "project"), ("azure", "subscription_id")])
+def test_a_setting_that_is_missing_is_named(cloud: str, setting: str) -> None:
+    with ACCOUNTS[cloud]() as account:
+        settings = account.settings()
+        del settings[cloud][setting]
+        with pytest.raises(ConfigurationInvalid, match=setting):
+            resource(settings).check()
+
+
+def test_the_sweep_sensor_ends_what_a_lost_worker_left(account: Account) -> None:
+    account.leave_a_fleet("prod")
+    before = account.fake.leftovers()
+    with dg.DagsterInstance.ephemeral() as instance:
+        for deployment in ("staging", "prod"):
+            assert account.fake.leftovers() == before
+            context = dg.build_sensor_context(
+                instance=instance,
+                resources={"skyplane": resource(account.settings(), deployment)},
+            )
+            tick = build_skyplane_sweep_sensor().evaluate_tick(context)
+    assert tick.skip_message == "1 fleets removed, 0 kept"
+    assert not any(account.fake.leftovers().values())
