@@ -53,7 +53,7 @@ def run_and_take(graphql: GraphQl) -> None:
     wait_for(lambda: graphql.run(run).is_over, f"the end of run {run}")
     assert graphql.run(run).status == "SUCCESS", graphql.run(run).messages[-5:]
     graphql.dismiss_greeting()
-    take(f"{graphql.url}/assets/{ASSET}?view=overview", "dagster-asset", (1360, 1560))
+    take(f"{graphql.url}/assets/{ASSET}?view=overview", "dagster-asset", (1900, 1600))
     take(f"{graphql.url}/runs/{run}", "dagster-run")
 
 
