@@ -42,8 +42,8 @@ MORE_CITIES = {"fan_out": ("tokyo", "oregon")}
 
 @pytest.fixture(scope="module")
 def server(servers: tuple[S3Server, S3Server]) -> S3Server:
-    """A server with what the examples read."""
-    server = servers[0]
+    """A server with what the examples read; those of Airflow have the other one."""
+    server = servers[1]
     for city in ("sydney", "paris", "tokyo", "oregon"):
         server.make_bucket(f"example-{city}")
     for prefixes, _ in COPIES.values():
