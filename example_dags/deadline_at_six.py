@@ -6,11 +6,15 @@ A run for which no plan is fast enough fails in its task `plan`, before anything
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.providers.common.compat.sdk import DAG
 
 from skyplane_orchestration.operators import skyplane_transfer_group
+
+#: Time of the day in UTC at which the export must be there.
+DONE_BY = os.environ.get("SKYPLANE_EXPORT_DONE_BY", "06:00")
 
 #: Time of the task `provision` and a margin, which the deadline must not use up.
 RESERVE_S = 600
@@ -42,7 +46,7 @@ with DAG(
         source_region="aws:ap-southeast-2",
         destination_url="s3://example-paris/export/",
         destination_region="aws:eu-west-3",
-        deadline_s="{{ seconds_until('06:00') }}",
+        deadline_s="{{ seconds_until('" + DONE_BY + "') }}",
         max_job_usd=50,
         conflict="replace-if-different",
         task_arguments={"retries": 2},

@@ -19,6 +19,9 @@ from skyplane_orchestration.dagster import (
 )
 from skyplane_orchestration.model.job import Policy
 
+#: Time of the day in UTC at which the export must be there.
+DONE_BY = "06:00"
+
 #: A margin that the deadline must not use up.
 RESERVE_S = 600
 
@@ -42,7 +45,7 @@ def seconds_until(clock_time: str, now: datetime | None = None) -> float:
 
 @skyplane_assets(jobs={"export_paris": EXPORT}, retry_policy=dg.RetryPolicy(max_retries=2))
 def export(context: dg.AssetExecutionContext, skyplane: SkyplaneResource) -> Iterator[Any]:
-    job = replace(EXPORT, objective=Deadline(seconds_until("06:00")))
+    job = replace(EXPORT, objective=Deadline(seconds_until(DONE_BY)))
     yield from skyplane.run(context=context, job=job)
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ def examples(
         "AIRFLOW_HOME": str(home.directory / "airflow"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "example_dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        # Shortly before 06:00 no plan would be fast enough.
+        "SKYPLANE_EXPORT_DONE_BY": f"{datetime.now(UTC) + timedelta(hours=12):%H:%M}",
         "AIRFLOW_CONN_AWS_DEFAULT": json.dumps(
             {"conn_type": "aws", "extra": {"endpoint_url": server.endpoint}}
         ),
