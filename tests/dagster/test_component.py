@@ -1,4 +1,4 @@
-"""`SkyplaneTransferComponent`: what a `defs.yaml` may say, and what comes of it."""
+"""`SkyplaneTransferComponent`: the fields of a `defs.yaml`, and the assets that they make."""
 
 from __future__ import annotations
 
