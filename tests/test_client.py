@@ -83,6 +83,7 @@ class Script:
     specs: list[FleetSpec] = field(default_factory=list)
     refusals: list[LaunchRefused] = field(default_factory=list)
     quotas: tuple[RegionQuota, ...] = ()
+    provision_s: dict[str, float] = field(default_factory=dict)
     living: tuple[str, ...] = ()
     full_looks: int = 0
 
@@ -141,6 +142,10 @@ class FakeProvisioner:
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return tuple(quota for quota in self.script.quotas if quota.region in regions)
+
+    @property
+    def provision_s(self) -> dict[str, float]:
+        return self.script.provision_s
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return (Finding("fake", True, "all is well"),)
@@ -776,6 +781,12 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     with pytest.raises(PlanInfeasible, match=r"no gateway can run in aws:ap-northeast-1, by my"):
         client.plan_to_all(fast, [far])
+
+
+def test_a_plan_counts_the_start_that_the_provisioner_knows(client: Client, script: Script) -> None:
+    before = client.plan(JOB)
+    script.provision_s = {"aws": 12.0, "gcp": 12.0, "azure": 12.0}
+    assert (client.plan(JOB).provision_s, before.provision_s) == (12, 75)
 
 
 # -- another plan, where a cloud has no room

@@ -17,6 +17,8 @@ from tests.clouds.ec2 import StrictEc2, strict_ec2
 from tests.clouds.gce import PROJECT, StrictGce, strict_gce
 from tests.clouds.world import IMAGE, World
 
+#: Seconds until a fleet on these fakes answers.
+PROVISION_S: Final = 10.0
 #: The clouds' own words for what may be left -> the word of the summary.
 _KINDS: Final = {
     "instances": "instances",
@@ -69,6 +71,7 @@ class FakeClouds:
             "image": IMAGE.image,
             "control_cidrs": ["127.0.0.1/32"],
             "poll_s": 0.5,
+            "provision_s": dict.fromkeys(("aws", "gcp", "azure"), PROVISION_S),
             "aws": {"endpoint_url": self.ec2.url},
             "gcp": {"endpoint_url": self.gce.url, "project": PROJECT},
             "azure": {"endpoint_url": self.arm.url, "subscription_id": SUBSCRIPTION},

@@ -31,6 +31,8 @@ def test_a_file_with_an_empty_section_opens_its_cloud(tmp_path: Path) -> None:
         ({"image": ""}, "either image"),
         ({"control_cidrs": []}, "control_cidrs is missing"),
         ({"control_cidrs": ["here"]}, "'here' is not a range"),
+        ({"provision_s": {"oracle": 9}}, "provision_s has 'oracle', which is no cloud"),
+        ({"provision_s": {"aws": -1}}, "provision_s of aws must be a number from zero, not -1"),
         ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
         ({"colour": "red"}, "unknown fields: colour"),
         ({"aws": ["us-east-1"]}, "aws must be an object with settings"),
