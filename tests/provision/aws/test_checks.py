@@ -83,3 +83,22 @@ def test_an_own_image_may_be_of_either_architecture(harness: AwsHarness) -> None
         one for one in harness.aws(regions=(REGION,), images=images).check() if not one.is_ok
     ]
     assert "is for i386" in finding.text
+
+
+def test_a_region_without_one_of_the_tried_types_is_checked_with_the_other(
+    harness: AwsHarness,
+) -> None:
+    harness.ec2.fail("DescribeInstanceTypes", "InvalidInstanceType")
+    findings = harness.aws(regions=(REGION,)).check()
+    assert [(one.name, one.is_ok) for one in findings] == [
+        ("aws credentials", True),
+        ("aws permissions", True),
+    ]
+
+
+def test_a_region_without_any_of_the_tried_types_is_one_finding(harness: AwsHarness) -> None:
+    harness.ec2.fail("DescribeInstanceTypes", "InvalidInstanceType", times=4)
+    credentials, other = harness.aws(regions=(REGION,)).check()
+    assert credentials.is_ok
+    assert (other.name, other.is_ok) == (f"aws {REGION}", False)
+    assert "c6in.large" in other.text

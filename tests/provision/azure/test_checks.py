@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from tests.clouds.arm_state import SIZES
 from tests.clouds.arm_wire import SUBSCRIPTION
 from tests.provision.azure.harness import AzureHarness
 
@@ -94,3 +96,14 @@ def test_a_region_that_the_subscription_has_not_is_named(harness: AzureHarness) 
     cloud = harness.azure(regions=("azure:westeurope", harness.closed_region))
     (bad,) = [one for one in cloud.check() if not one.is_ok]
     assert harness.closed_region in bad.name
+
+
+def test_a_type_that_the_subscription_may_not_use_is_a_warning(
+    harness: AzureHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Azure closes sizes to many new subscriptions; plans then have other types or regions."""
+    monkeypatch.delitem(SIZES, "Standard_D4s_v5")
+    findings = harness.azure().check()
+    assert all(one.is_ok for one in findings)
+    (warning,) = [one for one in findings if one.is_warning]
+    assert "Standard_D4s_v5" in warning.text

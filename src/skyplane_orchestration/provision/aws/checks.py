@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid
+from skyplane_orchestration.errors import (
+    CloudAccessDenied,
+    ConfigurationInvalid,
+    InstanceTypeNotOffered,
+)
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.describe import described, enabled_regions
 from skyplane_orchestration.provision.aws.errors import Refusal
@@ -85,7 +89,7 @@ class Checks:
             except CloudAccessDenied as error:
                 # A later attempt may need the same call.
                 missing.setdefault(str(error), Finding("aws permissions", False, str(error)))
-            except ConfigurationInvalid as error:
+            except (ConfigurationInvalid, InstanceTypeNotOffered) as error:
                 missing.setdefault(str(error), Finding(f"aws {region}", False, str(error)))
         return list(missing.values()) or [
             Finding(
@@ -146,12 +150,15 @@ class Checks:
         )
 
     def _some_type(self, region: str) -> str:
-        """An instance type for which there is an image. Raises ConfigurationInvalid."""
+        """An instance type of the region for which there is an image.
+
+        Raises ConfigurationInvalid, InstanceTypeNotOffered: there is none.
+        """
         *others, last = _ANY_TYPES
         for kind in others:
             try:
                 self._types.image(region, kind)
-            except ConfigurationInvalid:
+            except (ConfigurationInvalid, InstanceTypeNotOffered):
                 continue
             return kind
         self._types.image(region, last)

@@ -14,6 +14,7 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
+    InstanceTypeNotOffered,
 )
 from skyplane_orchestration.provision.azure.describe import PowerStates
 from skyplane_orchestration.provision.azure.options import region_tag
@@ -84,10 +85,11 @@ class Checks:
         if lacking:
             text = f"these are missing: {', '.join(lacking)}"
             return [Finding(_NAME, False, text), *not_known]
-        refused = self._reads(region)
-        if refused or not_known:
-            return [*refused, *not_known]
+        read = self._reads(region)
+        if not_known or not all(one.is_ok for one in read):
+            return [*read, *not_known]
         return [
+            *read,
             Finding(
                 _NAME,
                 True,
@@ -103,6 +105,10 @@ class Checks:
                 attempt()
             except CloudAccessDenied as error:
                 found.setdefault(str(error), Finding(_NAME, False, str(error)))
+            except InstanceTypeNotOffered as error:
+                # A plan has another type or region then.
+                warning = Finding(f"azure {region}", True, str(error), is_warning=True)
+                found.setdefault(str(error), warning)
             except (CloudUnavailable, ConfigurationInvalid) as error:
                 found.setdefault(str(error), Finding(f"azure {region}", False, str(error)))
         return list(found.values())
