@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.azure.errors import Answer, translate
 
+DELETE = "Microsoft.Compute/virtualMachines/delete"
 ACTION = "Microsoft.Compute/virtualMachines/write"
 
 
@@ -65,3 +66,11 @@ def test_a_refusal_has_a_meaning(status: int, code: str, kind: type[Exception], 
 )
 def test_some_may_succeed_in_a_moment(status: int, code: str, is_transient: bool) -> None:
     assert an_answer(status, code).is_transient == is_transient
+
+
+def test_only_a_launch_is_refused_for_a_quota() -> None:
+    """Azure has one code for quotas and for changes that are not allowed at the moment."""
+    answer = Answer(DELETE, "OperationNotAllowed", 409, "what Azure says", "azure:eastus")
+    error = translate(answer, "ending it")
+    assert isinstance(error, CloudUnavailable)
+    assert "what Azure says" in str(error)

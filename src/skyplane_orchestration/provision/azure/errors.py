@@ -31,6 +31,7 @@ NO_CAPACITY: Final = frozenset(
 #: The vCPUs of a quota are used up. The first is also the code of other refusals, so quotas are
 #: looked up.
 VCPU_QUOTA: Final = frozenset({"OperationNotAllowed", "QuotaExceeded"})
+_LAUNCH: Final = "Microsoft.Compute/virtualMachines/write"
 #: Code -> name of another quota.
 _QUOTAS: Final = {
     "PublicIPCountLimitReached": "Public IP Addresses",
@@ -130,7 +131,7 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
         return CloudAccessDenied(f"{said}; allow this action to the credentials ({answer.message})")
     if answer.is_transient:
         return CloudUnavailable(f"{said} and all retries; try again later")
-    if code in VCPU_QUOTA:
+    if code in VCPU_QUOTA and action == _LAUNCH:
         return QuotaExceeded(
             f"{said} in {answer.where}: {answer.message}",
             # Only the text names it.
