@@ -208,6 +208,13 @@ class AwsHarness:
         image.architecture, image.root_device_name = architecture, "/dev/sda1"
         return str(image.id)
 
+    def make_parameter(self, name: str, value: str) -> None:
+        """An SSM parameter of the region."""
+        ssm = boto3.client(
+            "ssm", endpoint_url=self.ec2.url, region_name=self.region.partition(":")[2]
+        )
+        ssm.put_parameter(Name=name, Value=value, Type="String")
+
     def _moto(self, region: str) -> Any:
         return backend_of(region.partition(":")[2])
 

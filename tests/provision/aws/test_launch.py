@@ -195,6 +195,27 @@ def test_an_image_of_ones_own_has_its_own_root_device(harness: AwsHarness) -> No
         cloud.launch(a_request(instance_type=ARM_TYPE))
 
 
+def test_an_own_image_of_a_parameter_has_its_own_root_device(harness: AwsHarness) -> None:
+    """Else the root disk keeps the size of the image and is not encrypted."""
+    image = harness.make_image("x86_64")
+    harness.make_parameter("/own/image", image)
+    cloud = prepared(harness.aws(image_parameters={"x86_64": "/own/image"}))
+    cloud.launch(a_request(instance_type=X86_TYPE))
+    (launch,) = harness.ec2.requests("RunInstances")
+    assert launch.parameters["ImageId"] == image
+    assert launch.parameters["BlockDeviceMapping.1.DeviceName"] == "/dev/sda1"
+
+
+def test_the_key_of_an_instance_that_aws_does_not_know_is_an_error_of_the_cloud(
+    harness: AwsHarness,
+) -> None:
+    cloud = prepared(harness.aws())
+    instance = cloud.launch(REQUEST)
+    harness.ec2.fail("CreateTags", "InvalidInstanceID.NotFound", times=7)
+    with pytest.raises(CloudUnavailable, match="try again"):
+        cloud.pin_key(instance, "ab" * 20)
+
+
 def test_an_image_that_does_not_exist_is_named(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws(images={REGION: "ami-00000000"}))
     with pytest.raises(ConfigurationInvalid, match="ami-00000000"):

@@ -22,6 +22,7 @@ from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
 from skyplane_orchestration.provision.aws.options import AwsOptions
+from skyplane_orchestration.provision.aws.pin import pin_key
 from skyplane_orchestration.provision.aws.quotas import quota_uses, region_quotas
 from skyplane_orchestration.provision.aws.remainders import delete, remainders
 from skyplane_orchestration.provision.aws.subnets import Networks
@@ -109,15 +110,7 @@ class AwsCloud:
         return self._launcher.launch(request)
 
     def pin_key(self, instance: CloudInstance, key_id: str) -> None:
-        ec2 = self._api.ec2(instance.region)
-        self._api.call_when_visible(
-            f"writing a tag of {instance.instance}",
-            instance.region,
-            lambda: ec2.create_tags(
-                Resources=[instance.cloud_id], Tags=[{"Key": aws_tags.KEY, "Value": key_id}]
-            ),
-            missing=("InvalidInstanceID.NotFound", "InvalidID"),
-        )
+        pin_key(self._api, instance, key_id)
 
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._firewalls.allow(tags, region, ingress)

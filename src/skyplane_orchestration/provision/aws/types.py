@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.provision.aws.errors import Refusal
+from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
 from skyplane_orchestration.provision.instances.once import Once
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.options import AwsOptions
 
-#: The root device of Amazon Linux 2023, and of most images that are made from it.
+#: The root device of Amazon Linux 2023.
 _ROOT_DEVICE: Final = "/dev/xvda"
 _NO_PARAMETER: Final = "ParameterNotFound"
 _NO_TYPE: Final = frozenset({"InvalidInstanceType", "InvalidInstanceType.NotFound"})
@@ -79,7 +80,10 @@ class Types:
         own = self._options.images.get(region)
         if own is not None:
             return self._own_image(region, own, architecture)
-        return Image(self._by_parameter(region, architecture))
+        image_id = self._by_parameter(region, architecture)
+        if self._options.image_parameters[architecture] == AMAZON_LINUX[architecture]:
+            return Image(image_id)
+        return self._own_image(region, image_id, architecture)
 
     def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
         ec2 = self._api.ec2(region)
