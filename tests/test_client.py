@@ -20,6 +20,7 @@ from skyplane_orchestration import planner
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
+    CloudUnavailable,
     ConfigurationInvalid,
     FleetLost,
     ForeignHost,
@@ -83,6 +84,7 @@ class Script:
     specs: list[FleetSpec] = field(default_factory=list)
     refusals: list[LaunchRefused] = field(default_factory=list)
     quotas: tuple[RegionQuota, ...] = ()
+    silent: Sequence[str] = ()
     provision_s: dict[str, float] = field(default_factory=dict)
     living: tuple[str, ...] = ()
     full_looks: int = 0
@@ -141,6 +143,11 @@ class FakeProvisioner:
         return SweepReport((), self.script.living, more["dry_run"])
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        silent = tuple(region for region in self.script.silent if region in regions)
+        if silent:
+            error = CloudUnavailable("no answer")
+            error.regions = silent
+            raise error
         return tuple(quota for quota in self.script.quotas if quota.region in regions)
 
     @property
@@ -781,6 +788,18 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     with pytest.raises(PlanInfeasible, match=r"no gateway can run in aws:ap-northeast-1, by my"):
         client.plan_to_all(fast, [far])
+
+
+def test_a_plan_does_without_relays_in_regions_that_do_not_answer(
+    client: Client, script: Script
+) -> None:
+    script.silent = [tag for tag in client.grid.tags if tag.startswith("azure:")]
+    grid = client.grid_within_quotas((A, B))
+    assert {tag for tag in grid.tags if grid.instance_quota(tag) == 0} == set(script.silent)
+    client.plan(JOB)
+    script.silent = [B]
+    with pytest.raises(CloudUnavailable, match="no answer"):
+        client.plan(JOB)
 
 
 def test_a_plan_counts_the_start_that_the_provisioner_knows(client: Client, script: Script) -> None:

@@ -240,7 +240,13 @@ class CloudAccessDenied(SkyplaneError):
 
 
 class CloudUnavailable(SkyplaneError):
-    """A cloud's API does not answer, or throttles, after retries."""
+    """A cloud's API does not answer, or throttles, after retries.
+
+    Attributes:
+        regions: tags of the regions that do not answer; empty if all do not, or it is not known.
+    """
+
+    regions: tuple[str, ...] = ()
 
 
 class ForeignHost(SkyplaneError):

@@ -201,6 +201,8 @@ class StrictEc2:
         fault = self._fault(request.action)
         if fault is not None and fault.error is not None:
             raise fault.error
+        if request.region in self.conditions.silent_regions:
+            raise AwsError("Unavailable", status=503)
         self._require_permission(request)
         if str(request.parameters.get("DryRun", "")).lower() == "true":
             raise AwsError("DryRunOperation", "Request would have succeeded.", 412)

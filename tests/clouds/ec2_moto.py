@@ -38,6 +38,7 @@ class Conditions:
         full: zones (`eu-west-3a`), or types of a zone (`eu-west-3a/c7gn.large`), without capacity.
         denied: actions of IAM that are refused (`ec2:RunInstances`).
         denied_regions: regions in which a policy of the organisation denies every action of EC2.
+        silent_regions: regions that answer nothing but that they are not available.
         opt_in: region -> status in DescribeRegions.
         old_types: instance types whose console has no latest output.
     """
@@ -53,6 +54,7 @@ class Conditions:
     full: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
     denied_regions: set[str] = field(default_factory=set)
+    silent_regions: set[str] = field(default_factory=set)
     opt_in: dict[str, str] = field(
         default_factory=lambda: {
             "af-south-1": "not-opted-in",

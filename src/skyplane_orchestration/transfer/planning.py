@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.provision.regions import answered
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.server_side import server_side_note, why_not_server_side
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.provision.base import Provisioner
 
+log = logging.getLogger(__name__)
+
+#: Names the limit of a region that does not answer.
+_ANSWERING: Final = "the regions that answer"
 #: The lowest rate that is planned for; the solver's tolerances are too coarse for lower ones.
 _LEAST_GBPS: Final = 0.01
 
@@ -41,11 +47,22 @@ def within_quotas(
     policy: Policy,
     refused: Iterable[RefusedLaunch] = (),
 ) -> Grid:
-    """The grid with what a provisioner knows of its account, for plans between these regions."""
+    """The grid with what a provisioner knows of its account, for plans between these regions.
+
+    Raises CloudUnavailable: an end does not answer. Other regions that do not answer get no relay.
+    """
     may_run = (*ends, *(tag for tag in grid.tags if policy.may_relay(tag)))
-    quotas = provisioner.quotas(tuple(dict.fromkeys(may_run)))
+    quotas, silent = answered(provisioner.quotas, tuple(dict.fromkeys(may_run)))
+    for end in ends:
+        if end in silent:
+            raise silent[end]
+    if silent:
+        log.warning("plans have no relay in regions that do not answer: %s", ", ".join(silent))
+    closed = (RegionQuota(tag, _ANSWERING, instances=0) for tag in silent)
     left = (_left_by(grid, one) for one in refused)
-    return replace(grid.with_account((*quotas, *left)), provision_s=provisioner.provision_s)
+    return replace(
+        grid.with_account((*quotas, *closed, *left)), provision_s=provisioner.provision_s
+    )
 
 
 def plan_job(

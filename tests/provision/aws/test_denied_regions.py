@@ -1,8 +1,9 @@
-"""A policy of the organisation denies a region that the account has enabled."""
+"""A policy of the organisation denies a region that the account has enabled, or it is down."""
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 from tests.provision.aws.harness import AwsHarness
@@ -11,12 +12,13 @@ from tests.provision.instances.memory_cloud import MemoryAccount, MemoryBoot
 from tests.provision.samples import SECRET, make_plan
 
 from skyplane_gateway.clock import SYSTEM_CLOCK
-from skyplane_orchestration.errors import CloudAccessDenied
+from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.instances.clouds import Clouds
 from skyplane_orchestration.provision.instances.fleet_instances import FleetInstances
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.tools import Tools
+from skyplane_orchestration.provision.regions import answered
 from skyplane_orchestration.security.authority import Authority
 
 OTHER = "aws:us-east-1"
@@ -94,3 +96,24 @@ def test_instances_of_an_earlier_plan_end_in_an_account_with_a_denied_region(
     names = {region: [f"{region}/0"] for region in plan.instances}
     FleetInstances(spec, names, Authority(SECRET, key), tools).end_dropped()
     assert not [one for one in cloud.describe(key, [REGION]) if one.is_alive]
+
+
+def test_a_region_that_does_not_answer_is_named(harness: AwsHarness) -> None:
+    """So that the caller can do without it, also beside a denied one."""
+    prepared(harness.aws()).launch(REQUEST)
+    deny(harness, "aws:eu-south-2")
+    cloud = harness.aws()
+    regions = cloud.regions()
+    harness.ec2.conditions.silent_regions.add("us-east-1")
+    for search in (
+        partial(cloud.describe, FLEET.fleet_key),
+        partial(cloud.rest_of, FLEET.fleet_key),
+        partial(cloud.list_resources, FLEET.deployment),
+        cloud.quotas,
+    ):
+        with pytest.raises(CloudUnavailable) as caught:
+            search(regions)
+        assert caught.value.regions == (OTHER,)
+        found, silent = answered(search, regions)
+        assert list(silent) == [OTHER]
+        assert REGION in str(found)

@@ -102,8 +102,29 @@ def test_all_pages_are_read(harness: GcpHarness) -> None:
 def test_a_list_without_one_of_the_zones_is_no_list(harness: GcpHarness) -> None:
     prepared(harness.gcp()).launch(a_request())
     harness.gce.conditions.unreachable = {"us-central1-f"}
-    with pytest.raises(CloudUnavailable, match="us-central1-f"):
+    with pytest.raises(CloudUnavailable, match="us-central1-f") as caught:
         harness.gcp().describe(FLEET.fleet_key, [REGION])
+    assert caught.value.regions == (REGION,)
+
+
+def test_a_zone_of_another_region_does_not_matter(harness: GcpHarness) -> None:
+    """The lists have the zones of all regions, and the fleet has nothing there."""
+    harness.gce.conditions.unreachable = {"europe-west1-b", "europe-west1-c"}
+    cloud = prepared(harness.gcp())
+    launched = cloud.launch(a_request())
+    assert [one.cloud_id for one in cloud.describe(FLEET.fleet_key, [REGION])] == [
+        launched.cloud_id
+    ]
+    assert [one.kind for one in cloud.rest_of(FLEET.fleet_key, [REGION])] == ["firewall"]
+    instances, _ = cloud.list_resources(FLEET.deployment, [REGION])
+    assert len(instances) == 1
+
+
+def test_a_zone_that_does_not_answer_gets_no_instance(harness: GcpHarness) -> None:
+    harness.gce.conditions.unreachable = {"us-central1-a"}
+    with pytest.raises(CloudUnavailable, match="us-central1-a"):
+        prepared(harness.gcp()).describe(FLEET.fleet_key, [REGION])
+    assert "us-central1-b/" in prepared(harness.gcp()).launch(a_request()).cloud_id
 
 
 def test_an_operation_is_waited_for_at_our_endpoint(harness: GcpHarness) -> None:

@@ -13,11 +13,7 @@ from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws import tags as aws_tags
 from skyplane_orchestration.provision.aws.checks import Checks
 from skyplane_orchestration.provision.aws.console import console_tail, console_url
-from skyplane_orchestration.provision.aws.denied_regions import (
-    DENIED,
-    DeniedRegions,
-    in_regions,
-)
+from skyplane_orchestration.provision.aws.denied_regions import DENIED, DeniedRegions
 from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
@@ -36,6 +32,7 @@ from skyplane_orchestration.provision.instances.cloud import (
     Ingress,
     LaunchRequest,
 )
+from skyplane_orchestration.provision.regions import in_regions
 from skyplane_orchestration.security.credentials import CredentialSources
 
 if TYPE_CHECKING:

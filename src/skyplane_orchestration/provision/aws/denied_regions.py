@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from skyplane_orchestration.errors import CloudAccessDenied
-from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
+from skyplane_orchestration.provision.regions import in_regions
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.options import AwsOptions
@@ -37,13 +36,15 @@ class DeniedRegions:
         self.all_regions: frozenset[str] = frozenset()
         self.used: set[str] = set()
         self._told: set[str] = set()
+        # A search is repeated without the regions that have not answered.
+        self._silent: set[str] = set()
 
     def search(self, regions: Sequence[str], look: Callable[[str], Sequence[T]]) -> tuple[T, ...]:
         """What `look` finds in each region.
 
         Raises CloudAccessDenied: the regions are not all of the account, or see `passed_over`.
         """
-        if self.all_regions and self.all_regions.issubset(regions):
+        if self.all_regions and self.all_regions <= {*regions, *self._silent}:
             found = list(self.passed_over(regions, look).values())
         else:
             found = in_regions(regions, look)
@@ -52,7 +53,8 @@ class DeniedRegions:
     def passed_over(self, regions: Sequence[str], work: Callable[[str], T]) -> dict[str, T]:
         """Region -> the result of `work`, without regions that deny it.
 
-        Raises CloudAccessDenied: all regions do, or one that must answer.
+        Raises CloudAccessDenied: all regions do, or one that must answer. CloudUnavailable names
+        the regions that do not answer.
         """
 
         def attempt(region: str) -> tuple[str, T | CloudAccessDenied]:
@@ -63,7 +65,12 @@ class DeniedRegions:
 
         found: dict[str, T] = {}
         denied: dict[str, CloudAccessDenied] = {}
-        for region, result in in_regions(regions, attempt):
+        try:
+            results = in_regions(regions, attempt)
+        except CloudUnavailable as no_answer:
+            self._silent.update(no_answer.regions)
+            raise
+        for region, result in results:
             if isinstance(result, CloudAccessDenied):
                 denied[region] = result
             else:
@@ -83,8 +90,3 @@ class DeniedRegions:
                 " name the regions that fleets may use in the setting regions of aws",
                 ", ".join(new),
             )
-
-
-def in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
-    """The results of `work` for each region, all at once. Raises its first error."""
-    return in_parallel([partial(work, region) for region in dict.fromkeys(regions)])

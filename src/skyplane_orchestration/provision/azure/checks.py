@@ -95,7 +95,7 @@ class Checks:
                 True,
                 "roles allow all that fleets need; not checked: deny assignments, and conditions of"
                 " role assignments",
-            )
+            ),
         ]
 
     def _reads(self, region: str) -> list[Finding]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
@@ -23,9 +23,8 @@ from skyplane_orchestration.provision.instances.cloud import (
     LaunchRequest,
 )
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.regions import in_regions
 from skyplane_orchestration.security.credentials import CredentialSources
-
-T = TypeVar("T")
 
 
 class AzureCloud:
@@ -105,7 +104,7 @@ class AzureCloud:
             return
         # The same one for all workers: a group cannot be made again in another region.
         self._networks.ensure_group(tags, min(regions))
-        _in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
+        in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
 
     def launch(self, request: LaunchRequest) -> CloudInstance:
         return self._launcher.launch(request)
@@ -159,7 +158,7 @@ class AzureCloud:
         from skyplane_orchestration.provision.azure.quotas import region_quotas
 
         with_spot = self._options.spot_relays
-        found = _in_regions(
+        found = in_regions(
             regions, lambda region: region_quotas(self._api, region, with_spot=with_spot)
         )
         return tuple(quota for rows in found for quota in rows)
@@ -167,7 +166,7 @@ class AzureCloud:
     def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
         from skyplane_orchestration.provision.azure.quotas import quota_uses
 
-        found = _in_regions(regions, lambda region: quota_uses(self._api, self._sizes, region))
+        found = in_regions(regions, lambda region: quota_uses(self._api, self._sizes, region))
         return tuple(use for rows in found for use in rows)
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
@@ -180,8 +179,3 @@ class AzureCloud:
 
         is_public = self._options.public_address
         return tuple(ours(self._api, self._powers, group, regions, has_public_address=is_public))
-
-
-def _in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
-    """The results of `work` for each region, all at once. Raises its first error."""
-    return in_parallel([partial(work, region) for region in dict.fromkeys(regions)])

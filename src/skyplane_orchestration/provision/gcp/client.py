@@ -33,7 +33,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.gcp.errors import Answer, Refusal, translate
-from skyplane_orchestration.provision.gcp.options import GcpOptions
+from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
 from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
 from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
 
@@ -279,21 +279,35 @@ class GcpApi:
                 return
 
     def in_zones(
-        self, method: str, field: str, request: Mapping[str, Any], *, what: str
+        self,
+        method: str,
+        field: str,
+        request: Mapping[str, Any],
+        *,
+        what: str,
+        regions: Collection[str],
     ) -> Iterator[tuple[str, Any]]:
         """Zone and resource of everything that an aggregatedList finds.
 
         Args:
             field: of the scopes, which has the resources.
+            regions: tags of the regions whose zones have to answer.
 
-        Raises CloudUnavailable: a zone is missing from the list.
+        Raises CloudUnavailable: a zone of the regions is missing from the list.
         """
         for page in self.pages(method, request, what=what):
-            for scope, found in page.items.items():
-                if found.warning.code == "UNREACHABLE":
-                    raise CloudUnavailable(f"{what}: {scope} does not answer; try again later")
+            zones = {scope.rpartition("/")[2]: found for scope, found in page.items.items()}
+            silent = [zone for zone, found in zones.items() if found.warning.code == "UNREACHABLE"]
+            needed = sorted(zone for zone in silent if region_of_zone(zone) in regions)
+            if needed:
+                error = CloudUnavailable(
+                    f"{what}: {', '.join(needed)} does not answer; try again later"
+                )
+                error.regions = tuple(sorted({region_of_zone(zone) for zone in needed}))
+                raise error
+            for zone, found in zones.items():
                 for resource in getattr(found, field):
-                    yield scope.rpartition("/")[2], resource
+                    yield zone, resource
 
     def wait(
         self,

@@ -25,14 +25,19 @@ _STATES: Final[dict[str, InstanceState]] = {
 _STOPPED: Final = frozenset({"STOPPED", "SUSPENDED", "TERMINATED"})
 
 
-def instances(api: GcpApi, filter_: str) -> Iterator[tuple[str, Any]]:
-    """Zone and instance of all that a filter chooses, as Google describes them.
+def instances(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Zone and instance of all that a filter chooses in these regions, as Google describes them.
 
     One call per page of 500, for all regions.
     """
-    return api.in_zones(
-        "instances.aggregatedList", "instances", {"filter": filter_}, what="looking for instances"
+    found = api.in_zones(
+        "instances.aggregatedList",
+        "instances",
+        {"filter": filter_},
+        what="looking for instances",
+        regions=regions,
     )
+    return ((zone, entry) for zone, entry in found if region_of_zone(zone) in regions)
 
 
 def ours(
@@ -41,8 +46,7 @@ def ours(
     """The instances in these regions that a filter chooses and that have our labels."""
     found = (
         as_instance(entry, zone, has_public_address=has_public_address)
-        for zone, entry in instances(api, filter_)
-        if region_of_zone(zone) in regions
+        for zone, entry in instances(api, filter_, regions)
     )
     return tuple(instance for instance in found if instance is not None)
 

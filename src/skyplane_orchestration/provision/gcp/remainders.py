@@ -25,11 +25,16 @@ def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[Cloud
     found = [
         (zone, disk)
         for zone, disk in api.in_zones(
-            "disks.aggregatedList", "disks", {"filter": filter_}, what="looking for disks"
+            "disks.aggregatedList",
+            "disks",
+            {"filter": filter_},
+            what="looking for disks",
+            regions=regions,
         )
         if region_of_zone(zone) in regions
     ]
-    ending = _ending_disks(api, filter_) if any(disk.users for _, disk in found) else frozenset()
+    is_used = any(disk.users for _, disk in found)
+    ending = _ending_disks(api, filter_, regions) if is_used else frozenset()
     for zone, disk in found:
         fleet = tags.fleet_of(dict(disk.labels))
         if fleet is not None and (zone, disk.name) not in ending:
@@ -55,11 +60,13 @@ def delete_disk(api: GcpApi, disk: CloudResource) -> bool:
     return True
 
 
-def _ending_disks(api: GcpApi, filter_: str) -> frozenset[tuple[str, str]]:
+def _ending_disks(
+    api: GcpApi, filter_: str, regions: Collection[str]
+) -> frozenset[tuple[str, str]]:
     """Zone and name of the disks that are deleted with their instance."""
     return frozenset(
         (zone, disk.source.rpartition("/")[2])
-        for zone, entry in instances(api, filter_)
+        for zone, entry in instances(api, filter_, regions)
         for disk in entry.disks
         if disk.auto_delete
     )

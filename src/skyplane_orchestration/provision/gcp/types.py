@@ -69,6 +69,8 @@ class Types:
             "machine_types",
             {"filter": f'name="{instance_type}"'},
             what=f"looking for the machine type {instance_type}",
+            # A zone that does not answer launches nothing.
+            regions=(),
         ):
             zones.setdefault(region_of_zone(zone), []).append(zone)
             rows[region_of_zone(zone)] = row

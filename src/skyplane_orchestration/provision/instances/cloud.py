@@ -157,7 +157,8 @@ class Cloud(Protocol):
 
     All verbs raise:
         CloudAccessDenied: the credentials are refused, or lack a permission.
-        CloudUnavailable: the API does not answer or throttles, after retries.
+        CloudUnavailable: the API does not answer or throttles, after retries. It names the regions
+            concerned, if others answer.
     Region tags are those of this cloud.
     """
 

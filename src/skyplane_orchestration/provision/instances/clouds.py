@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.base import Finding
@@ -52,10 +52,23 @@ class Clouds:
     def all(self) -> tuple[Cloud, ...]:
         return tuple(self._by_name.values())
 
+    def apart(self, regions: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        """The regions of each cloud. Raises ConfigurationInvalid, as `of`."""
+        return tuple(tuple(its) for its in self._by_cloud(regions, str).values())
+
     def regions(self) -> tuple[str, ...]:
         """All regions of all clouds."""
         found = in_parallel([partial(self.regions_of, cloud) for cloud in self.all()])
         return tuple(region for regions in found for region in regions)
+
+    def unusable(self, regions: Iterable[str]) -> tuple[str, ...]:
+        """Those of the regions that their clouds do not search. Asks no other cloud."""
+
+        def unusable(cloud: Cloud, its: Sequence[str]) -> list[str]:
+            usable = self.regions_of(cloud)
+            return [region for region in its if region not in usable]
+
+        return self._each(regions, str, unusable)
 
     def regions_of(self, cloud: Cloud) -> tuple[str, ...]:
         """The regions of one cloud, which is asked again after some minutes."""
@@ -95,13 +108,17 @@ class Clouds:
 
     def quotas(self, regions: Iterable[str]) -> tuple[RegionQuota, ...]:
         """Quotas of the regions that can be used; the others may have no instance."""
-        wanted, usable = tuple(regions), frozenset(self.regions())
+        wanted = tuple(regions)
+        known = [region for region in wanted if region.partition(":")[0] in self._by_name]
+        unusable = frozenset(self.unusable(known))
+        usable = [region for region in known if region not in unusable]
         name = f"the regions that are enabled for {', '.join(sorted(self._by_name)) or 'no cloud'}"
         closed = tuple(
-            RegionQuota(region, name, instances=0) for region in wanted if region not in usable
+            RegionQuota(region, name, instances=0)
+            for region in wanted
+            if region in unusable or region not in known
         )
-        open_ = [region for region in wanted if region in usable]
-        return (*closed, *self._each(open_, str, lambda cloud, tags: cloud.quotas(tags)))
+        return (*closed, *self._each(usable, str, lambda cloud, tags: cloud.quotas(tags)))
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """What the checks of all clouds find; a cloud that cannot be asked is a finding."""
@@ -114,14 +131,29 @@ class Clouds:
         region_of: Callable[[T], str],
         call: Callable[[Cloud, Sequence[T]], Sequence[R]],
     ) -> tuple[R, ...]:
-        """Call each cloud with its items, all at once; the joined results."""
-        by_cloud: dict[str, list[T]] = {}
-        for item in items:
-            by_cloud.setdefault(self.of(region_of(item)).name, []).append(item)
-        found = in_parallel(
-            [partial(call, self._by_name[name], its) for name, its in by_cloud.items()]
-        )
+        """Call each cloud with its items, all at once; the joined results.
+
+        CloudUnavailable names the regions that do not answer.
+        """
+
+        def attempt(name: str, its: Sequence[T]) -> Sequence[R]:
+            try:
+                return call(self._by_name[name], its)
+            except CloudUnavailable as error:
+                error.regions = error.regions or tuple(dict.fromkeys(map(region_of, its)))
+                raise
+
+        groups = self._by_cloud(items, region_of)
+        found = in_parallel([partial(attempt, name, its) for name, its in groups.items()])
         return tuple(result for results in found for result in results)
+
+    def _by_cloud(
+        self, items: Iterable[T], region_of: Callable[[T], str]
+    ) -> Mapping[str, Sequence[T]]:
+        groups: dict[str, list[T]] = {}
+        for item in items:
+            groups.setdefault(self.of(region_of(item)).name, []).append(item)
+        return groups
 
 
 def check_cloud(cloud: Cloud, deployment: str) -> tuple[Finding, ...]:

@@ -57,8 +57,8 @@ class FleetInstances:
         self._tools = tools
         self.regions = tuple(instances)
         self.region_of = {name: region for region, group in instances.items() for name in group}
-        # Launch ids of this call, without those of launches that a cloud has refused.
-        self._own: set[str] = set()
+        # Launch id -> region of the launches of this call that may have an instance.
+        self._own: dict[str, str] = {}
         #: Instances whose last launch was one of this call.
         self.own_names: set[str] = set()
         # Instance -> how many of that name the fleet has had.
@@ -183,17 +183,19 @@ class FleetInstances:
             network_tier=group.network_tier,
         )
         # Noted before the launch, so that an interruption in between is undone too.
-        self._own.add(launch_id)
+        self._own[launch_id] = region
         began_unix_s = self._tools.clock.wall()
         try:
             instance = self._tools.clouds.of(region).launch(request)
         except _REFUSALS as error:
-            self._own.discard(launch_id)
+            del self._own[launch_id]
             if isinstance(error, LaunchRefused):
                 error.region, error.instance_type = region, request.instance_type
             raise
         self._launches[name] = request.launch_number + 1
-        if self.is_own(instance):
+        if instance.launch_id != launch_id:
+            del self._own[launch_id]  # Another worker has launched it.
+        else:
             billed = FleetInstance(name, region, instance.cloud_id, began_unix_s)
             self._billed[instance.cloud_id] = billed
         self._fresh[name] = (instance, self._tools.clock.monotonic())
@@ -252,22 +254,11 @@ class FleetInstances:
 
         Raises TeardownIncomplete.
         """
+        key, tools = self._spec.key, self._tools
         try:
-            others = [
-                instance
-                for instance in self._tools.clouds.describe(self._spec.key, self.regions)
-                if instance.is_alive and not self.is_own(instance)
-            ]
-            if others:
-                end_instances(
-                    self._spec.key,
-                    self.regions,
-                    self._tools,
-                    which=self.is_own,
-                    expected=self._own,
-                )
-            else:
-                end_fleet(self._spec.key, self.regions, self._tools, expected=self._own)
+            end_instances(key, self.regions, tools, which=self.is_own, expected=self._own)
+            if not any(one.is_alive for one in tools.clouds.describe(key, self.regions)):
+                end_fleet(key, self.regions, tools)
         except TeardownIncomplete:
             raise
         except SkyplaneError as error:

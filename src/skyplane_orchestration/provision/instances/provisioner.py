@@ -28,9 +28,8 @@ from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstanc
 from skyplane_orchestration.provision.instances.clouds import Clouds
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.teardown import (
-    end_fleet,
+    end_fleet_in,
     gateway_names,
-    regions_of,
     sweep_clouds,
 )
 from skyplane_orchestration.provision.instances.tools import Tools
@@ -100,9 +99,7 @@ class InstanceProvisioner:
 
     def _require_searched(self, regions: Iterable[str]) -> None:
         """Raise ConfigurationInvalid for a region in which no teardown would look."""
-        for region in regions:
-            self._tools.clouds.of(region)
-        unknown = sorted(set(regions) - set(self._tools.clouds.regions()))
+        unknown = sorted(self._tools.clouds.unusable(regions))
         if unknown:
             raise ConfigurationInvalid(
                 f"the plan has {', '.join(unknown)}, which the account may not use, or which the"
@@ -124,12 +121,13 @@ class InstanceProvisioner:
         return None
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
+        clouds = self._tools.clouds.all()
         try:
-            regions, unreachable = self._regions_of(fleet_key)
-            stopped = end_fleet(fleet_key, regions, self._tools) if regions else ()
-            if unreachable:
-                raise unreachable[0]
-            return stopped
+            # One cloud without an answer must not keep the instances of the others alive.
+            stopped = in_parallel(
+                [partial(end_fleet_in, cloud, fleet_key, self._tools) for cloud in clouds]
+            )
+            return tuple(sorted(node for nodes in stopped for node in nodes))
         except TeardownIncomplete:
             raise
         except SkyplaneError as error:
@@ -175,20 +173,6 @@ class InstanceProvisioner:
 
     def _alive(self, fleet_key: str) -> list[CloudInstance]:
         return [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
-
-    def _regions_of(self, fleet_key: str) -> tuple[tuple[str, ...], list[SkyplaneError]]:
-        """The regions that have something of the fleet, and the errors of clouds without answer."""
-        regions: set[str] = set()
-        unreachable: list[SkyplaneError] = []
-        clouds = self._tools.clouds
-        for cloud in clouds.all():
-            try:
-                searched = clouds.regions_of(cloud)
-                instances = cloud.describe(fleet_key, searched)
-                regions.update(regions_of(instances, cloud.rest_of(fleet_key, searched)))
-            except SkyplaneError as error:
-                unreachable.append(error)
-        return tuple(sorted(regions)), unreachable
 
 
 def _wide_ranges(cidrs: Sequence[str]) -> tuple[Finding, ...]:

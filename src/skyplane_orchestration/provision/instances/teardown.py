@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from skyplane_orchestration.provision.instances.cloud import (
 from skyplane_orchestration.provision.instances.clouds import Clouds
 from skyplane_orchestration.provision.instances.tools import VISIBLE_WITHIN_S, Tools
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.regions import answered
 
 log = logging.getLogger(__name__)
 
@@ -41,22 +42,43 @@ def regions_of(
     return tuple(sorted({one.region for one in instances} | {one.region for one in resources}))
 
 
-def end_fleet(
-    fleet_key: str,
-    regions: Sequence[str],
-    tools: Tools,
-    *,
-    expected: Collection[str] = (),
-) -> tuple[str, ...]:
-    """End all instances of a fleet and delete the rest of it; the nodes that still ran.
+def end_fleet_in(cloud: Cloud, fleet_key: str, tools: Tools) -> tuple[str, ...]:
+    """End all that a fleet has in one cloud; the nodes that still ran.
 
-    Args:
-        expected: as in `end_instances`.
+    Raises TeardownIncomplete: something is left. CloudUnavailable: some regions do not answer;
+    nothing is left in the others.
+    """
+
+    def look(regions: Sequence[str]) -> tuple[str, ...]:
+        return regions_of(cloud.describe(fleet_key, regions), cloud.rest_of(fleet_key, regions))
+
+    deadline_s = tools.clock.monotonic() + tools.options.end_timeout_s
+    while True:
+        try:
+            regions, silent = answered(look, tools.clouds.regions_of(cloud))
+            break
+        except CloudUnavailable as error:
+            if tools.clock.monotonic() >= deadline_s:
+                raise
+            log.warning("fleet %s: %s; trying again", fleet_key, error)
+            tools.pause()
+    stopped = end_fleet(fleet_key, regions, tools) if regions else ()
+    for no_answer in silent.values():
+        raise no_answer
+    return stopped
+
+
+def end_fleet(fleet_key: str, regions: Sequence[str], tools: Tools) -> tuple[str, ...]:
+    """End all instances of a fleet and delete the rest of it; the nodes that still ran.
 
     Raises TeardownIncomplete: something is left.
     """
+    return _in_each_cloud(regions, tools, partial(_end_fleet, fleet_key, tools))
+
+
+def _end_fleet(fleet_key: str, tools: Tools, regions: Sequence[str]) -> set[str]:
     clock, options = tools.clock, tools.options
-    stopped = set(end_instances(fleet_key, regions, tools, expected=expected))
+    stopped = set(end_instances(fleet_key, regions, tools))
     deadline_s = clock.monotonic() + options.end_timeout_s
     while left := _deleted_rest(fleet_key, regions, tools):
         if clock.monotonic() >= deadline_s:
@@ -69,7 +91,18 @@ def end_fleet(
         stopped.update(end_instances(fleet_key, regions, tools))
     if stopped:
         log.info("fleet %s: %s ended", fleet_key, counted(len(stopped), "gateway"))
-    return tuple(sorted(stopped))
+    return stopped
+
+
+def _in_each_cloud(
+    regions: Sequence[str], tools: Tools, end: Callable[[Sequence[str]], Collection[str]]
+) -> tuple[str, ...]:
+    """The nodes that `end` finds in the regions of each cloud.
+
+    Raises the first error after all clouds have had their turn.
+    """
+    found = in_parallel([partial(end, its) for its in tools.clouds.apart(regions)])
+    return tuple(sorted(node for nodes in found for node in nodes))
 
 
 def _deleted_rest(fleet_key: str, regions: Sequence[str], tools: Tools) -> tuple[str, ...]:
@@ -89,19 +122,33 @@ def end_instances(
     tools: Tools,
     *,
     which: Callable[[CloudInstance], bool] = lambda _: True,
-    expected: Collection[str] = (),
+    expected: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """End the chosen instances of a fleet and wait for their end; the nodes that still ran.
 
     Args:
-        expected: launch ids of instances that a cloud may not show yet.
+        expected: launch id -> region of instances that a cloud may not show yet.
 
-    Raises TeardownIncomplete.
+    Raises TeardownIncomplete; CloudUnavailable: a cloud does not answer for the whole time.
     """
+
+    def end(its: Sequence[str]) -> set[str]:
+        unseen = {launch for launch, region in (expected or {}).items() if region in its}
+        return _end_instances(fleet_key, its, tools, which, unseen)
+
+    return _in_each_cloud(regions, tools, end)
+
+
+def _end_instances(
+    fleet_key: str,
+    regions: Sequence[str],
+    tools: Tools,
+    which: Callable[[CloudInstance], bool],
+    unseen: set[str],
+) -> set[str]:
     clock, options = tools.clock, tools.options
     began_s = clock.monotonic()
     stopped: set[str] = set()
-    unseen = set(expected)
     again_after_s: dict[str, float] = {}
     while True:
         elapsed_s = clock.monotonic() - began_s
@@ -125,7 +172,7 @@ def end_instances(
         again_after_s |= {one.cloud_id: elapsed_s + _AGAIN_AFTER_S for one in due}
         unseen -= {instance.launch_id for instance in found}
         if not left and (not unseen or elapsed_s >= VISIBLE_WITHIN_S):
-            return tuple(sorted(stopped))
+            return stopped
         if left and elapsed_s >= options.end_timeout_s:
             names = ", ".join(f"{one.region} {one.cloud_id} ({one.state})" for one in left)
             raise TeardownIncomplete(
@@ -142,11 +189,11 @@ def sweep_clouds(
     fleets: dict[str, _Found] = {}
     orphans: list[SweptFleet] = []
     clouds = tools.clouds
-    for result in in_parallel([partial(_list, clouds, one, deployment) for one in clouds.all()]):
-        if isinstance(result, SweptFleet):
-            orphans.append(result)
-            continue
-        for item in result:
+    for items, unreached in in_parallel(
+        [partial(_list, clouds, one, deployment) for one in clouds.all()]
+    ):
+        orphans += unreached
+        for item in items:
             fleets.setdefault(item.tags.fleet_key, _Found()).add(item)
     kept: list[str] = []
     for key, found in sorted(fleets.items()):
@@ -215,13 +262,21 @@ class _Found:
 
 def _list(
     clouds: Clouds, cloud: Cloud, deployment: str
-) -> Iterable[CloudInstance | CloudResource] | SweptFleet:
+) -> tuple[list[CloudInstance | CloudResource], list[SweptFleet]]:
+    """What the fleets of a deployment have in a cloud, and its regions that are not reached.
+
+    One lost cloud or region must not keep the instances of the others alive.
+    """
     try:
-        instances, resources = cloud.list_resources(deployment, clouds.regions_of(cloud))
+        regions = clouds.regions_of(cloud)
+        found, silent = answered(partial(cloud.list_resources, deployment), regions)
     except SkyplaneError as error:
-        # One lost cloud must not keep the instances of the others alive.
-        return SweptFleet("", f"the cloud {cloud.name} is not reached", (), str(error))
-    return (*instances, *resources)
+        return [], [SweptFleet("", f"the cloud {cloud.name} is not reached", (), str(error))]
+    instances, resources = found
+    return [*instances, *resources], [
+        SweptFleet("", f"the region {region} is not reached", (), str(error))
+        for region, error in silent.items()
+    ]
 
 
 def _swept(
