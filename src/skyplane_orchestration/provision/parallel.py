@@ -20,12 +20,18 @@ _PARALLEL_CALLS: Final = 16
 
 
 def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """The results of all calls, in order. Raises the first error after all have ended."""
+    """The results of all calls, in order. Raises the first error after all have ended.
+
+    An interruption waits for the calls that run, and begins no other one.
+    """
     if len(calls) <= 1:
         return [call() for call in calls]
-    with ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="provision") as threads:
+    threads = ThreadPoolExecutor(_PARALLEL_CALLS, thread_name_prefix="provision")
+    try:
         futures = [threads.submit(call) for call in calls]
-    errors = [error for future in futures if (error := future.exception()) is not None]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+    finally:
+        threads.shutdown(cancel_futures=True)
     for other in errors[1:]:
         if isinstance(other, SkyplaneError):
             log.error("%s", other)
