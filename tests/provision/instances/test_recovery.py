@@ -75,6 +75,20 @@ def test_a_sweep_keeps_a_new_fleet_whose_former_instances_are_still_shown(
     assert (report.orphans, len(harness.running())) == ((), 5)
 
 
+def test_a_sweep_keeps_a_new_fleet_that_has_only_its_firewall(harness: InstancesHarness) -> None:
+    """A retry of a run that is about to launch, while EC2 shows the instances of the first try."""
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    harness.provisioner().destroy(spec.key)
+    _age(harness, 600)
+    with pytest.raises(Killed):
+        harness.provisioner(die=killed_before("launch")).ensure(spec, harness.authority(spec))
+    assert harness.provisioner().sweep("test").orphans == ()
+    late = harness.late(harness.options.ready_timeout_s + 1)
+    assert [orphan.key for orphan in late.sweep("test").orphans] == [spec.key]
+    assert harness.traces() == []
+
+
 def test_a_sweep_looks_again_before_it_ends_a_fleet(harness: InstancesHarness) -> None:
     """Its list is minutes old when it comes to the last orphan."""
     one, other = harness.spec("01"), harness.spec("02")

@@ -249,11 +249,13 @@ class _Found:
         self, now_s: float, ready_timeout_s: float, older_than_s: float | None
     ) -> str:
         """Why the fleet is abandoned; empty if it may be in use."""
-        age_s = now_s - self.tags.created_unix_s
-        if now_s >= self.tags.hard_end_unix_s:
+        tags = self.tags
+        age_s = now_s - tags.created_unix_s
+        if now_s >= tags.hard_end_unix_s:
             return "past its hard end"
+        had_some = any(one.tags.created_unix_s >= tags.created_unix_s for one in self.instances)
         # A new fleet has a firewall before it has instances.
-        if not self.gateways() and (self.instances or age_s > ready_timeout_s):
+        if not self.gateways() and (had_some or age_s > ready_timeout_s):
             return "none of its gateways is alive"
         if older_than_s is not None and age_s > older_than_s:
             return f"made {age_s:.0f} s ago"
