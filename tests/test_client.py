@@ -790,6 +790,19 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
         client.plan_to_all(fast, [far])
 
 
+def test_quotas_of_relays_do_not_limit_sources_and_sinks(client: Client, script: Script) -> None:
+    """Spot relays have a quota of their own, which is zero in many accounts."""
+    script.quotas = tuple(
+        RegionQuota(tag, name, vcpus=vcpus, of_relays=of_relays)
+        for tag in client.grid.tags
+        for name, vcpus, of_relays in (("on demand", 64, False), ("spot", 0, True))
+    )
+    grid = client.grid_within_quotas((A, B))
+    assert {tag: grid.vcpu_quota(tag) for tag in grid.tags} == {
+        tag: 64 if tag in (A, B) else 0 for tag in grid.tags
+    }
+
+
 def test_a_plan_does_without_relays_in_regions_that_do_not_answer(
     client: Client, script: Script
 ) -> None:

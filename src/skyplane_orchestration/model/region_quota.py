@@ -17,6 +17,8 @@ class RegionQuota:
         used_vcpus: in use now.
         instances: most instances of a fleet; None if their number is not limited.
         series: begin of the names of the instance types that it limits, `n2-`; empty for all.
+        of_relays: whether it limits relays only (True), or sources and sinks only (False); None
+            for all. Spot relays have quotas of their own.
     """
 
     region: str
@@ -25,6 +27,7 @@ class RegionQuota:
     used_vcpus: int = 0
     instances: int | None = None
     series: str = ""
+    of_relays: bool | None = None
 
     @property
     def free_vcpus(self) -> int | None:

@@ -58,11 +58,10 @@ def within_quotas(
             raise silent[end]
     if silent:
         log.warning("plans have no relay in regions that do not answer: %s", ", ".join(silent))
+    held = (one for one in quotas if one.of_relays in (None, one.region not in ends))
     closed = (RegionQuota(tag, _ANSWERING, instances=0) for tag in silent)
     left = (_left_by(grid, one) for one in refused)
-    return replace(
-        grid.with_account((*quotas, *closed, *left)), provision_s=provisioner.provision_s
-    )
+    return replace(grid.with_account((*held, *closed, *left)), provision_s=provisioner.provision_s)
 
 
 def plan_job(

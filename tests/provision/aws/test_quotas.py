@@ -25,7 +25,9 @@ def test_spot_instances_have_a_quota_of_their_own(harness: AwsHarness) -> None:
     cloud.launch(a_request())
     on_demand, spot = cloud.quotas([REGION])
     assert (on_demand.name, on_demand.used_vcpus) == ("L-1216C47A", 0)
-    assert spot == RegionQuota(REGION, "L-34B43A08", 8, 2)
+    assert spot == RegionQuota(REGION, "L-34B43A08", 8, 2, of_relays=True)
+    # Relays take nothing of it, nor sources and sinks of the other.
+    assert on_demand.of_relays is False
 
 
 def test_a_region_that_tells_no_quota_has_none(harness: AwsHarness) -> None:

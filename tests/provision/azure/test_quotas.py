@@ -23,8 +23,8 @@ def test_spot_instances_have_a_quota_of_their_own(harness: AzureHarness) -> None
     cloud = prepared(harness.azure(spot_relays=True))
     cloud.launch(a_request())
     assert cloud.quotas([REGION]) == (
-        RegionQuota(REGION, "cores", vcpus=64, used_vcpus=0),
-        RegionQuota(REGION, "lowPriorityCores", vcpus=64, used_vcpus=4),
+        RegionQuota(REGION, "cores", vcpus=64, used_vcpus=0, of_relays=False),
+        RegionQuota(REGION, "lowPriorityCores", vcpus=64, used_vcpus=4, of_relays=True),
     )
 
 

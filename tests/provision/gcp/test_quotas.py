@@ -30,14 +30,15 @@ def test_spot_instances_have_a_quota_of_their_own(harness: GcpHarness) -> None:
     harness.gce.conditions.quotas["us-central1", "PREEMPTIBLE_CPUS"] = 16.0
     cloud = prepared(harness.gcp(spot_relays=True))
     cloud.launch(a_request())
-    found = {one.name: (one.vcpus, one.used_vcpus) for one in cloud.quotas([REGION])}
-    assert found["PREEMPTIBLE_CPUS"] == (16, 4)
-    assert found["N2_CPUS"] == (1000, 0)
+    found = {one.name: (one.vcpus, one.used_vcpus, one.of_relays) for one in cloud.quotas([REGION])}
+    assert found["PREEMPTIBLE_CPUS"] == (16, 4, True)
+    assert found["N2_CPUS"] == (1000, 0, False)
 
 
 def test_without_a_quota_of_their_own_spot_instances_have_none(harness: GcpHarness) -> None:
-    names = {one.name for one in harness.gcp(spot_relays=True).quotas([REGION])}
-    assert "PREEMPTIBLE_CPUS" not in names
+    found = {one.name: one.of_relays for one in harness.gcp(spot_relays=True).quotas([REGION])}
+    assert "PREEMPTIBLE_CPUS" not in found
+    assert found["N2_CPUS"] is None
 
 
 def test_a_report_has_families_spot_instances_and_addresses(harness: GcpHarness) -> None:

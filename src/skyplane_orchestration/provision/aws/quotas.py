@@ -34,9 +34,16 @@ def region_quotas(api: AwsApi, region: str, *, with_spot: bool) -> tuple[RegionQ
     for entry in described(api, region, alive):
         if _is_standard(entry["InstanceType"]):
             used[_quota_of(entry)] += _vcpus(entry)
+    of_relays = {ON_DEMAND_QUOTA: False, SPOT_QUOTA: True} if with_spot else {ON_DEMAND_QUOTA: None}
     return tuple(
-        RegionQuota(region, quota, vcpus=_quota(api, region, quota), used_vcpus=used[quota])
-        for quota in ((ON_DEMAND_QUOTA, SPOT_QUOTA) if with_spot else (ON_DEMAND_QUOTA,))
+        RegionQuota(
+            region,
+            quota,
+            vcpus=_quota(api, region, quota),
+            used_vcpus=used[quota],
+            of_relays=who,
+        )
+        for quota, who in of_relays.items()
     )
 
 

@@ -84,10 +84,11 @@ def region_quotas(api: AzureApi, region: str, *, with_spot: bool) -> tuple[Regio
     """
     found = usages(api, region)
     quotas = []
-    for name in (REGIONAL, SPOT) if with_spot else (REGIONAL,):
+    of_relays = {REGIONAL: False, SPOT: True} if with_spot else {REGIONAL: None}
+    for name, who in of_relays.items():
         usage = found.get(name)
         limit, used = (usage.limit, usage.used) if usage else (None, 0)
-        quotas.append(RegionQuota(region, name, vcpus=limit, used_vcpus=used))
+        quotas.append(RegionQuota(region, name, vcpus=limit, used_vcpus=used, of_relays=who))
     return tuple(quotas)
 
 

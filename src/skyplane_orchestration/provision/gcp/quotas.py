@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
@@ -99,12 +100,13 @@ def _rows(api: GcpApi) -> tuple[Any, dict[str, Any]]:
 
 
 def _of_region(region: str, row: Any, *, with_spot: bool) -> Iterator[RegionQuota]:
+    spot = [quota for quota in _named(region, row, _SPOT) if quota.vcpus] if with_spot else []
     for metric, series in _SERIES.items():
         for one in series:
-            yield from _named(region, row, metric, one)
-    if with_spot:
-        # Without a quota of their own, spot instances count against those of their series.
-        yield from (quota for quota in _named(region, row, _SPOT) if quota.vcpus)
+            for quota in _named(region, row, metric, one):
+                # Without a quota of their own, spot instances count against those of their series.
+                yield replace(quota, of_relays=False) if spot else quota
+    yield from (replace(quota, of_relays=True) for quota in spot)
 
 
 def _named(region: str, row: Any, metric: str, series: str = "") -> Iterator[RegionQuota]:
