@@ -113,7 +113,8 @@ def test_a_fleet_that_does_not_come_up_leaves_nothing_in_the_clouds_that_answer(
             _mute(monkeypatch, "gcp", "describe", "terminate", "rest_of")
             raise ProvisionFailed("the routes cannot be opened")
 
-    with pytest.raises(TeardownIncomplete, match="gcp does not answer"):
+    said = "did not come up: the routes cannot be opened; and its instances .*: gcp does not answer"
+    with pytest.raises(TeardownIncomplete, match=said):
         harness.provisioner(die=outage, end_timeout_s=0.5).ensure(spec, harness.authority(spec))
     assert harness.running() == [f"{B}/0"]
 

@@ -24,6 +24,7 @@ from skyplane_orchestration.errors import (
     NotAuthorised,
     ProvisionFailed,
     SkyplaneError,
+    TeardownIncomplete,
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import (
@@ -88,12 +89,10 @@ def bring_up(
     with closing(sessions):
         try:
             return attempt.run()
-        except LaunchRefused as error:
-            attempt.undo()
-            error.ended = attempt.members.billed(())
-            raise
-        except BaseException:
-            attempt.undo()
+        except BaseException as error:
+            attempt.undo(error)
+            if isinstance(error, LaunchRefused):
+                error.ended = attempt.members.billed(())
             raise
 
 
@@ -153,14 +152,25 @@ class _BringUp:
 
     def _require_own_secret(self, found: Iterable[CloudInstance]) -> None:
         """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""
-        for instance in found:
-            if instance.key_id and instance.address:
-                self._all_answer(instance, self._nodes_of(instance))
+        in_parallel(
+            [
+                partial(self._all_answer, instance, self._nodes_of(instance))
+                for instance in found
+                if instance.key_id and instance.address
+            ]
+        )
 
-    def undo(self) -> None:
-        """End what `run` has launched. Raises TeardownIncomplete."""
-        if self._is_prepared:
+    def undo(self, cause: BaseException) -> None:
+        """End what `run` has launched. Raises TeardownIncomplete, which also tells the cause."""
+        if not self._is_prepared:
+            return
+        try:
             self.members.undo()
+        except TeardownIncomplete as left:
+            raise TeardownIncomplete(
+                f"fleet {self.spec.key} did not come up: {str(cause) or type(cause).__name__};"
+                f" and {left.message}"
+            ) from cause
 
     # -- the deadline, for `connect`
 

@@ -263,8 +263,8 @@ class FleetInstances:
             raise
         except SkyplaneError as error:
             raise TeardownIncomplete(
-                f"fleet {self._spec.key} did not come up, and its instances may still run: {error};"
-                " run teardown, or they end by themselves at the hard end"
+                f"its instances may still run: {error}; run teardown, or they end by themselves at"
+                " the hard end"
             ) from error
 
 
