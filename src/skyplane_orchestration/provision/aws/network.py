@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.errors import Refusal
 from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress
+from skyplane_orchestration.provision.instances.firewall import normal
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
@@ -54,7 +54,7 @@ class Firewalls:
 
     def ensure(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Make the group, or add the rules that the one lacks that is there."""
-        wanted = _normal(ingress)
+        wanted = normal(ingress)
         group = self._find(fleet.fleet_key, region)
         if group is None:
             group_id = self._create(fleet, region)
@@ -66,7 +66,7 @@ class Firewalls:
 
     def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of the group to exactly these. Raises CloudUnavailable: it is gone."""
-        self._set(self._required(fleet, region), fleet, region, _normal(ingress))
+        self._set(self._required(fleet, region), fleet, region, normal(ingress))
 
     def group_id(self, fleet: FleetTags, region: str) -> str:
         """The id of a group that `ensure` has made. Raises CloudUnavailable: it is gone."""
@@ -240,20 +240,6 @@ def groups(
 
 def _group_name(fleet_key: str) -> str:
     return f"skyplane-{fleet_key}"
-
-
-def _normal(ingress: Sequence[Ingress]) -> frozenset[Ingress]:
-    """Rules with sources as AWS writes them: without bits behind the prefix."""
-    normal = set()
-    for rule in ingress:
-        try:
-            source = ip_network(rule.source_cidr, strict=False)
-        except ValueError as error:
-            raise ConfigurationInvalid(
-                f"{rule.source_cidr!r} is no range of addresses; write one as 203.0.113.0/24"
-            ) from error
-        normal.add(Ingress(rule.first_port, rule.last_port, str(source)))
-    return frozenset(normal)
 
 
 def _permission(rule: Ingress) -> _Permission:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.aws.tags import check_user_tags
-from skyplane_orchestration.provision.instances.options import cloud_section
+from skyplane_orchestration.provision.instances.options import (
+    check_form,
+    check_regions,
+    cloud_section,
+)
 
 #: SSM public parameters of Amazon Linux 2023, by the architecture of an instance type.
 AMAZON_LINUX: Final = {
@@ -23,6 +27,9 @@ _MOST_DISK_GIB: Final = 16384
 
 _AMI: Final = re.compile(r"ami-[0-9a-f]{8,17}\Z")
 _SUBNET: Final = re.compile(r"subnet-[0-9a-f]{8,17}\Z")
+
+#: How regions are written, for messages.
+_REGION: Final = "aws:eu-west-3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +71,18 @@ class AwsOptions:
     disk_gib: int = LEAST_DISK_GIB
 
     def __post_init__(self) -> None:
-        _check_regions("regions", self.regions or ())
+        check_regions("aws", "regions", self.regions or (), _REGION)
         if self.regions == ():
             raise ConfigurationInvalid("regions of aws is empty; omit it to search all regions")
-        _check_regions("images", self.images)
-        _check_regions("subnets", self.subnets)
+        check_regions("aws", "images", self.images, _REGION)
+        check_regions("aws", "subnets", self.subnets, _REGION)
         for region, image in self.images.items():
-            _check_id(f"images of aws for {region}", image, _AMI, "ami-0123456789abcdef0")
+            check_form(f"images of aws for {region}", image, _AMI, "ami-0123456789abcdef0")
         for region, subnets in self.subnets.items():
             if not subnets:
                 raise ConfigurationInvalid(f"subnets of aws for {region} has no subnet")
             for subnet in subnets:
-                _check_id(
+                check_form(
                     f"subnets of aws for {region}", subnet, _SUBNET, "subnet-0123456789abcdef0"
                 )
         unknown = sorted(set(self.image_parameters) - set(AMAZON_LINUX))
@@ -107,17 +114,3 @@ def region_name(region: str) -> str:
 
 def region_tag(name: str) -> str:
     return f"aws:{name}"
-
-
-def _check_regions(setting: str, regions: Iterable[str]) -> None:
-    for region in regions:
-        if not region.startswith("aws:"):
-            raise ConfigurationInvalid(
-                f"{setting} of aws has {region!r}; regions are written as aws:eu-west-3"
-            )
-        parse_region_tag(region)
-
-
-def _check_id(what: str, value: str, form: re.Pattern[str], example: str) -> None:
-    if not form.match(value):
-        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")

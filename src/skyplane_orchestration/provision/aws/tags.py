@@ -23,10 +23,6 @@ DEPLOYMENT: Final = f"{PREFIX}deployment"
 INSTANCE: Final = f"{PREFIX}instance"
 LAUNCH: Final = f"{PREFIX}launch"
 KEY: Final = f"{PREFIX}key"
-_GENERATION: Final = f"{PREFIX}generation"
-_CREATED: Final = f"{PREFIX}created"
-_HARD_END: Final = f"{PREFIX}hard-end"
-_PROCESSES: Final = f"{PREFIX}processes"
 _NAME: Final = "Name"
 
 _RESERVED: Final = "aws:"
@@ -67,15 +63,8 @@ def for_fleet(
 
     Raises ConfigurationInvalid: the deployment is too long.
     """
-    values = {
-        FLEET: tags.fleet_key,
-        DEPLOYMENT: escaped(tags.deployment),
-        _GENERATION: str(tags.generation),
-        _CREATED: str(tags.created_unix_s),
-        _HARD_END: str(tags.hard_end_unix_s),
-        _PROCESSES: str(tags.processes),
-        **{name: escaped(value) for name, value in (more or {}).items()},
-    }
+    texts = {**{_tag(name): text for name, text in tags.to_texts().items()}, **(more or {})}
+    values = {name: escaped(text) for name, text in texts.items()}
     for name, value in values.items():
         if len(value) > _MOST_VALUE_CHARACTERS:
             raise ConfigurationInvalid(
@@ -94,21 +83,13 @@ def as_mapping(tags: Iterable[Any]) -> dict[str, str]:
 
 
 def fleet_of(tags: Mapping[str, str]) -> FleetTags | None:
-    """The fleet of a resource; None if it is none of ours.
-
-    Somebody may have changed a tag by hand. Numbers that cannot be read are 0, so that a sweep
-    takes the resource for one past its hard end, and never overlooks it.
-    """
-    if not tags.get(FLEET) or not tags.get(DEPLOYMENT):
-        return None
-    return FleetTags(
-        fleet_key=tags[FLEET],
-        deployment=unescaped(tags[DEPLOYMENT]),
-        generation=_number(tags.get(_GENERATION)),
-        created_unix_s=_number(tags.get(_CREATED)),
-        hard_end_unix_s=_number(tags.get(_HARD_END)),
-        processes=max(1, _number(tags.get(_PROCESSES))),
-    )
+    """The fleet of a resource; None if it is none of ours."""
+    texts = {
+        name.removeprefix(PREFIX).replace("-", "_"): unescaped(value)
+        for name, value in tags.items()
+        if name.startswith(PREFIX)
+    }
+    return FleetTags.from_texts(texts)
 
 
 def of_fleet(fleet_key: str) -> list[FilterTypeDef]:
@@ -141,5 +122,6 @@ def _hexadecimal(found: re.Match[str] | str) -> str:
     return "".join(f"={byte:02X}" for byte in character.encode())
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdecimal() else 0
+def _tag(name: str) -> str:
+    """The tag of a short name, such as `hard_end`."""
+    return PREFIX + name.replace("_", "-")

@@ -6,8 +6,7 @@ condition that nobody has changed them meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from ipaddress import ip_network
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from azure.core import MatchConditions
@@ -29,6 +28,7 @@ from skyplane_orchestration.provision.azure.names import (
 )
 from skyplane_orchestration.provision.azure.options import region_name
 from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress
+from skyplane_orchestration.provision.instances.firewall import normal
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -137,7 +137,7 @@ class Networks:
     def _write(
         self, fleet: FleetTags, region: str, ingress: Sequence[Ingress], *, is_exact: bool
     ) -> None:
-        wanted = _normal(ingress)
+        wanted = normal(ingress)
         for wait_s in _RULE_WAITS_S:
             found = self._find(fleet, region)
             if found is None and is_exact:
@@ -259,20 +259,6 @@ class Networks:
 def match_none() -> dict[str, Any]:
     """Arguments of a request that makes a resource, and changes none that is there."""
     return {"etag": "*", "match_condition": MatchConditions.IfMissing}
-
-
-def _normal(ingress: Iterable[Ingress]) -> frozenset[Ingress]:
-    """Rules with sources as Azure writes them: without bits behind the prefix."""
-    normal = set()
-    for rule in ingress:
-        try:
-            source = ip_network(rule.source_cidr, strict=False)
-        except ValueError as error:
-            raise ConfigurationInvalid(
-                f"{rule.source_cidr!r} is no range of addresses; write one as 203.0.113.0/24"
-            ) from error
-        normal.add(Ingress(rule.first_port, rule.last_port, str(source)))
-    return frozenset(normal)
 
 
 def _security_rules(rules: frozenset[Ingress]) -> list[dict[str, Any]]:

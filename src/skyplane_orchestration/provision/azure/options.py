@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.azure.tags import check_user_tags
-from skyplane_orchestration.provision.instances.options import cloud_section
+from skyplane_orchestration.provision.instances.options import (
+    check_form,
+    check_regions,
+    cloud_section,
+)
 
 #: Images of the marketplace (publisher:offer:sku:version) by the architecture of a size. Their
 #: cloud-init runs the user data, and their packages have a container engine and Python 3.12.
@@ -44,6 +48,9 @@ _ENCRYPTION_ID: Final = re.compile(
     _IN_GROUP + r"Microsoft\.Compute/diskEncryptionSets/[^/]+\Z", re.IGNORECASE
 )
 _EXAMPLE: Final = "/subscriptions/S/resourceGroups/G/providers/"
+
+#: How regions are written, for messages.
+_REGION: Final = "azure:westeurope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +102,30 @@ class AzureOptions:
 
     def __post_init__(self) -> None:
         guid = "01234567-89ab-cdef-0123-456789abcdef"
-        _check("subscription_id of azure", self.subscription_id, _GUID, guid)
-        _check_regions("regions", self.regions or ())
+        check_form("subscription_id of azure", self.subscription_id, _GUID, guid)
+        check_regions("azure", "regions", self.regions or (), _REGION)
         if self.regions == ():
             raise ConfigurationInvalid("regions of azure is empty; omit it to search all regions")
-        _check_regions("zones", self.zones)
+        check_regions("azure", "zones", self.zones, _REGION)
         for region, zones in self.zones.items():
             if not zones or not all(zone.isascii() and zone.isdecimal() for zone in zones):
                 raise ConfigurationInvalid(
                     f"zones of azure for {region} must be numbers such as '1', not {list(zones)}"
                 )
         self._check_images()
-        _check_regions("subnets", self.subnets)
+        check_regions("azure", "subnets", self.subnets, _REGION)
         for region, subnet in self.subnets.items():
             example = f"{_EXAMPLE}Microsoft.Network/virtualNetworks/N/subnets/gateways"
-            _check(f"subnets of azure for {region}", subnet, _SUBNET_ID, example)
+            check_form(f"subnets of azure for {region}", subnet, _SUBNET_ID, example)
         if self.managed_identity:
             example = f"{_EXAMPLE}Microsoft.ManagedIdentity/userAssignedIdentities/gateways"
-            _check("managed_identity of azure", self.managed_identity, _IDENTITY_ID, example)
+            check_form("managed_identity of azure", self.managed_identity, _IDENTITY_ID, example)
         if self.self_delete_role:
             example = f"/subscriptions/S/providers/Microsoft.Authorization/roleDefinitions/{guid}"
-            _check("self_delete_role of azure", self.self_delete_role, _ROLE_ID, example)
+            check_form("self_delete_role of azure", self.self_delete_role, _ROLE_ID, example)
         if self.disk_encryption_set:
             example = f"{_EXAMPLE}Microsoft.Compute/diskEncryptionSets/E"
-            _check(
+            check_form(
                 "disk_encryption_set of azure", self.disk_encryption_set, _ENCRYPTION_ID, example
             )
         if not LEAST_DISK_GIB <= self.disk_gib <= _MOST_DISK_GIB:
@@ -153,7 +160,7 @@ class AzureOptions:
                     f" {' and '.join(UBUNTU)}"
                 )
             form = _IMAGE_ID if image.startswith("/") else _URN
-            _check(f"images of azure for {architecture}", image, form, UBUNTU[architecture])
+            check_form(f"images of azure for {architecture}", image, form, UBUNTU[architecture])
 
 
 def region_name(region: str) -> str:
@@ -167,17 +174,3 @@ def region_name(region: str) -> str:
 def region_tag(location: str) -> str:
     """The region tag of a location, which Azure also writes as `East US`."""
     return f"azure:{location.replace(' ', '').lower()}"
-
-
-def _check_regions(setting: str, regions: Iterable[str]) -> None:
-    for region in regions:
-        if not region.startswith("azure:"):
-            raise ConfigurationInvalid(
-                f"{setting} of azure has {region!r}; regions are written as azure:westeurope"
-            )
-        parse_region_tag(region)
-
-
-def _check(what: str, value: str, form: re.Pattern[str], example: str) -> None:
-    if not form.match(value):
-        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")

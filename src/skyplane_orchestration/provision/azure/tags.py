@@ -17,10 +17,6 @@ DEPLOYMENT: Final = f"{PREFIX}deployment"
 INSTANCE: Final = f"{PREFIX}instance"
 LAUNCH: Final = f"{PREFIX}launch"
 KEY: Final = f"{PREFIX}key"
-_GENERATION: Final = f"{PREFIX}generation"
-_CREATED: Final = f"{PREFIX}created"
-_HARD_END: Final = f"{PREFIX}hard-end"
-_PROCESSES: Final = f"{PREFIX}processes"
 
 #: Azure keeps these for itself, in any case.
 _RESERVED: Final = ("azure", "microsoft", "windows")
@@ -64,15 +60,7 @@ def for_fleet(
 
     Raises ConfigurationInvalid: the deployment is too long.
     """
-    values = {
-        FLEET: tags.fleet_key,
-        DEPLOYMENT: tags.deployment,
-        _GENERATION: str(tags.generation),
-        _CREATED: str(tags.created_unix_s),
-        _HARD_END: str(tags.hard_end_unix_s),
-        _PROCESSES: str(tags.processes),
-        **(more or {}),
-    }
+    values = {**{_tag(name): text for name, text in tags.to_texts().items()}, **(more or {})}
     for name, value in values.items():
         if len(value) > _MOST_VALUE_CHARACTERS:
             raise ConfigurationInvalid(
@@ -83,21 +71,13 @@ def for_fleet(
 
 
 def fleet_of(tags: Mapping[str, str] | None) -> FleetTags | None:
-    """The fleet of a resource; None if it is none of ours.
-
-    Somebody may have changed a tag by hand. Numbers that cannot be read are 0, so that a sweep
-    takes the resource for one past its hard end, and never overlooks it.
-    """
-    if not tags or not tags.get(FLEET) or not tags.get(DEPLOYMENT):
-        return None
-    return FleetTags(
-        fleet_key=tags[FLEET],
-        deployment=tags[DEPLOYMENT],
-        generation=_number(tags.get(_GENERATION)),
-        created_unix_s=_number(tags.get(_CREATED)),
-        hard_end_unix_s=_number(tags.get(_HARD_END)),
-        processes=max(1, _number(tags.get(_PROCESSES))),
-    )
+    """The fleet of a resource; None if it is none of ours."""
+    texts = {
+        name.removeprefix(PREFIX).replace("-", "_"): value
+        for name, value in (tags or {}).items()
+        if name.startswith(PREFIX)
+    }
+    return FleetTags.from_texts(texts)
 
 
 def filter_of_deployment(deployment: str) -> str:
@@ -106,5 +86,6 @@ def filter_of_deployment(deployment: str) -> str:
     return f"tagName eq '{DEPLOYMENT}' and tagValue eq '{quoted}'"
 
 
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdecimal() else 0
+def _tag(name: str) -> str:
+    """The tag of a short name, such as `hard_end`."""
+    return PREFIX + name.replace("_", "-")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
@@ -18,6 +17,7 @@ from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.errors import EXISTS, NOT_FOUND, Refusal
 from skyplane_orchestration.provision.gcp.names import fleet_prefix, network_tag
 from skyplane_orchestration.provision.instances.cloud import CloudResource, FleetTags, Ingress
+from skyplane_orchestration.provision.instances.firewall import normal
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -230,16 +230,10 @@ class Firewalls:
 
 
 def _ranges(ingress: Iterable[Ingress]) -> _Ranges:
-    """Sources by ports, as Google writes them: without bits behind the prefix."""
+    """Sources by ports."""
     found: dict[tuple[int, int], set[str]] = {}
-    for rule in ingress:
-        try:
-            source = ip_network(rule.source_cidr, strict=False)
-        except ValueError as error:
-            raise ConfigurationInvalid(
-                f"{rule.source_cidr!r} is no range of addresses; write one as 203.0.113.0/24"
-            ) from error
-        found.setdefault((rule.first_port, rule.last_port), set()).add(str(source))
+    for rule in normal(ingress):
+        found.setdefault((rule.first_port, rule.last_port), set()).add(rule.source_cidr)
     return {ports: frozenset(sources) for ports, sources in found.items()}
 
 

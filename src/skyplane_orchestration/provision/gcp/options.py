@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.gcp.tags import check_user_labels
-from skyplane_orchestration.provision.instances.options import cloud_section
+from skyplane_orchestration.provision.instances.options import (
+    check_form,
+    check_regions,
+    cloud_section,
+)
 
 #: Public images by the architecture of a machine type. Their guest agent runs the metadata
 #: `startup-script` as root, and their packages have a container engine and Python 3.11.
@@ -43,6 +47,9 @@ _SCOPE: Final = re.compile(r"https://www\.googleapis\.com/auth/[a-z._-]+\Z")
 _KMS_KEY: Final = re.compile(
     r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+(?:/cryptoKeyVersions/\d+)?\Z"
 )
+
+#: How regions are written, for messages.
+_REGION: Final = "gcp:europe-west1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +98,8 @@ class GcpOptions:
     disk_gib: int = LEAST_DISK_GIB
 
     def __post_init__(self) -> None:
-        _check("project of gcp", self.project, _PROJECT, "my-project-123")
-        _check_regions("regions", self.regions or ())
+        check_form("project of gcp", self.project, _PROJECT, "my-project-123")
+        check_regions("gcp", "regions", self.regions or (), _REGION)
         if self.regions == ():
             raise ConfigurationInvalid("regions of gcp is empty; omit it to search all regions")
         self._check_zones()
@@ -103,19 +110,19 @@ class GcpOptions:
                     f"images of gcp has no use for {architecture}; it can have"
                     f" {' and '.join(DEBIAN)}"
                 )
-            _check(f"images of gcp for {architecture}", image, _IMAGE, DEBIAN[architecture])
+            check_form(f"images of gcp for {architecture}", image, _IMAGE, DEBIAN[architecture])
         if self.service_account:
-            _check(
+            check_form(
                 "service_account of gcp",
                 self.service_account,
                 _EMAIL,
                 "gateways@my-project-123.iam.gserviceaccount.com",
             )
         for scope in self.scopes:
-            _check("scopes of gcp", scope, _SCOPE, STORAGE_SCOPE)
+            check_form("scopes of gcp", scope, _SCOPE, STORAGE_SCOPE)
         if self.kms_key:
             example = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
-            _check("kms_key of gcp", self.kms_key, _KMS_KEY, example)
+            check_form("kms_key of gcp", self.kms_key, _KMS_KEY, example)
         if not LEAST_DISK_GIB <= self.disk_gib <= _MOST_DISK_GIB:
             raise ConfigurationInvalid(
                 f"disk_gib of gcp must be from {LEAST_DISK_GIB} to {_MOST_DISK_GIB}, not"
@@ -148,20 +155,20 @@ class GcpOptions:
         return f"projects/{self.firewall_project}/regions/{region_name(region)}/subnetworks/{given}"
 
     def _check_zones(self) -> None:
-        _check_regions("zones", self.zones)
+        check_regions("gcp", "zones", self.zones, _REGION)
         for region, zones in self.zones.items():
             if not zones:
                 raise ConfigurationInvalid(f"zones of gcp for {region} has no zone")
             for zone in zones:
-                _check(f"zones of gcp for {region}", zone, _ZONE, "europe-west1-b")
+                check_form(f"zones of gcp for {region}", zone, _ZONE, "europe-west1-b")
                 if region_of_zone(zone) != region:
                     raise ConfigurationInvalid(f"zones of gcp for {region} has {zone} of another")
 
     def _check_network(self) -> None:
-        _check("network of gcp", self.network, _NETWORK, "default")
-        _check_regions("subnetworks", self.subnetworks)
+        check_form("network of gcp", self.network, _NETWORK, "default")
+        check_regions("gcp", "subnetworks", self.subnetworks, _REGION)
         for region, subnetwork in self.subnetworks.items():
-            _check(f"subnetworks of gcp for {region}", subnetwork, _SUBNETWORK, "gateways")
+            check_form(f"subnetworks of gcp for {region}", subnetwork, _SUBNETWORK, "gateways")
 
 
 def region_name(region: str) -> str:
@@ -179,17 +186,3 @@ def region_tag(name: str) -> str:
 def region_of_zone(zone: str) -> str:
     """The region tag of a zone: that of `us-central1-a` is `gcp:us-central1`."""
     return region_tag(zone.rpartition("-")[0])
-
-
-def _check_regions(setting: str, regions: Iterable[str]) -> None:
-    for region in regions:
-        if not region.startswith("gcp:"):
-            raise ConfigurationInvalid(
-                f"{setting} of gcp has {region!r}; regions are written as gcp:europe-west1"
-            )
-        parse_region_tag(region)
-
-
-def _check(what: str, value: str, form: re.Pattern[str], example: str) -> None:
-    if not form.match(value):
-        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")

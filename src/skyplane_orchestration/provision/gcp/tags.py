@@ -22,10 +22,6 @@ DEPLOYMENT: Final = f"{PREFIX}deployment"
 INSTANCE: Final = f"{PREFIX}instance"
 LAUNCH: Final = f"{PREFIX}launch"
 KEY: Final = f"{PREFIX}key"
-_GENERATION: Final = f"{PREFIX}generation"
-_CREATED: Final = f"{PREFIX}created"
-_HARD_END: Final = f"{PREFIX}hard_end"
-_PROCESSES: Final = f"{PREFIX}processes"
 #: Of descriptions.
 REGION: Final = f"{PREFIX}region"
 
@@ -126,33 +122,11 @@ def unescaped(text: str) -> str:
 
 
 def _texts(tags: FleetTags) -> dict[str, str]:
-    return {
-        FLEET: tags.fleet_key,
-        DEPLOYMENT: tags.deployment,
-        _GENERATION: str(tags.generation),
-        _CREATED: str(tags.created_unix_s),
-        _HARD_END: str(tags.hard_end_unix_s),
-        _PROCESSES: str(tags.processes),
-    }
+    return {f"{PREFIX}{name}": text for name, text in tags.to_texts().items()}
 
 
 def _fleet_of(texts: Mapping[str, str]) -> FleetTags | None:
-    """The tags in texts as `_texts` makes them.
-
-    Somebody may have changed one by hand. Numbers that cannot be read are 0, so that a sweep
-    takes the resource for one past its hard end, and never overlooks it.
-    """
-    if not texts.get(FLEET) or not texts.get(DEPLOYMENT):
-        return None
-    return FleetTags(
-        fleet_key=texts[FLEET],
-        deployment=texts[DEPLOYMENT],
-        generation=_number(texts.get(_GENERATION)),
-        created_unix_s=_number(texts.get(_CREATED)),
-        hard_end_unix_s=_number(texts.get(_HARD_END)),
-        processes=max(1, _number(texts.get(_PROCESSES))),
+    """The tags in texts as `_texts` makes them."""
+    return FleetTags.from_texts(
+        {name.removeprefix(PREFIX): text for name, text in texts.items() if name.startswith(PREFIX)}
     )
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdecimal() else 0

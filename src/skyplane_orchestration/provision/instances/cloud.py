@@ -6,7 +6,7 @@ cloud's own API. Tags are the only record, so every worker sees the same fleet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -56,6 +56,39 @@ class FleetTags:
     created_unix_s: int
     hard_end_unix_s: int
     processes: int = 1
+
+    def to_texts(self) -> dict[str, str]:
+        """Short name of a tag -> its value; a cloud adds its prefix and its alphabet."""
+        return {
+            "fleet": self.fleet_key,
+            "deployment": self.deployment,
+            "generation": str(self.generation),
+            "created": str(self.created_unix_s),
+            "hard_end": str(self.hard_end_unix_s),
+            "processes": str(self.processes),
+        }
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str]) -> FleetTags | None:
+        """What `to_texts` wrote; None if it is none of ours.
+
+        Somebody may have changed a tag by hand. Numbers that cannot be read are 0, so that a
+        sweep takes the resource for one past its hard end, and never overlooks it.
+        """
+        if not texts.get("fleet") or not texts.get("deployment"):
+            return None
+        return cls(
+            fleet_key=texts["fleet"],
+            deployment=texts["deployment"],
+            generation=_number(texts.get("generation")),
+            created_unix_s=_number(texts.get("created")),
+            hard_end_unix_s=_number(texts.get("hard_end")),
+            processes=max(1, _number(texts.get("processes"))),
+        )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)

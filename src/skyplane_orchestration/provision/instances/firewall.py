@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_network
 from itertools import pairwise
 
 from skyplane_gateway.config import Route
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.instances.cloud import ENROLMENT_PORT, Ingress, control_port
 
@@ -15,6 +17,23 @@ def control_ingress(cidrs: Sequence[str], processes: int) -> tuple[Ingress, ...]
     """What workers may reach: enrolment and the control APIs of all gateways, and no data."""
     last = control_port(processes - 1)
     return tuple(Ingress(ENROLMENT_PORT, last, cidr) for cidr in sorted(set(cidrs)))
+
+
+def normal(ingress: Iterable[Ingress]) -> frozenset[Ingress]:
+    """Rules with sources as clouds write them: with a prefix, and without bits behind it.
+
+    Raises ConfigurationInvalid: a source is no range of addresses.
+    """
+    rules = set()
+    for rule in ingress:
+        try:
+            source = ip_network(rule.source_cidr, strict=False)
+        except ValueError as error:
+            raise ConfigurationInvalid(
+                f"{rule.source_cidr!r} is no range of addresses; write one as 203.0.113.0/24"
+            ) from error
+        rules.add(Ingress(rule.first_port, rule.last_port, str(source)))
+    return frozenset(rules)
 
 
 def peer_ingress(

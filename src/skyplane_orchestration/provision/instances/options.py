@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.location import CLOUDS
+from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
 from skyplane_orchestration.provision.processes.settings import check_gateway_settings
 
@@ -120,6 +121,27 @@ def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:
             f" {type(reference).__name__}"
         )
     return decode(kind, settings, what)
+
+
+def check_regions(cloud: str, setting: str, regions: Iterable[str], example: str) -> None:
+    """Raise ConfigurationInvalid for what is no region tag of a cloud.
+
+    Args:
+        setting: its name, for messages.
+        example: such a tag.
+    """
+    for region in regions:
+        if not region.startswith(f"{cloud}:"):
+            raise ConfigurationInvalid(
+                f"{setting} of {cloud} has {region!r}; regions are written as {example}"
+            )
+        parse_region_tag(region)
+
+
+def check_form(what: str, value: str, form: re.Pattern[str], example: str) -> None:
+    """Raise ConfigurationInvalid for a value of a setting that has another form."""
+    if not form.match(value):
+        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")
 
 
 def _require_cidr(text: str) -> None:
