@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +30,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.provision.base import FleetTimes
+from skyplane_orchestration.provision.instances.cloud import CloudInstance
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.instance_meter import instances_usd
 
@@ -89,24 +92,46 @@ def test_a_sweep_keeps_a_new_fleet_that_has_only_its_firewall(harness: Instances
     assert harness.traces() == []
 
 
-def test_a_sweep_looks_again_before_it_ends_a_fleet(harness: InstancesHarness) -> None:
-    """Its list is minutes old when it comes to the last orphan."""
+def test_a_sweep_looks_again_before_it_ends_a_fleet(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its list of an account takes a while, and a retry brings one of the orphans up again."""
     one, other = harness.spec("01"), harness.spec("02")
     for spec in (one, other):
         with pytest.raises(Killed):
             harness.provisioner(die=killed_before("launch")).ensure(spec, harness.authority(spec))
-    begun: list[str] = []
+    listing, begun = MemoryCloud.list_resources, threading.Lock()
 
-    def a_retry_begins(verb: str) -> None:
-        if verb == "delete_rest" and not begun:
-            begun.append(verb)
+    def list_resources(self: MemoryCloud, *arguments: Any) -> Any:
+        found = listing(self, *arguments)
+        if begun.acquire(blocking=False):
             harness.provisioner().ensure(other, harness.authority(other))
+        return found
 
-    late = harness.provisioner(
-        die=a_retry_begins, clock=replace(SYSTEM_CLOCK, wall=lambda: time.time() + 21.0)
-    )
-    late.sweep("test")
+    monkeypatch.setattr(MemoryCloud, "list_resources", list_resources)
+    report = harness.late(harness.options.ready_timeout_s + 1).sweep("test")
+    assert [orphan.key for orphan in report.orphans] == [one.key]
     assert len(harness.running()) == 5
+
+
+def test_a_sweep_ends_fleets_at_the_same_time(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes minutes in a cloud, and a crash of a scheduler leaves many."""
+    for key in ("01", "02"):
+        spec = harness.spec(key)
+        harness.provisioner().ensure(spec, harness.authority(spec))
+    both, terminate = threading.Barrier(2, timeout=10), MemoryCloud.terminate
+
+    def meet(self: MemoryCloud, instances: Sequence[CloudInstance]) -> None:
+        """The first instances of a fleet wait for those of the other one."""
+        if instances[0].instance == f"{B}/0":
+            both.wait()
+        terminate(self, instances)
+
+    monkeypatch.setattr(MemoryCloud, "terminate", meet)
+    assert len(harness.late(86401.0).sweep("test").orphans) == 2
+    assert harness.traces() == []
 
 
 def test_a_teardown_ends_instances_although_consoles_cannot_be_read(

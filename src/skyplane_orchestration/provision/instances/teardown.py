@@ -195,16 +195,16 @@ def sweep_clouds(
         orphans += unreached
         for item in items:
             fleets.setdefault(item.tags.fleet_key, _Found()).add(item)
-    kept: list[str] = []
-    for key, found in sorted(fleets.items()):
-        if found.is_gone:
-            continue
-        orphan = _swept(key, found, tools, dry_run=dry_run, older_than_s=older_than_s)
-        if orphan is None:
-            kept.append(key)
-        else:
-            orphans.append(orphan)
-    return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
+    left = {key: found for key, found in sorted(fleets.items()) if not found.is_gone}
+    swept = in_parallel(
+        [
+            partial(_swept, key, found, tools, dry_run=dry_run, older_than_s=older_than_s)
+            for key, found in left.items()
+        ]
+    )
+    orphans += [orphan for orphan in swept if orphan is not None]
+    kept = tuple(key for key, orphan in zip(left, swept, strict=True) if orphan is None)
+    return SweepReport(orphans=tuple(orphans), kept=kept, dry_run=dry_run)
 
 
 class _Found:
