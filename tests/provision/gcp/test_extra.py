@@ -23,6 +23,6 @@ def test_importing_it_loads_no_sdk() -> None:
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
-    monkeypatch.setitem(sys.modules, "google.auth", None)
+    monkeypatch.setitem(sys.modules, "google.api_core.exceptions", None)
     with pytest.raises(MissingExtra, match=r"the provisioner 'gcp' needs the extra 'gcp'"):
         GcpCloud(GcpOptions("my-project-123"))

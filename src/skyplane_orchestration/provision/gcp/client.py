@@ -1,26 +1,21 @@
-"""Clients of Compute Engine: credentials, timeouts, retries, and the translation of refusals.
+"""Clients of Compute Engine: timeouts, retries, and the translation of refusals.
 
-The only module of this package that imports Google's SDK. Every method ends at once with an
-operation, and `GcpApi.wait` asks for it at the endpoint of the options: the SDK's own
-`result()` would ask Google's.
+With `credentials.py` the only modules of this package that import Google's SDK. Every method
+ends at once with an operation, and `GcpApi.wait` asks for it at the endpoint of the options: the
+SDK's own `result()` would ask Google's.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
-import google.auth
 from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, from_http_response
-from google.auth import credentials as auth_credentials
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud import compute_v1
-from google.oauth2 import credentials as oauth2_credentials
 from requests.exceptions import RequestException
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
@@ -28,14 +23,12 @@ from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
-    ConfigurationInvalid,
-    StoreError,
 )
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.provision.gcp.credentials import GoogleCredentials, credentials_of
 from skyplane_orchestration.provision.gcp.errors import Answer, Refusal, translate
 from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
 from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
-from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.credentials import CredentialSources
 
 T = TypeVar("T")
 
@@ -63,15 +56,9 @@ _LONGEST_WAIT_S: Final = 20.0
 #: Together they are longer than Google takes to show what it has made.
 _VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _PAGE: Final = 500
-#: Of tokens whose end is not known.
-_UNKNOWN_LIFE_S: Final = 600.0
-
 _NO_ANSWER: Final = (GoogleAPIError, RequestException, TransportError)
 
 #: Any: functions of google-auth and google-api-core have no types.
-_GoogleCredentials = Any
-_AnonymousCredentials: Any = auth_credentials.AnonymousCredentials
-_TokenCredentials: Any = oauth2_credentials.Credentials
 _AuthorizedSession: Any = AuthorizedSession
 _error_of_response: Any = from_http_response
 
@@ -130,7 +117,7 @@ class GcpApi:
         self._sources = sources
         self.clock = clock
         self._lock = threading.RLock()
-        self._credentials: _GoogleCredentials | None = None
+        self._credentials: GoogleCredentials | None = None
         self._clients: dict[str, Any] = {}
 
     def call(
@@ -191,7 +178,7 @@ class GcpApi:
         return self._held(
             f"{base}/v1/projects/-/serviceAccounts/{account}",
             permissions,
-            self._new_credentials(_IAM_SCOPES),
+            credentials_of(self._options, self._sources, _IAM_SCOPES),
             permission="the use of the IAM API",
             where=f"service account {account}",
         )
@@ -200,7 +187,7 @@ class GcpApi:
         self,
         resource: str,
         permissions: Collection[str],
-        credentials: _GoogleCredentials,
+        credentials: GoogleCredentials,
         *,
         permission: str,
         where: str,
@@ -378,54 +365,11 @@ class GcpApi:
                 )
         return client
 
-    def _current_credentials(self) -> _GoogleCredentials:
+    def _current_credentials(self) -> GoogleCredentials:
         with self._lock:
             if self._credentials is None:
-                self._credentials = self._new_credentials(_SCOPES)
+                self._credentials = credentials_of(self._options, self._sources, _SCOPES)
             return self._credentials
-
-    def _new_credentials(self, scopes: Sequence[str]) -> _GoogleCredentials:
-        """Credentials that renew themselves. Raises CloudAccessDenied: there are none."""
-        if self._options.credential_ref:
-            return _TokenCredentials(token=None, refresh_handler=partial(self._renewed, scopes))
-        if not _is_google(self._options.endpoint_url):
-            return _AnonymousCredentials()
-        try:
-            found, _ = google.auth.default(scopes=scopes)
-        except GoogleAuthError as error:
-            raise CloudAccessDenied(
-                "there are no credentials for gcp; use `gcloud auth application-default login`,"
-                " set GOOGLE_APPLICATION_CREDENTIALS, or name a connection in credential_ref"
-            ) from error
-        return found
-
-    def _renewed(
-        self, wanted: Sequence[str], request: object, scopes: object
-    ) -> tuple[str, datetime]:
-        """A token of `credential_ref` and its end, in UTC without a zone as google-auth has it."""
-        reference = self._options.credential_ref
-        # Tokens of Cloud Storage are those of all APIs, but for their scopes.
-        options = {SCOPES_OPTION: ",".join(wanted)}
-        location = Location(API_URLS["gcp"], credential_ref=reference, options=options)
-        try:
-            found = self._sources.resolve(location)
-        except StoreError as error:
-            raise CloudAccessDenied(f"the credentials for gcp cannot be used: {error}") from error
-        if found is None:
-            raise ConfigurationInvalid(
-                f"credentials {reference!r} give no token for gcp; name other ones"
-            )
-        # google-auth compares it with the system's clock.
-        ends_unix_s = float(found.get("expires_at", SYSTEM_CLOCK.wall() + _UNKNOWN_LIFE_S))
-        return found["access_token"], datetime.fromtimestamp(ends_unix_s, UTC).replace(tzinfo=None)
-
-
-def _is_google(endpoint_url: str) -> bool:
-    """Whether an endpoint may see the credentials of this process."""
-    if not endpoint_url:
-        return True
-    parts = urlsplit(endpoint_url)
-    return parts.scheme == "https" and (parts.hostname or "").endswith(".googleapis.com")
 
 
 def _answer(error: GoogleAPICallError, permission: str, where: str) -> Answer:

@@ -23,7 +23,6 @@ from skyplane_orchestration.errors import (
     LaunchRefused,
     NotAuthorised,
     ProvisionFailed,
-    SkyplaneError,
     TeardownIncomplete,
 )
 from skyplane_orchestration.formatting import counted
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CONSOLE_TAIL_BYTES: Final = 4096
 #: Instances that end sooner are not adopted: they would end in mid-transfer.
 _LEAST_LEFT_S: Final = 600.0
 #: The same for fleets with a short life.
@@ -182,29 +180,10 @@ class _BringUp:
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its instance's console output."""
-        last = self._last_of(instance_of(node))
-        why = f" ({last.why_ended})" if last is not None and last.why_ended else ""
-        tail = "" if last is None else self._console_tail(last)
+        why, tail = self.members.last_words(instance_of(node))
+        because = f" ({why})" if why else ""
         said = f"the end of its console output:\n{tail}" if tail else "it has no console output"
-        return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}{why}; {said}")
-
-    def _last_of(self, name: str) -> CloudInstance | None:
-        """The newest instance of a name, if the cloud tells."""
-        try:
-            found = self.tools.clouds.describe(self.spec.key, [self.members.region_of[name]])
-        except SkyplaneError as error:
-            log.warning("why %s has failed is not known: %s", name, error)
-            return None
-        named = [instance for instance in found if instance.instance == name]
-        return max(named, key=lambda instance: instance.launched_unix_s, default=None)
-
-    def _console_tail(self, instance: CloudInstance) -> str:
-        cloud = self.tools.clouds.of(instance.region)
-        try:
-            return cloud.console_tail(instance, _CONSOLE_TAIL_BYTES).strip()
-        except SkyplaneError as error:
-            log.warning("the console output of %s cannot be read: %s", instance.instance, error)
-            return ""
+        return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}{because}; {said}")
 
     # -- instances
 

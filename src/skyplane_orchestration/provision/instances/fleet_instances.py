@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CONSOLE_TAIL_BYTES: Final = 4096
 #: Errors of a launch after which no instance can appear.
 _REFUSALS: Final = (CloudAccessDenied, ConfigurationInvalid, LaunchRefused)
 
@@ -238,6 +239,24 @@ class FleetInstances:
                     " another machine has read its user data and answers in its place; end the"
                     " instance"
                 )
+
+    def last_words(self, name: str) -> tuple[str, str]:
+        """Why the newest instance of a name has ended, and the end of its console output.
+
+        Both are empty if the cloud does not tell.
+        """
+        region = self.region_of[name]
+        cloud = self._tools.clouds.of(region)
+        named: list[CloudInstance] = []
+        try:
+            found = cloud.describe(self._spec.key, [region])
+            named = [instance for instance in found if instance.instance == name]
+            named.sort(key=lambda instance: instance.launched_unix_s)
+            tail = cloud.console_tail(named[-1], _CONSOLE_TAIL_BYTES).strip() if named else ""
+        except SkyplaneError as error:
+            log.warning("not all is known of why %s has failed: %s", name, error)
+            tail = ""
+        return (named[-1].why_ended if named else ""), tail
 
     def end(self, chosen: Collection[CloudInstance]) -> None:
         """End instances and wait for it. Raises TeardownIncomplete."""
