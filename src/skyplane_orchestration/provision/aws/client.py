@@ -15,7 +15,6 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
-from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import (
@@ -27,6 +26,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.aws.errors import Answer, Refusal, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
+from skyplane_orchestration.provision.instances.retries import retrying
 from skyplane_orchestration.security.credentials import API_URLS, CredentialSources
 
 if TYPE_CHECKING:
@@ -43,10 +43,6 @@ Result = TypeVar("Result")
 
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
-#: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
-_ATTEMPTS: Final = 9
-_FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 20.0
 #: Together they are longer than AWS usually takes to show what it has made.
 VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: More than the threads of a provisioner, so that none waits for a connection.
@@ -123,15 +119,13 @@ class AwsApi:
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
-        retrying = Retrying(
-            sleep=self.clock.sleep,
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S),
-            retry=lambda state: _may_help(state, region, expected),
-            reraise=True,
+        repeated = retrying(
+            self.clock,
+            may_help=lambda error: _may_help(error, region, expected),
+            has_answer=lambda error: isinstance(error, ClientError),
         )
         try:
-            return retrying(request)
+            return repeated(request)
         except ClientError as error:
             answer = _answer(error, region)
             if answer.code in expected:
@@ -255,9 +249,8 @@ def _answer(error: ClientError, region: str) -> Answer:
     )
 
 
-def _may_help(state: RetryCallState, region: str, expected: Collection[str]) -> bool:
+def _may_help(error: BaseException, region: str, expected: Collection[str]) -> bool:
     """Whether to repeat a request: after throttling, a fault, or no answer."""
-    error = state.outcome.exception() if state.outcome is not None else None
     if isinstance(error, ClientError):
         answer = _answer(error, region)
         return answer.is_transient and answer.code not in expected

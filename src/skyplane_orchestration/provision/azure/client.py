@@ -24,7 +24,7 @@ from azure.mgmt.compute import ComputeManagementClient
 from azure.mgmt.core.polling.arm_polling import ARMPolling
 from azure.mgmt.network import NetworkManagementClient
 from azure.mgmt.resource.resources import ResourceManagementClient
-from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
@@ -32,6 +32,7 @@ from skyplane_orchestration.provision.azure.actions import action_of
 from skyplane_orchestration.provision.azure.credentials import credential_of
 from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Answer, Refusal, translate
 from skyplane_orchestration.provision.azure.options import AzureOptions
+from skyplane_orchestration.provision.instances.retries import random_wait_s, retrying
 from skyplane_orchestration.security.credentials import CredentialSources
 
 T = TypeVar("T")
@@ -43,10 +44,6 @@ Resource = dict[str, Any]
 _AZURE: Final = "https://management.azure.com"
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
-#: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
-_ATTEMPTS: Final = 9
-_FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 20.0
 #: The longest wait that Azure may ask for, seen in `Retry-After`.
 _MOST_RETRY_AFTER_S: Final = 120.0
 #: Until the next look at an operation, where Azure does not say.
@@ -222,22 +219,20 @@ class AzureApi:
         def answer_of(error: HttpResponseError) -> Answer:
             return _answer(error, first_request(), where)
 
-        def may_help(state: RetryCallState) -> bool:
-            error = state.outcome.exception() if state.outcome is not None else None
+        def may_help(error: BaseException) -> bool:
             if isinstance(error, HttpResponseError) and _is_answer(error):
                 answer = answer_of(error)
                 return answer.is_transient and answer.code not in expected
             return isinstance(error, AzureError) and not _is_bad_credential(error)
 
-        retrying = Retrying(
-            sleep=self.clock.sleep,
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=_wait_s,
-            retry=may_help,
-            reraise=True,
+        repeated = retrying(
+            self.clock,
+            may_help,
+            has_answer=lambda error: isinstance(error, HttpResponseError) and _is_answer(error),
+            wait_s=_wait_s,
         )
         try:
-            return retrying(request)
+            return repeated(request)
         except AzureError as error:
             if isinstance(error, HttpResponseError) and _is_answer(error):
                 answer = answer_of(error)
@@ -321,13 +316,10 @@ def _answer(error: HttpResponseError, first_request: Any, where: str) -> Answer:
     )
 
 
-_random_wait: Final = wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
-
-
 def _wait_s(state: RetryCallState) -> float:
     """A random time that doubles, and at least as long as Azure asks for."""
     error = state.outcome.exception() if state.outcome is not None else None
     response = error.response if isinstance(error, HttpResponseError) else None
     asked = str(cast("Any", response).headers.get("Retry-After", "")) if response else ""
     least_s = min(float(asked), _MOST_RETRY_AFTER_S) if asked.isdecimal() else 0.0
-    return max(_random_wait(state), least_s)
+    return max(random_wait_s(state), least_s)

@@ -17,7 +17,6 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud import compute_v1
 from requests.exceptions import RequestException
-from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import (
@@ -28,6 +27,7 @@ from skyplane_orchestration.provision.gcp.credentials import GoogleCredentials, 
 from skyplane_orchestration.provision.gcp.errors import Answer, Refusal, translate
 from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
 from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
+from skyplane_orchestration.provision.instances.retries import retrying
 from skyplane_orchestration.security.credentials import CredentialSources
 
 T = TypeVar("T")
@@ -49,10 +49,6 @@ _WAIT_TIMEOUT_S: Final = 150.0
 _OPERATION_S: Final = 600.0
 #: Google may answer a wait early.
 _WAIT_PAUSE_S: Final = 1.0
-#: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
-_ATTEMPTS: Final = 9
-_FIRST_WAIT_S: Final = 0.5
-_LONGEST_WAIT_S: Final = 20.0
 #: Together they are longer than Google takes to show what it has made.
 _VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _PAGE: Final = 500
@@ -221,22 +217,17 @@ class GcpApi:
         where: str,
         expected: Collection[str] = (),
     ) -> T:
-        def may_help(state: RetryCallState) -> bool:
-            error = state.outcome.exception() if state.outcome is not None else None
+        def may_help(error: BaseException) -> bool:
             if isinstance(error, GoogleAPICallError):
                 answer = _answer(error, permission, where)
                 return answer.is_transient and answer.reason not in expected
             return isinstance(error, _NO_ANSWER)
 
-        retrying = Retrying(
-            sleep=self.clock.sleep,
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S),
-            retry=may_help,
-            reraise=True,
+        repeated = retrying(
+            self.clock, may_help, has_answer=lambda error: isinstance(error, GoogleAPICallError)
         )
         try:
-            return retrying(send)
+            return repeated(send)
         except GoogleAPICallError as error:
             answer = _answer(error, permission, where)
             if answer.reason in expected:

@@ -1,0 +1,57 @@
+"""Repeats requests to the API of a cloud: after throttling, faults, and silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
+
+from skyplane_gateway.clock import Clock
+
+#: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
+_ATTEMPTS: Final = 9
+_FIRST_WAIT_S: Final = 0.5
+_LONGEST_WAIT_S: Final = 20.0
+#: A request that gets no answer takes a minute, and nine of them would take nine.
+_LONGEST_SILENCE_S: Final = 120.0
+
+#: A random time that doubles, in seconds.
+random_wait_s: Final = wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
+
+
+def retrying(
+    clock: Clock,
+    may_help: Callable[[BaseException], bool],
+    has_answer: Callable[[BaseException], bool],
+    wait_s: Callable[[RetryCallState], float] = random_wait_s,
+) -> Retrying:
+    """Calls a request until it succeeds, and raises its last error.
+
+    Args:
+        may_help: whether to repeat it after an error.
+        has_answer: whether the cloud has answered with this error. Two minutes after the first
+            request without an answer, no other one begins.
+        wait_s: seconds until the next request.
+    """
+    silent_since_s: float | None = None
+
+    def again(state: RetryCallState) -> bool:
+        nonlocal silent_since_s
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is None or not may_help(error):
+            return False
+        if has_answer(error):
+            silent_since_s = None
+            return True
+        now_s = clock.monotonic()
+        silent_since_s = now_s if silent_since_s is None else silent_since_s
+        return now_s - silent_since_s < _LONGEST_SILENCE_S
+
+    return Retrying(
+        sleep=clock.sleep,
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_s,
+        retry=again,
+        reraise=True,
+    )
