@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure import tags as azure_tags
-from skyplane_orchestration.provision.azure.names import group_name, machine_of
+from skyplane_orchestration.provision.azure.names import group_name
 from skyplane_orchestration.provision.azure.options import AzureOptions
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import (
@@ -110,18 +109,9 @@ class AzureCloud:
         return self._launcher.launch(request)
 
     def pin_key(self, instance: CloudInstance, key_id: str) -> None:
-        tags = self._api.resources.tags
-        body = cast("Any", {"operation": "Merge", "properties": {"tags": {azure_tags.KEY: key_id}}})
-        scope = (
-            f"subscriptions/{self._options.subscription_id}/resourceGroups/"
-            f"{group_name(instance.tags.fleet_key)}/providers/Microsoft.Compute/virtualMachines/"
-            f"{machine_of(instance)}"
-        )
-        self._api.finished(
-            f"writing a tag of {instance.instance}",
-            instance.region,
-            lambda polling: tags.begin_update_at_scope(scope, body, polling=polling),
-        )
+        from skyplane_orchestration.provision.azure.pin import pin_key
+
+        pin_key(self._api, self._options.subscription_id, instance, key_id)
 
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._networks.allow(tags, region, ingress)
