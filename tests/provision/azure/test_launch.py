@@ -164,6 +164,13 @@ def test_a_machine_that_could_not_be_placed_is_deleted(harness: AzureHarness) ->
     assert harness.arm.state.of_kind(ADDRESSES) == []
 
 
+def test_the_machine_of_a_full_zone_does_not_delay_that_of_another(harness: AzureHarness) -> None:
+    """Its deletion takes minutes and may fail, and the launch has what it needs."""
+    harness.fill(REGION, all_zones=False)
+    assert prepared(harness.azure()).launch(a_request()).is_alive
+    assert len(harness.arm.requests("machines.delete")) == 1
+
+
 def test_a_size_that_is_closed_at_once_is_no_capacity(harness: AzureHarness) -> None:
     harness.arm.conditions.closed_sizes.add(("westeurope", "Standard_D4s_v5"))
     cloud = prepared(harness.azure())

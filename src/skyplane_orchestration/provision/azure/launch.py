@@ -109,36 +109,35 @@ class Launcher:
         """The instance of this launch number; None if that one has ended."""
         refused: Refusal | None = None
         failed: list[str] = []
-        try:
-            for zone in self._sizes.zones(request.region, request.instance_type):
-                name = machine_name(request, number, zone)
-                try:
-                    self._make(request, name, zone)
-                except Refusal as refusal:
-                    if refusal.code in NO_CAPACITY:
-                        log.info(
-                            "no %s in zone %s of %s: %s",
-                            request.instance_type,
-                            zone or "none",
-                            request.region,
-                            refusal.code,
-                        )
-                        refused = refusal
-                        # Azure keeps some machines that it could not place.
-                        kept = self._found(request, name)
-                        if kept is None:
-                            continue
-                        if not kept.is_alive:
-                            failed.append(name)
-                            self._begin_delete(request, name)
-                            continue
-                    elif refusal.code not in _EXISTS:
-                        raise self._error(request, refusal) from refusal
-                instance = self._found(request, name)
-                return instance if instance is not None and instance.is_alive else None
-        finally:
-            for name in failed:
-                self._wait_deleted(request, name)
+        for zone in self._sizes.zones(request.region, request.instance_type):
+            name = machine_name(request, number, zone)
+            try:
+                self._make(request, name, zone)
+            except Refusal as refusal:
+                if refusal.code in NO_CAPACITY:
+                    log.info(
+                        "no %s in zone %s of %s: %s",
+                        request.instance_type,
+                        zone or "none",
+                        request.region,
+                        refusal.code,
+                    )
+                    refused = refusal
+                    # Azure keeps some machines that it could not place.
+                    kept = self._found(request, name)
+                    if kept is None:
+                        continue
+                    if not kept.is_alive:
+                        failed.append(name)
+                        self._begin_delete(request, name)
+                        continue
+                elif refusal.code not in _EXISTS:
+                    raise self._error(request, refusal) from refusal
+            # Nobody waits for the deletion in other zones: it would only delay this machine.
+            instance = self._found(request, name)
+            return instance if instance is not None and instance.is_alive else None
+        for name in failed:
+            self._wait_deleted(request, name)
         if refused is None:
             raise ConfigurationInvalid(f"{request.region} has no zone for {request.instance_type}")
         raise translate(
