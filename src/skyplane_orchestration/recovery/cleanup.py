@@ -49,12 +49,17 @@ def abort_uploads(
     if not uploads:
         return ()
     warnings = []
-    with open_location(job.destination, credentials) as store:
-        for upload in uploads:
-            try:
-                store.abort_upload(upload["key"], upload["upload_id"])
-            except SkyplaneError as error:
-                warnings.append(
-                    f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}"
-                )
+    try:
+        with open_location(job.destination, credentials) as store:
+            for upload in uploads:
+                try:
+                    store.abort_upload(upload["key"], upload["upload_id"])
+                except SkyplaneError as error:
+                    warnings.append(_stays_open(upload, error))
+    except SkyplaneError as error:
+        return tuple(_stays_open(upload, error) for upload in uploads)
     return tuple(warnings)
+
+
+def _stays_open(upload: Mapping[str, str], error: SkyplaneError) -> str:
+    return f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}"
