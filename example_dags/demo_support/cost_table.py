@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tests.clouds.bill import Bill
+from strict_clouds.bill import Bill
 
 #: Item of a bill -> item of a result.
 _STATED: Final = {

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 import pytest
-from tests.clouds.ec2 import StrictEc2
-from tests.clouds.world import Machine, World
 from tests.e2e.conftest import STORE_SECRET
 from tests.e2e.held_store import refuse
 
@@ -31,6 +29,8 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.provision.instances.cloud import ENROLMENT_PORT
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
