@@ -26,10 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
-from tests.clouds.ec2 import Machine, StrictEc2, strict_ec2
-from tests.clouds.gce import PROJECT, StrictGce, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.provision.samples import make_plan
 
 from bench.report import Case, spread_of
@@ -38,6 +35,11 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
+from strict_clouds.ec2 import StrictEc2, strict_ec2
+from strict_clouds.gce import PROJECT, StrictGce, strict_gce
+from strict_clouds.machines import Machine
+from strict_clouds.world import World
 
 POLL_S: Final = 2.0
 
@@ -233,7 +235,7 @@ def measure(rounds: int, *, is_smoke: bool) -> list[Case]:
     delays = dict.fromkeys(DELAYS, Delays(0.0, 0.0)) if is_smoke else DELAYS
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        World(Path(folder, "machines")) as world,
+        World(Path(folder, "machines"), GATEWAY) as world,
         fakes_of(world, delays) as fakes,
     ):
         return cases_of(Fleets(fakes, Path(folder)), rounds)

@@ -14,9 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
-from tests.clouds.arm import SUBSCRIPTION, strict_arm
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.gce import PROJECT, strict_gce
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import MortalCloud, SilentBoot
 from tests.provision.instances.harness import Killed
@@ -30,6 +27,9 @@ from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
+from strict_clouds.arm import SUBSCRIPTION, strict_arm
+from strict_clouds.ec2 import strict_ec2
+from strict_clouds.gce import PROJECT, strict_gce
 
 SEED: Final = 161803398
 #: Verbs of clouds until a fleet is launched, about.

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.clouds.ec2_instances import Machine, Machines
-from tests.clouds.gce_facts import (
+from strict_clouds.gce_facts import (
     ADDRESS_QUOTA,
     IMAGES,
     SPOT_QUOTA,
@@ -20,9 +19,10 @@ from tests.clouds.gce_facts import (
     Conditions,
     Visibility,
 )
-from tests.clouds.gce_firewalls import NAME
-from tests.clouds.gce_wire import GceError, Request, not_found
-from tests.clouds.usage import Usage
+from strict_clouds.gce_firewalls import NAME
+from strict_clouds.gce_wire import GceError, Request, not_found
+from strict_clouds.machines import Machine, Machines
+from strict_clouds.usage import Usage
 
 _LABEL_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}\Z")
@@ -363,7 +363,7 @@ def _require(is_valid: object, what: str) -> None:
 def _matcher(request: Request) -> Callable[[Resource], bool]:
     found = _FILTER.match(request.query.get("filter", ""))
     if found is None:
-        raise GceError(400, "invalid", "the filter of a list of ours names a label")
+        raise GceError(400, "invalid", "the strict fake wants a filter for a label")
     name, value = found.groups()
     return lambda resource: resource.get("labels", {}).get(name) == value
 

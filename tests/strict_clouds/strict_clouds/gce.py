@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
-from tests.clouds.ec2_instances import Machine, Machines
-from tests.clouds.gce_facts import (
+from strict_clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
+from strict_clouds.gce_facts import (
     ADDRESS_QUOTA,
     ALL_REGIONS_QUOTA,
     SPOT_QUOTA,
@@ -27,9 +26,9 @@ from tests.clouds.gce_facts import (
     Visibility,
     permissions_of,
 )
-from tests.clouds.gce_firewalls import FirewallRules, Opening
-from tests.clouds.gce_instances import InstanceRules, Resource, stop
-from tests.clouds.gce_wire import (
+from strict_clouds.gce_firewalls import FirewallRules, Opening
+from strict_clouds.gce_instances import InstanceRules, Resource, stop
+from strict_clouds.gce_wire import (
     PROJECT,
     TEST_ACCOUNT_PERMISSIONS,
     TEST_PERMISSIONS,
@@ -40,9 +39,10 @@ from tests.clouds.gce_wire import (
     not_found,
     read_request,
 )
-from tests.clouds.usage import Usage
+from strict_clouds.machines import Machines
+from strict_clouds.usage import Usage
 
-__all__ = ["PROJECT", "Conditions", "Machine", "Machines", "StrictGce", "strict_gce"]
+__all__ = ["PROJECT", "Conditions", "StrictGce", "strict_gce"]
 
 #: Methods that change what an instance's firewall lets in.
 _FIREWALL_METHODS: Final = (
@@ -301,7 +301,7 @@ class StrictGce:
 
     def _insert_instance(self, request: Request) -> Resource:
         if not request.query.get("requestId"):
-            raise GceError(400, "invalid", "a launch of ours has a request id")
+            raise GceError(400, "invalid", "the strict fake wants a request id")
         if known := self._known(request):
             return known
         instance, error = self.instances.insert(request)
