@@ -146,11 +146,16 @@ class Outside:
         return str(self.moto.create_network_interface(subnet, "10.0.0.9").id)
 
 
+def launch_without(kind: str) -> Callable[[Outside], None]:
+    """A launch whose new thing of this kind has no tag."""
+    return lambda outside: outside.launch(TagSpecifications=outside.tags(without=kind))
+
+
 #: What is refused -> the request, and the action and the kind of resource of the refusal.
 OUTSIDE: Final[dict[str, tuple[Callable[[Outside], object], str, str]]] = {
     **{
         f"a launch whose {kind} has no tag": (
-            lambda one, kind=kind: one.launch(TagSpecifications=one.tags(without=kind)),
+            launch_without(kind),
             "RunInstances",
             kind,
         )
