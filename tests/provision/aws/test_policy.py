@@ -151,7 +151,7 @@ def launch_without(kind: str) -> Callable[[Outside], None]:
     return lambda outside: outside.launch(TagSpecifications=outside.tags(without=kind))
 
 
-#: What is refused -> the request, and the action and the kind of resource of the refusal.
+#: Title -> the request, and the action and the kind of resource of the refusal.
 OUTSIDE: Final[dict[str, tuple[Callable[[Outside], object], str, str]]] = {
     **{
         f"a launch whose {kind} has no tag": (

@@ -106,7 +106,7 @@ def assigned(role: Mapping[str, Any]) -> dict[str, list[str]]:
     """
     lists = {"Actions", "NotActions", "DataActions", "NotDataActions", "AssignableScopes"}
     if set(role) != lists | {"Name", "IsCustom", "Description"}:
-        raise ValueError(f"the strict fake does not know a role of these fields: {set(role)}")
+        raise ValueError(f"the strict fake does not know a role with the fields: {set(role)}")
     if role["DataActions"] or role["NotDataActions"]:
         raise ValueError("the strict fake has no data actions")
     if f"/subscriptions/{SUBSCRIPTION}" not in role["AssignableScopes"]:
