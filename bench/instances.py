@@ -3,8 +3,8 @@
 `fleet-ready` is the time from a plan of eight gateways in four regions of three clouds until all
 are connected, against a single instance of the slowest cloud. `teardown` is the time until all is
 gone, against the same. `calls` is the number of API calls of such a fleet, from its start to its
-end, in all and by action. The number of polls grows with the time that a cloud takes, and not with
-the number of instances.
+end, in all and by action. `looks` is the number of calls that describe instances, per second and
+region: each asks for all instances of a region at once, so it does not grow with their number.
 
 The fake of EC2 takes as long as EC2 was measured to take: 23 s from the launch to the boot script
 (API, pending, kernel; see docs/reference/performance.md), and 30 s to end. Those of Compute Engine
@@ -62,6 +62,9 @@ TYPES: Final = {"aws": "c7gn.large", "gcp": "n2-standard-4", "azure": "Standard_
 REGIONS: Final = ("aws:us-east-1", "azure:eastus", "aws:eu-west-1", "gcp:europe-west1")
 SLOWEST: Final = "azure:eastus"
 FLOOR: Final = 1.2
+#: A look every two seconds and a few at the start; one for each of two instances would be above.
+FLOOR_LOOKS, GOAL_LOOKS = 0.9, 0.65
+LOOKS: Final = ("aws DescribeInstances", "gcp instances.aggregatedList", "azure machines.list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +193,29 @@ def cases_of(fleets: Fleets, rounds: int) -> list[Case]:
     one = plan_of([(SLOWEST,)], {SLOWEST: 1})
     ready: list[float] = []
     ended: list[float] = []
+    looks: list[float] = []
     calls: Counter[str] = Counter()
     for _ in range(rounds):
         alone, together = fleets.live(one), fleets.live(eight)
         ready.append(together.ready_s / alone.ready_s)
         ended.append(together.teardown_s / alone.teardown_s)
         calls = together.calls
+        seconds = together.ready_s + together.teardown_s
+        looks.append(sum(calls[name] for name in LOOKS) / len(REGIONS) / seconds)
+    middle = statistics.median(looks)
     return [
         _case("fleet-ready", ready),
         _case("teardown", ended),
+        Case(
+            "looks",
+            middle,
+            "calls/s",
+            None,
+            "per region of two instances",
+            FLOOR_LOOKS,
+            GOAL_LOOKS,
+            spread_of(looks),
+        ),
         _calls("calls", calls.total()),
         *(_calls(f"calls {action}", number) for action, number in calls.most_common()),
     ]

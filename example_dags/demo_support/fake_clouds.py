@@ -20,6 +20,8 @@ from strict_clouds.ec2 import StrictEc2
 from strict_clouds.gce import PROJECT, StrictGce
 from strict_clouds.world import World
 
+#: Seconds until a fleet on these fakes answers.
+PROVISION_S: Final = 10.0
 #: The clouds' own words for what may be left -> the word of the summary.
 _KINDS: Final = {
     "instances": "instances",
@@ -72,6 +74,7 @@ class FakeClouds:
             "image": IMAGE.image,
             "control_cidrs": ["127.0.0.1/32"],
             "poll_s": 0.5,
+            "provision_s": dict.fromkeys(("aws", "gcp", "azure"), PROVISION_S),
             "aws": {"endpoint_url": self.ec2.url},
             "gcp": {"endpoint_url": self.gce.url, "project": PROJECT},
             "azure": {"endpoint_url": self.arm.url, "subscription_id": SUBSCRIPTION},

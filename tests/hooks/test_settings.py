@@ -128,7 +128,8 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
     ("connection", "words"),
     [
         (FakeConnection("short"), "32"),
-        (FakeConnection(None, {"provisioner": "aws"}), "no provisioner 'aws'"),
+        (FakeConnection(None, {"provisioner": "moon"}), "no provisioner 'moon'"),
+        (FakeConnection(None, {"provisioner": "aws"}), "'aws' needs a clouds_file, or clouds"),
         (FakeConnection(None, {"provisioner": "ssh"}), "needs a hosts_file"),
         (FakeConnection(None, {"hosts_file": "/etc/hosts.yaml"}), "for the provisioner 'ssh' only"),
         (FakeConnection(None, {"provisioner": "ssh", "hosts": "a"}), "hosts .* JSON object"),

@@ -312,7 +312,7 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         choices=PROVISIONERS,
         default=LOCAL,
         help="where gateways run: as processes of this machine, of machines over ssh, or on"
-        " instances in clouds (default: local)",
+        " instances in all clouds of the clouds file, or in one of them (default: local)",
     )
     group.add_argument(
         "--hosts",
@@ -324,7 +324,8 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         "--clouds",
         type=Path,
         metavar="FILE",
-        help="what instances run, and the settings of each cloud, for --provisioner cloud",
+        help="what instances run, and the settings of each cloud, for --provisioner cloud, aws,"
+        " gcp or azure",
     )
     return group
 

@@ -75,6 +75,7 @@ class _Operation:
     target: str
     error: str
     message: str
+    metric: str
     waits: int
 
 
@@ -267,13 +268,21 @@ class StrictGce:
 
     # Operations.
 
-    def _begun(self, request: Request, target: str, error: str = "", message: str = "") -> Resource:
+    def _begun(
+        self,
+        request: Request,
+        target: str,
+        error: str = "",
+        message: str = "",
+        metric: str = "",
+    ) -> Resource:
         operation = _Operation(
             name=f"operation-{next(self._numbers)}",
             zone=request.path.get("zone", ""),
             target=target,
             error=error,
             message=message or error,
+            metric=metric,
             waits=self.conditions.operation_waits,
         )
         self._operations[operation.name] = operation
@@ -305,7 +314,9 @@ class StrictGce:
             return known
         instance, error = self.instances.insert(request)
         message = f"{error}: {instance['machineType']}"
-        return self._begun(request, instance["id"], error, message)
+        is_quota = error == "QUOTA_EXCEEDED"
+        metric = self.instances.metric(request.path["zone"], instance) if is_quota else ""
+        return self._begun(request, instance["id"], error, message, metric)
 
     def _insert_firewall(self, request: Request) -> Resource:
         self.firewalls.insert(dict(request.body))
@@ -393,8 +404,20 @@ def _operation(operation: _Operation, *, is_done: bool) -> Resource:
     if operation.zone:
         shown["zone"] = f"projects/{PROJECT}/zones/{operation.zone}"
     if is_done and operation.error:
-        shown["error"] = {"errors": [{"code": operation.error, "message": operation.message}]}
+        error = {"code": operation.error, "message": operation.message}
+        shown["error"] = {"errors": [error | _details(operation.metric)]}
     return shown
+
+
+def _details(metric: str) -> Resource:
+    """What the error of an operation has of a quota; nothing for no metric."""
+    if not metric:
+        return {}
+    quota = {
+        "metricName": f"compute.googleapis.com/{metric.lower()}",
+        "limitName": f"{metric.replace('_', '-')}-per-project-region",
+    }
+    return {"errorDetails": [{"quotaInfo": quota}]}
 
 
 @contextmanager

@@ -193,7 +193,7 @@ class InstanceRules:
             for zone in self.zones.values()
             for instance in zone.instances.values()
             if instance["status"] in _ACTIVE and region in ("", zone.region)
-            if metric in ("CPUS_ALL_REGIONS", self._metric(zone.region, instance))
+            if metric in ("CPUS_ALL_REGIONS", self.metric(zone.name, instance))
         )
 
     def _find(self, zone: Zone, name: str) -> Resource:
@@ -275,7 +275,7 @@ class InstanceRules:
         }
 
     def _lacks_room(self, zone: Zone, instance: Resource) -> str:
-        metric = self._metric(zone.region, instance)
+        metric = self.metric(zone.name, instance)
         wanted = TYPES[_last(instance["machineType"])][0]
         limit = self._conditions.quota(zone.region, metric)
         if self.used(zone.region, metric) + wanted > limit:
@@ -291,7 +291,9 @@ class InstanceRules:
             return "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
         return ""
 
-    def _metric(self, region: str, instance: Resource) -> str:
+    def metric(self, zone: str, instance: Resource) -> str:
+        """The quota that an instance counts against."""
+        region = zone.rpartition("-")[0]
         is_spot = instance["scheduling"].get("provisioningModel") == "SPOT"
         if is_spot and self._conditions.quota(region, SPOT_QUOTA):
             return SPOT_QUOTA
