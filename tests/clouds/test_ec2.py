@@ -69,6 +69,12 @@ def launch(ec2: EC2Client, subnet: str = "", group: str = "", **changes: Any) ->
     }
 
 
+def tagged(*kinds: str, **tags: str) -> list[dict[str, Any]]:
+    """TagSpecifications."""
+    named = [{"Key": key, "Value": value} for key, value in (tags or {"k": "v"}).items()]
+    return [{"ResourceType": kind, "Tags": named} for kind in kinds]
+
+
 def run(ec2: EC2Client, **changes: Any) -> str:
     """The id of a new instance."""
     return ec2.run_instances(**launch(ec2, **changes))["Instances"][0]["InstanceId"]
@@ -176,8 +182,8 @@ def test_a_denied_action_is_refused_and_also_a_dry_run_of_it(
 ) -> None:
     assert refused(ec2.run_instances, **launch(ec2, DryRun=True)) == "DryRunOperation"
     strict.conditions.denied.add("ec2:CreateTags")
-    tagged = launch(ec2, TagSpecifications=[{"ResourceType": "instance", "Tags": []}])
-    assert refused(ec2.run_instances, **tagged, DryRun=True) == "UnauthorizedOperation"
+    with_tags = launch(ec2, TagSpecifications=tagged("instance"))
+    assert refused(ec2.run_instances, **with_tags, DryRun=True) == "UnauthorizedOperation"
     assert strict.leftovers() == {}
     assert {"ec2:RunInstances", "ec2:CreateTags"} <= strict.used_actions
 

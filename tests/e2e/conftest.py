@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
+from tests.clouds.fakes import open_ec2
 from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.e2e.beside import Beside
 from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_objects
@@ -42,7 +43,7 @@ from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer.fleets import Fleets
-from strict_clouds.ec2 import StrictEc2, strict_ec2
+from strict_clouds.ec2 import StrictEc2
 from strict_clouds.world import World
 
 if TYPE_CHECKING:
@@ -408,7 +409,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def ec2(kit: ClientKit, world: World) -> Iterator[StrictEc2]:
-    with strict_ec2(world) as made:
+    with open_ec2(world, deployments=("live", "tests")) as made:
         made.conditions.opt_in[kit.SOURCE.partition(":")[2]] = "opt-in-not-required"
         yield made
 

@@ -199,8 +199,9 @@ def test_an_image_that_does_not_exist_is_named(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws(images={REGION: "ami-00000000"}))
     with pytest.raises(ConfigurationInvalid, match="ami-00000000"):
         cloud.launch(REQUEST)
-    cloud = prepared(harness.aws(image_parameters={"arm64": "/none"}))
-    with pytest.raises(ConfigurationInvalid, match="/none"):
+    parameter = "/aws/service/ami-amazon-linux-latest/none"
+    cloud = prepared(harness.aws(image_parameters={"arm64": parameter}))
+    with pytest.raises(ConfigurationInvalid, match=parameter):
         cloud.launch(REQUEST)
     with pytest.raises(ConfigurationInvalid, match="x86_64"):
         cloud.launch(a_request(instance_type=X86_TYPE))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from typing import Any, Final
 
+from tests.clouds.fakes import open_arm
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
@@ -18,7 +19,7 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     Ingress,
 )
-from strict_clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
+from strict_clouds.arm import SUBSCRIPTION, StrictArm
 from strict_clouds.arm_network import openings
 from strict_clouds.arm_state import FIREWALLS, LOCATIONS, MACHINES, Resource, properties
 from strict_clouds.machines import Machines
@@ -37,6 +38,8 @@ _ACTIONS: Final = {
     OPEN: "Microsoft.Network/networkSecurityGroups/write",
     DELETE: "Microsoft.Resources/subscriptions/resourceGroups/delete",
 }
+#: What the page wants for `self_delete_role`.
+FOR_SELF_DELETE: Final = ("Microsoft.Authorization/roleAssignments/write",)
 _KINDS: Final = {
     "network-security-group": "firewall",
     "disk": "disk",
@@ -159,5 +162,5 @@ class AzureHarness:
 
 @contextmanager
 def azure_harness(machines: Machines | None = None) -> Iterator[AzureHarness]:
-    with strict_arm(machines) as arm:
+    with open_arm(machines, also=FOR_SELF_DELETE) as arm:
         yield AzureHarness(arm)

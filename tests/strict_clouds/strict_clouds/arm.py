@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +24,7 @@ from strict_clouds.arm_state import (
     Resource,
     Rule,
     State,
+    assigned,
     check_tags,
     properties,
 )
@@ -65,8 +66,12 @@ class StrictArm:
         machines: virtual machines, and what tests do to them.
     """
 
-    def __init__(self, machines: Machines | None = None) -> None:
+    def __init__(
+        self, machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+    ) -> None:
         self.conditions = Conditions()
+        if policy is not None:
+            self.conditions.roles = {"": [assigned(policy)]}
         self.state = State(self.conditions)
         self.calls: list[Request] = []
         self.used_actions: set[str] = set()
@@ -321,9 +326,18 @@ def _quoted(text: str) -> tuple[str, str]:
 
 
 @contextmanager
-def strict_arm(machines: Machines | None = None) -> Iterator[StrictArm]:
-    """A subscription without resources."""
-    arm = StrictArm(machines)
+def strict_arm(
+    machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+) -> Iterator[StrictArm]:
+    """A subscription without resources.
+
+    Args:
+        policy: the definition of the caller's role on the subscription, as `az role definition
+            create` takes it; None allows everything.
+
+    Raises ValueError: the definition has something that the fake does not know.
+    """
+    arm = StrictArm(machines, policy)
     with serving(arm) as url:
         arm.state.url = url
         yield arm

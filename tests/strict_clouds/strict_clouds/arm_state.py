@@ -82,7 +82,8 @@ class Conditions:
         if self.roles is None:
             return [{"actions": ["*"], "notActions": sorted(self.denied)}]
         inherited = self.roles.get("", [])
-        return [*inherited, *(self.roles.get(resource.lower(), []) if resource else [])]
+        roles = [*inherited, *(self.roles.get(resource.lower(), []) if resource else [])]
+        return [{**one, "notActions": [*one["notActions"], *sorted(self.denied)]} for one in roles]
 
     def allows(self, action: str) -> bool:
         """Whether some role of the caller, wherever it has it, allows an action."""
@@ -94,6 +95,23 @@ class Conditions:
             and not any(fnmatchcase(action.lower(), one.lower()) for one in role["notActions"])
             for role in roles
         )
+
+
+def assigned(role: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The actions of a custom role that is assigned on the subscription, by its definition.
+
+    The format is that of `az role definition create` (learn.microsoft.com, "Azure custom roles",
+    as read on 2026-11-25). Raises ValueError for other fields, and for a role that cannot be
+    assigned there.
+    """
+    lists = {"Actions", "NotActions", "DataActions", "NotDataActions", "AssignableScopes"}
+    if set(role) != lists | {"Name", "IsCustom", "Description"}:
+        raise ValueError(f"the strict fake does not know a role with the fields: {set(role)}")
+    if role["DataActions"] or role["NotDataActions"]:
+        raise ValueError("the strict fake has no data actions")
+    if f"/subscriptions/{SUBSCRIPTION}" not in role["AssignableScopes"]:
+        raise ValueError(f"the role is for {role['AssignableScopes']}, and not for {SUBSCRIPTION}")
+    return {"actions": list(role["Actions"]), "notActions": list(role["NotActions"])}
 
 
 @dataclass

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
 from strict_clouds.aws_wire import (
@@ -29,6 +30,7 @@ from strict_clouds.aws_wire import (
     serving,
     xml_answer,
 )
+from strict_clouds.ec2_access import accesses_of
 from strict_clouds.ec2_groups import GroupRules, Permission, present_rules
 from strict_clouds.ec2_instances import InstanceRules
 from strict_clouds.ec2_moto import (
@@ -41,6 +43,7 @@ from strict_clouds.ec2_moto import (
     all_instances,
     backends,
 )
+from strict_clouds.iam import Access, policy_of
 from strict_clouds.machines import Machine, Machines
 from strict_clouds.usage import Usage
 
@@ -51,6 +54,14 @@ _MOTO: Final = DomainDispatcherApplication(create_backend_app)
 
 #: Services with rules or records; requests for others go to moto only.
 _SERVICES: Final = ("ec2", "ssm", "sts", "servicequotas")
+
+#: How services refuse what a policy does not allow.
+_REFUSALS: Final = {
+    "ec2": "UnauthorizedOperation",
+    "servicequotas": "AccessDeniedException",
+    "ssm": "AccessDeniedException",
+    "sts": "AccessDenied",
+}
 
 #: Actions that change what an instance's firewall lets in.
 _FIREWALL_ACTIONS: Final = (
@@ -77,14 +88,17 @@ class StrictEc2:
         url: address of all services.
         conditions: how it behaves.
         calls: all requests, in order.
-        used_actions: the actions that IAM looked at.
+        accesses: what IAM was asked.
     """
 
-    def __init__(self, machines: Machines | None = None) -> None:
+    def __init__(
+        self, machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+    ) -> None:
         self.url = ""
         self.conditions = Conditions()
         self.calls: list[Request] = []
-        self.used_actions: set[str] = set()
+        self.accesses: list[Access] = []
+        self._policy = None if policy is None else policy_of(policy)
         self._lock = threading.RLock()
         self._faults: list[_Fault] = []
         visibility = Visibility()
@@ -130,6 +144,12 @@ class StrictEc2:
         """The requests of an action, in order."""
         with self._lock:
             return [call for call in self.calls if call.action == action]
+
+    @property
+    def used_actions(self) -> set[str]:
+        """The actions that IAM was asked about."""
+        with self._lock:
+            return {access.action for access in self.accesses}
 
     def instances(self, region: str = "") -> list[Any]:
         """moto's instances that have not ended, of one region or of all."""
@@ -229,14 +249,18 @@ class StrictEc2:
         return None
 
     def _require_permission(self, request: Request) -> None:
-        for action in _iam_actions(request):
-            self.used_actions.add(action)
-            if action in self.conditions.denied or (
+        for access in accesses_of(request):
+            self.accesses.append(access)
+            is_denied = access.action in self.conditions.denied or (
                 request.region in self.conditions.denied_regions
-            ):
+            )
+            if is_denied or (self._policy is not None and not self._policy.allows(access)):
                 raise AwsError(
-                    "UnauthorizedOperation" if request.service == "ec2" else "AccessDenied",
-                    f"You are not authorized to perform: {action}."
+                    _REFUSALS[request.service],
+                    "You are not authorized to perform this operation. User:"
+                    f" arn:aws:sts::{DEFAULT_ACCOUNT_ID}:user/moto is not authorized to perform:"
+                    f" {access.action} on resource: {access.resource} because no identity-based"
+                    f" policy allows the {access.action} action."
                     " Encoded authorization failure message: c2VjcmV0",
                     403,
                 )
@@ -264,10 +288,18 @@ class StrictEc2:
 
 
 @contextmanager
-def strict_ec2(machines: Machines | None = None) -> Iterator[StrictEc2]:
-    """An EC2 without instances; moto's EC2 of this process is emptied at both ends."""
+def strict_ec2(
+    machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+) -> Iterator[StrictEc2]:
+    """An EC2 without instances; moto's EC2 of this process is emptied at both ends.
+
+    Args:
+        policy: the document of the caller's identity policy; None allows everything.
+
+    Raises PolicyInvalid: the policy has something that `iam` does not know.
+    """
     _empty()
-    ec2 = StrictEc2(machines)
+    ec2 = StrictEc2(machines, policy)
     with serving(ec2) as url:
         ec2.url = url
         yield ec2
@@ -277,13 +309,3 @@ def strict_ec2(machines: Machines | None = None) -> Iterator[StrictEc2]:
 def _empty() -> None:
     for _, backend in backends():
         backend.reset()
-
-
-def _iam_actions(request: Request) -> list[str]:
-    """The actions that IAM looks at for a call: its own, and those for tags and profiles."""
-    actions = [f"{request.service}:{request.action}"]
-    if request.starting("TagSpecification."):
-        actions.append("ec2:CreateTags")
-    if request.starting("IamInstanceProfile."):
-        actions.append("iam:PassRole")
-    return actions

@@ -20,6 +20,7 @@ from strict_clouds.ec2_moto import (
     Rule,
     Visibility,
     all_instances,
+    asked_tags,
     backend_of,
     backends,
     check_tags,
@@ -153,7 +154,7 @@ class InstanceRules:
 
     def _launched(self, request: Request, instance: Any, user_data: str) -> None:
         """What moto leaves undone: tags of interfaces, states that last, the machine."""
-        named = _tags_for(request, "network-interface")
+        named = asked_tags(request, "network-interface")
         for interface in instance.nics.values():
             interface.add_tags(named)
         for _, device in instance.block_device_mapping.items():
@@ -303,18 +304,3 @@ def _digest(request: Request) -> str:
     ignored = ("Action", "Version", "ClientToken", "NetworkInterface.1.SubnetId")
     kept = {name: value for name, value in request.parameters.items() if name not in ignored}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-
-
-def _tags_for(request: Request, kind: str) -> dict[str, str]:
-    """The tags of a TagSpecification."""
-    for number in range(1, 10):
-        prefix = f"TagSpecification.{number}."
-        if request.parameters.get(f"{prefix}ResourceType") == kind:
-            keys = [name for name in request.starting(prefix) if name.endswith(".Key")]
-            return {
-                str(request.parameters[name]): str(
-                    request.parameters[name.removesuffix("Key") + "Value"]
-                )
-                for name in keys
-            }
-    return {}

@@ -126,6 +126,25 @@ def check_tags(request: Request) -> None:
             raise AwsError("InvalidParameterValue", f"{name} is not allowed")
 
 
+def asked_tags(request: Request, kind: str) -> dict[str, str]:
+    """The tags that a request has for new things of a kind, such as `volume`."""
+    tags: dict[str, str] = {}
+    for name, asked in request.starting("TagSpecification.").items():
+        if asked == kind and name.endswith(".ResourceType"):
+            prefix = f"{name.removesuffix('ResourceType')}Tag."
+            tags |= tags_of(request, prefix)
+    return tags
+
+
+def tags_of(request: Request, prefix: str) -> dict[str, str]:
+    """The tags among the parameters that begin with `prefix`."""
+    return {
+        str(tag): str(request.parameters.get(f"{name.removesuffix('Key')}Value", ""))
+        for name, tag in request.starting(prefix).items()
+        if name.endswith(".Key")
+    }
+
+
 def texts_in(text: str, name: str) -> set[str]:
     """The texts of the XML elements of a name."""
     return {part.partition(f"</{name}>")[0] for part in text.split(f"<{name}>")[1:]}

@@ -10,7 +10,7 @@ import itertools
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +24,7 @@ from strict_clouds.gce_facts import (
     ZONES,
     Conditions,
     Visibility,
+    granted_by,
     permissions_of,
 )
 from strict_clouds.gce_firewalls import FirewallRules, Opening
@@ -88,9 +89,12 @@ class StrictGce:
         used_permissions: the permissions that IAM looked at.
     """
 
-    def __init__(self, machines: Machines | None = None) -> None:
+    def __init__(
+        self, machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+    ) -> None:
         self.url = ""
         self.conditions = Conditions()
+        self._granted = None if policy is None else granted_by(policy)
         self.calls: list[Request] = []
         self.used_permissions: set[str] = set()
         self._lock = threading.RLock()
@@ -251,12 +255,16 @@ class StrictGce:
     def _require_permission(self, request: Request) -> None:
         for permission in permissions_of(request.method, request.body):
             self.used_permissions.add(permission)
-            if permission in self.conditions.denied:
+            if not self._has(permission):
                 raise GceError(
                     403,
                     "forbidden",
                     f"Required '{permission}' permission for 'projects/{request.project}'",
                 )
+
+    def _has(self, permission: str) -> bool:
+        is_granted = self._granted is None or permission in self._granted
+        return is_granted and permission not in self.conditions.denied
 
     # Operations.
 
@@ -352,7 +360,7 @@ class StrictGce:
 
     def _held(self, request: Request) -> Resource:
         asked = request.body["permissions"]
-        return {"permissions": [one for one in asked if one not in self.conditions.denied]}
+        return {"permissions": [one for one in asked if self._has(one)]}
 
     def _types(self, request: Request) -> Iterator[tuple[str, Resource]]:
         wanted = request.query["filter"].removeprefix('name="').removesuffix('"')
@@ -413,9 +421,18 @@ def _details(metric: str) -> Resource:
 
 
 @contextmanager
-def strict_gce(machines: Machines | None = None) -> Iterator[StrictGce]:
-    """A Compute Engine with an empty project."""
-    gce = StrictGce(machines)
+def strict_gce(
+    machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+) -> Iterator[StrictGce]:
+    """A Compute Engine with an empty project.
+
+    Args:
+        policy: the definition of the caller's role in the project, as `gcloud iam roles create`
+            takes it; None allows everything.
+
+    Raises ValueError: the definition has something that the fake does not know.
+    """
+    gce = StrictGce(machines, policy)
     with serving(gce) as url:
         gce.url = url
         try:

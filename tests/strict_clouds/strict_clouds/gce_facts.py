@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -66,6 +67,17 @@ def permissions_of(method: str, body: Any) -> tuple[str, ...]:
     if body.get("serviceAccounts"):
         found += ["compute.instances.setServiceAccount", "iam.serviceAccounts.actAs"]
     return tuple(found)
+
+
+def granted_by(role: Mapping[str, Any]) -> frozenset[str]:
+    """The permissions of a custom role, by its definition.
+
+    The format is that of `gcloud iam roles create --file` (cloud.google.com/iam/docs,
+    "Create and manage custom roles", as read on 2026-11-25). Raises ValueError for other fields.
+    """
+    if unknown := set(role) - {"title", "description", "stage", "includedPermissions"}:
+        raise ValueError(f"fields of a role that the strict fake does not know: {unknown}")
+    return frozenset(role["includedPermissions"])
 
 
 @dataclass
