@@ -1,4 +1,8 @@
-"""A whole fleet in one process: real sockets, real TLS, stores in memory."""
+"""A whole fleet in one process: real sockets, stores in memory.
+
+Control calls take the way of callers in the same process. With `over_tls` they take that of other
+processes, which costs ten times the CPU.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ import pytest
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.in_memory import open_gateway
 from skyplane_gateway.journal.document import (
     MAX_JOURNAL_BYTES,
     Journal,
@@ -24,7 +29,7 @@ from skyplane_gateway.journal.document import (
     folder_of_destination,
 )
 from skyplane_gateway.lead import retry
-from skyplane_gateway.main import Listening, listen
+from skyplane_gateway.main import listen
 from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
@@ -50,8 +55,9 @@ class InProcessFleet:
     routes: tuple[Route, ...]
     directory: Path
     settings: dict[str, Any]
+    over_tls: bool = False
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    gateways: dict[str, Listening] = field(default_factory=dict)
+    gateways: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.authority = Authority(FleetSecret(b"the secret of the service tests!!"), self.key)
@@ -65,9 +71,15 @@ class InProcessFleet:
         return self.gateways[node].service
 
     def client(self, node: str, authority: Authority | None = None) -> ControlClient:
+        uri = self.authority.expected_uri(node)
+        if not self.over_tls:
+            return ControlClient(*self.control_address(node), None, uri)
         context = self._context if authority is None else authority.client_context()
-        port = self.gateways[node].control_port
-        return ControlClient(HOST, port, context, self.authority.expected_uri(node))
+        return ControlClient(*self.control_address(node), context, uri)
+
+    def control_address(self, node: str) -> tuple[str, int]:
+        gateway = self.gateways[node]
+        return (HOST, gateway.control_port) if self.over_tls else gateway.control
 
     def config(self, node: str) -> GatewayConfig:
         directory = self.directory / node.replace("/", "_").replace(":", "_")
@@ -94,7 +106,8 @@ class InProcessFleet:
         # All gateways of the test share one event loop, and so one pool for their calls.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(128))
         for node in self.nodes:
-            self.gateways[node] = await listen(self.config(node))
+            begin = listen if self.over_tls else open_gateway
+            self.gateways[node] = await begin(self.config(node))
         topology = self.topology()
         for node in self.nodes:
             await asyncio.to_thread(self.client(node).put_topology, topology)
@@ -104,7 +117,7 @@ class InProcessFleet:
         return Topology(
             self.routes,
             {node: (HOST, gateway.data_port) for node, gateway in self.gateways.items()},
-            {node: (HOST, gateway.control_port) for node, gateway in self.gateways.items()},
+            {node: self.control_address(node) for node in self.gateways},
         )
 
     @staticmethod
@@ -185,10 +198,12 @@ def fleet_of(tmp_path: Path) -> Fleets:
     """`async with fleet_of(route(0, "a", "r", "b")) as fleet:`"""
 
     @asynccontextmanager
-    async def make(*routes: Route, **settings: Any) -> AsyncIterator[InProcessFleet]:
+    async def make(
+        *routes: Route, over_tls: bool = False, **settings: Any
+    ) -> AsyncIterator[InProcessFleet]:
         directory = tmp_path / uuid.uuid4().hex
         directory.mkdir()
-        fleet = InProcessFleet(tuple(routes), directory, {**SMALL, **settings})
+        fleet = InProcessFleet(tuple(routes), directory, {**SMALL, **settings}, over_tls)
         try:
             await fleet.start()
             yield fleet
