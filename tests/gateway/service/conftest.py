@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.wire_proxy import WireProxy
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
@@ -31,6 +32,7 @@ from skyplane_gateway.journal.document import (
 from skyplane_gateway.lead import retry
 from skyplane_gateway.main import listen
 from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.protocol import ChunkFramer
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
@@ -56,6 +58,7 @@ class InProcessFleet:
     directory: Path
     settings: dict[str, Any]
     over_tls: bool = False
+    wire: WireProxy | None = None
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
     gateways: dict[str, Any] = field(default_factory=dict)
 
@@ -105,20 +108,22 @@ class InProcessFleet:
     async def start(self) -> None:
         # All gateways of the test share one event loop, and so one pool for their calls.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(128))
+        begin = listen if self.over_tls else open_gateway
         for node in self.nodes:
-            begin = listen if self.over_tls else open_gateway
-            self.gateways[node] = await begin(self.config(node))
-        topology = self.topology()
-        for node in self.nodes:
-            await asyncio.to_thread(self.client(node).put_topology, topology)
+            if self.wire is None or node != self.wire.relay:
+                self.gateways[node] = await begin(self.config(node))
+        if self.wire is not None:
+            await self.wire.open(self)
+        for node in self.gateways:
+            await asyncio.to_thread(self.client(node).put_topology, self.topology(node))
         await self.until(lambda: all(g.service.router.is_connected for g in self.gateways.values()))
 
-    def topology(self) -> Topology:
-        return Topology(
-            self.routes,
-            {node: (HOST, gateway.data_port) for node, gateway in self.gateways.items()},
-            {node: self.control_address(node) for node in self.gateways},
-        )
+    def topology(self, seen_by: str = "") -> Topology:
+        data = {node: (HOST, gateway.data_port) for node, gateway in self.gateways.items()}
+        control = {node: self.control_address(node) for node in self.gateways}
+        if self.wire is not None:
+            data |= self.wire.addresses(seen_by)
+        return Topology(self.routes, data, control)
 
     @staticmethod
     async def until(condition: Callable[[], bool]) -> None:
@@ -152,8 +157,11 @@ class InProcessFleet:
                     store=store,
                     credentials=None,
                     verify=verify,
-                    sealing_key=self.authority.sealing_key(transfer, "") if is_encrypted else None,
+                    sealing_key=self.sealing_key(transfer) if is_encrypted else None,
                 )
+
+    def sealing_key(self, transfer: str) -> bytes:
+        return self.authority.sealing_key(transfer, "")
 
     async def submit(self, transfer: str, spec: TransferSpec, *, epoch: int = 1) -> dict[str, Any]:
         lead = self.client(self.topology().sources[0])
@@ -190,6 +198,15 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "POLICY", replace(retry.POLICY, first_pause_s=0.002))
 
 
+@pytest.fixture
+def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few kilobytes have several frames, and a silent handshake ends soon."""
+    framer = partial(ChunkFramer, max_payload_bytes=2048)
+    monkeypatch.setattr("skyplane_gateway.source.transfer.ChunkFramer", framer)
+    monkeypatch.setattr("skyplane_gateway.transport.link.HELLO_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("skyplane_gateway.transport.dialer.HELLO_TIMEOUT_S", 0.2)
+
+
 Fleets = Callable[..., Any]
 
 
@@ -199,17 +216,19 @@ def fleet_of(tmp_path: Path) -> Fleets:
 
     @asynccontextmanager
     async def make(
-        *routes: Route, over_tls: bool = False, **settings: Any
+        *routes: Route, over_tls: bool = False, wire: WireProxy | None = None, **settings: Any
     ) -> AsyncIterator[InProcessFleet]:
         directory = tmp_path / uuid.uuid4().hex
         directory.mkdir()
-        fleet = InProcessFleet(tuple(routes), directory, {**SMALL, **settings}, over_tls)
+        fleet = InProcessFleet(tuple(routes), directory, {**SMALL, **settings}, over_tls, wire)
         try:
             await fleet.start()
             yield fleet
         finally:
             for gateway in fleet.gateways.values():
                 await gateway.close()
+            if wire is not None:
+                wire.close()
 
     return make
 
