@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.gateway.wire_proxy import Attack, Message, WireProxy, honest
+from tests.gateway.wire_proxy import Attack, Hop, Message, WireProxy
 
 from skyplane_gateway.config import MIB
 
@@ -24,8 +24,31 @@ OBJECTS = {
     for number, size in enumerate([0, 1, 1000, CHUNK_BYTES, 2 * CHUNK_BYTES + 1])
 }
 
-RELAYED = ("a", "r", "b")
-DIRECT = ("a", "b")
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the attacker stands.
+
+    Attributes:
+        nodes: the route.
+        hop: whose connections it attacks.
+        relay: the gateway that it has replaced; empty without.
+    """
+
+    nodes: tuple[str, ...]
+    hop: Hop
+    relay: str = ""
+
+
+#: Before a relay, behind it, on a direct path, and in a relay's place with its link keys.
+PLACES = {
+    "upper": Place(("a", "r", "b"), ("a", "r")),
+    "lower": Place(("a", "r", "b"), ("r", "b")),
+    "direct": Place(("a", "b"), ("a", "b")),
+    "relay": Place(("a", "r", "b"), ("a", "b"), "r"),
+}
+#: Runs of one test at the same time: most of their time is waiting.
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +69,32 @@ async def run_attacked(
     kit: Any,
     attack: Attack,
     *,
-    nodes: tuple[str, ...] = RELAYED,
-    relay: str = "",
-    connections: int = 2,
-    is_attacked_at_start: bool = False,
-    begin: Callable[[WireProxy], None] = lambda proxy: None,
+    place: Place = PLACES["lower"],
     is_encrypted: bool = True,
     **deadlines: float,
 ) -> Outcome:
     """Copy `OBJECTS` under attack, and check the outcome.
 
     Args:
-        relay: as in `WireProxy`.
-        is_attacked_at_start: attack while the gateways connect as well.
-        begin: called once all gateways are connected.
         deadlines: settings of the gateways; by default an attack on some messages succeeds.
     """
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, OBJECTS)
     settings = {"ack_deadline_s": 0.15, "stall_deadline_s": 20.0, **deadlines}
-    route = kit.route(0, *nodes, connections=connections)
-    proxy = WireProxy(attack if is_attacked_at_start else honest, relay)
+    route = kit.route(0, *place.nodes)
+    proxy = WireProxy(relay=place.relay)
     held_bytes: list[int] = []
     async with (
         asyncio.timeout(GUARD_S),
         fleet_of(route, wire=proxy, assembly_mib=CAPACITY_MIB, **settings) as fleet,
     ):
-        sink = fleet.service(nodes[-1]).sink
+        sink = fleet.service("b").sink
 
         def watched(message: Message) -> None:
             attack(message)
             held_bytes.append(sink.held_bytes)
 
         proxy.attack = watched
-        begin(proxy)
         spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK_BYTES)
         status = await fleet.run(spec, is_encrypted=is_encrypted)
         secrets = secrets_of(fleet, status["transfer_key"])
@@ -111,3 +126,20 @@ def secrets_of(fleet: Any, transfer: str) -> dict[str, bytes]:
         if one < other
     }
     return {**keys, **bodies, **links}
+
+
+async def all_at_once(runs: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run side by side; an error names its run."""
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def named(name: str, run: Coroutine[Any, Any, None]) -> None:
+        async with slots:
+            try:
+                await run
+            except BaseException as error:
+                error.add_note(f"while attacking {name}")
+                raise
+
+    async with asyncio.TaskGroup() as group:
+        for name, run in runs:
+            group.create_task(named(name, run))

@@ -25,18 +25,16 @@ from skyplane_gateway.protocol import (
     Receipt,
     ReceiptStatus,
     Side,
-    encode_chunk_manifest,
-    open_receipt,
-    seal_frame,
-    seal_receipt,
-)
-from skyplane_gateway.protocol import (
     chunk_manifest,
     decode_chunk_manifest,
+    encode_chunk_manifest,
     frames,
     handshake,
     messages,
+    open_receipt,
     receipt,
+    seal_frame,
+    seal_receipt,
     sealing,
 )
 from skyplane_gateway.protocol._codec import Reader
@@ -159,9 +157,7 @@ _SAMPLES: dict[MessageType, tuple[bytes, list[_Sized]]] = {
     MessageType.CHALLENGE: _of_body(
         handshake.pack_challenge(_CHALLENGE, bytes(32)), handshake, handshake.unpack_challenge
     ),
-    MessageType.PROOF: _of_body(
-        handshake.pack_proof(bytes(32)), handshake, handshake.unpack_proof
-    ),
+    MessageType.PROOF: _of_body(handshake.pack_proof(bytes(32)), handshake, handshake.unpack_proof),
     MessageType.DATA: _sample_frame(),
     MessageType.RECEIPT: _sample_receipt(),
     MessageType.GOODBYE: _of_body(

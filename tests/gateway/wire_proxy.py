@@ -83,6 +83,10 @@ class Pipe:
         return self.connection.hop
 
     @property
+    def proxy(self) -> WireProxy:
+        return self.connection.proxy
+
+    @property
     def back(self) -> Pipe:
         """The other direction of the same connection."""
         one, other = self.connection.pipes
@@ -94,7 +98,7 @@ class Pipe:
         index = self.connection.pipes.index(self)
         return [
             other.pipes[index]
-            for other in self.connection.proxy.connections
+            for other in self.proxy.connections
             if other is not self.connection and other.hop == self.hop and other.is_open
         ]
 
@@ -317,9 +321,7 @@ class WireProxy:
                 continue
             if lower == self.relay:
                 below = route.nodes[index + 2]
-                keys = {
-                    node: fleet.authority.hello_key(lower, node) for node in (upper, below)
-                }
+                keys = {node: fleet.authority.hello_key(lower, node) for node in (upper, below)}
                 identity = Identity(bytes.fromhex(fleet.key)[:8], lower, keys)
                 place = _Place((upper, below), fleet.gateways[below].data_port, identity)
                 yield upper, lower, place
@@ -338,6 +340,10 @@ class WireProxy:
     def close(self) -> None:
         for server in self._servers:
             server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Break all connections."""
         for connection in self.connections:
             connection.cut()
 

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.gateway.wire_attacks import altering, every, first, flipped, later, on, raised
-from tests.gateway.wire_lab import DIRECT, RELAYED, run_attacked
+from tests.gateway.wire_attacks import TURNS, On, altering, cut, flipped, provoked, raised
+from tests.gateway.wire_lab import PLACES, all_at_once, run_attacked
 from tests.gateway.wire_layout import FIELDS, Field, uncovered_bytes
-from tests.gateway.wire_proxy import Attack, Hop, Message
+from tests.gateway.wire_proxy import Attack, Hop
 
 from skyplane_gateway.protocol.messages import MessageType
 
 pytestmark = pytest.mark.usefixtures("small_frames")
 
-UPPER, LOWER, WHOLE = ("a", "r"), ("r", "b"), DIRECT
-_HANDSHAKE = (MessageType.HELLO, MessageType.CHALLENGE, MessageType.PROOF)
-
-Change = Callable[[bytes], bytes]
+HANDSHAKE = (MessageType.HELLO, MessageType.CHALLENGE, MessageType.PROOF)
+CHANGES = {"flipped": flipped, "raised": raised}
+#: What a relay does not read, it does not notice either: its neighbour at the end does.
+OPAQUE = {(MessageType.DATA, "upper"), (MessageType.RECEIPT, "lower")}
+ALL = [
+    (kind, place, turns, change)
+    for kind in MessageType
+    for place in PLACES
+    for turns in TURNS
+    for change in CHANGES
+    # In a relay's place its own handshakes are honest.
+    if not (kind in HANDSHAKE and place == "relay")
+]
+#: One case per type of message and reader of it.
+SHORT = {
+    *((kind, place) for kind in HANDSHAKE for place in ("upper", "lower")),
+    *OPAQUE,
+    (MessageType.DATA, "relay"),
+    (MessageType.RECEIPT, "relay"),
+    (MessageType.GOODBYE, "relay"),
+    (MessageType.GOODBYE, "upper"),
+}
 
 
 @pytest.mark.parametrize("kind", MessageType)
@@ -28,39 +45,50 @@ def test_every_byte_of_every_message_belongs_to_a_field(kind: MessageType) -> No
     assert [field for field in FIELDS if field.kind is kind] != []
 
 
-def attack_on(field: Field, change: Change, hop: Hop, turns: Callable[[int], bool]) -> Attack:
-    altered = on(field.kind, altering(field, change), hop=hop, turns=turns)
-    if field.kind is not MessageType.GOODBYE:
-        return altered
-    # A gateway says GOODBYE in mid-transfer to one that breaks the protocol.
-    fleet = next(f for f in FIELDS if str(f) == "DATA-fleet")
-    spoiled = altering(fleet, flipped)
-
-    def attack(message: Message) -> None:
-        is_first = message.kind is MessageType.DATA and message.number == 0
-        if is_first and message.pipe.hop == hop:
-            spoiled(message)
-        else:
-            altered(message)
-
+def in_mid_transfer(attack: Attack, kind: MessageType, hop: Hop) -> Attack:
+    """Cause messages of that type, if they do not come by themselves."""
+    if kind in HANDSHAKE:
+        return provoked(attack, cut, hop)
+    if kind is MessageType.GOODBYE:
+        # A gateway says it to a neighbour that breaks the protocol.
+        fleet = next(field for field in FIELDS if str(field) == "DATA-fleet")
+        return provoked(attack, altering(fleet, flipped), hop)
     return attack
 
 
-CASES = [
-    pytest.param(field, hop, id=f"{field}-{'-'.join(hop)}")
-    for field in FIELDS
-    for hop in ((UPPER, LOWER) if field.is_outer else (LOWER,))
-]
+def cases() -> list[Any]:
+    return [
+        pytest.param(
+            *case,
+            marks=()
+            if case[:2] in SHORT and case[2:] == ("first", "flipped")
+            else pytest.mark.long,
+            id="-".join((case[0].name, *case[1:])),
+        )
+        for case in ALL
+    ]
 
 
-@pytest.mark.parametrize(("field", "hop"), CASES)
-async def test_one_altered_message_costs_a_retry(
-    fleet_of: Any, kit: Any, field: Field, hop: Hop
+@pytest.mark.parametrize(("kind", "place", "turns", "change"), cases())
+async def test_each_field_of_a_message_is_altered(
+    fleet_of: Any, kit: Any, kind: MessageType, place: str, turns: str, change: str
 ) -> None:
-    outcome = await run_attacked(
-        fleet_of,
-        kit,
-        attack_on(field, flipped, hop, first),
-        is_attacked_at_start=field.kind in _HANDSHAKE,
+    """An altered message costs a retry; where all are altered, the transfer may fail."""
+
+    where = PLACES[place]
+    deadlines = {"stall_deadline_s": 0.3} if turns == "every" else {}
+
+    async def run(field: Field) -> None:
+        attack = On(altering(field, CHANGES[change]), where.hop, TURNS[turns], kind)
+        wanted = in_mid_transfer(attack, kind, where.hop)
+        outcome = await run_attacked(fleet_of, kit, wanted, place=where, **deadlines)
+        assert attack.times > 0
+        if turns != "every":
+            assert outcome.state == "succeeded"
+
+    is_opaque = (kind, place) in OPAQUE
+    await all_at_once(
+        (str(field), run(field))
+        for field in FIELDS
+        if field.kind is kind and (field.is_outer or not is_opaque)
     )
-    assert outcome.state == "succeeded"
