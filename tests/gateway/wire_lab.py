@@ -70,7 +70,6 @@ async def run_attacked(
     attack: Attack,
     *,
     place: Place = PLACES["lower"],
-    is_encrypted: bool = True,
     **deadlines: float,
 ) -> Outcome:
     """Copy `OBJECTS` under attack, and check the outcome.
@@ -96,12 +95,11 @@ async def run_attacked(
 
         proxy.attack = watched
         spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK_BYTES)
-        status = await fleet.run(spec, is_encrypted=is_encrypted)
+        status = await fleet.run(spec, is_encrypted=True)
         secrets = secrets_of(fleet, status["transfer_key"])
     assert max(held_bytes, default=0) <= CAPACITY_MIB * MIB
     outcome = Outcome(status, kit.content(destination), proxy)
-    if is_encrypted:
-        check(outcome, secrets)
+    check(outcome, secrets)
     return outcome
 
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.gateway.wire_attacks import TURNS, On, altering, cut, flipped, provoked, raised
+from tests.gateway.wire_attacks import (
+    HANDSHAKE,
+    TURNS,
+    On,
+    altering,
+    flipped,
+    in_mid_transfer,
+    raised,
+)
 from tests.gateway.wire_lab import PLACES, all_at_once, run_attacked
 from tests.gateway.wire_layout import FIELDS, Field, uncovered_bytes
-from tests.gateway.wire_proxy import Attack, Hop
 
 from skyplane_gateway.protocol.messages import MessageType
 
 pytestmark = pytest.mark.usefixtures("small_frames")
 
-HANDSHAKE = (MessageType.HELLO, MessageType.CHALLENGE, MessageType.PROOF)
 CHANGES = {"flipped": flipped, "raised": raised}
 #: What a relay does not read, it does not notice either: its neighbour at the end does.
 OPAQUE = {(MessageType.DATA, "upper"), (MessageType.RECEIPT, "lower")}
@@ -43,17 +49,6 @@ def test_every_byte_of_every_message_belongs_to_a_field(kind: MessageType) -> No
     """A field that nobody attacks would fail here."""
     assert uncovered_bytes(kind) == 0
     assert [field for field in FIELDS if field.kind is kind] != []
-
-
-def in_mid_transfer(attack: Attack, kind: MessageType, hop: Hop) -> Attack:
-    """Cause messages of that type, if they do not come by themselves."""
-    if kind in HANDSHAKE:
-        return provoked(attack, cut, hop)
-    if kind is MessageType.GOODBYE:
-        # A gateway says it to a neighbour that breaks the protocol.
-        fleet = next(field for field in FIELDS if str(field) == "DATA-fleet")
-        return provoked(attack, altering(fleet, flipped), hop)
-    return attack
 
 
 def cases() -> list[Any]:
