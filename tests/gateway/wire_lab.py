@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.gateway.wire_proxy import Attack, Hop, Message, WireProxy
+from tests.gateway.wire_proxy import Attack, Hop, Message, WireProxy, honest
 
 from skyplane_gateway.config import MIB
 
@@ -70,18 +70,20 @@ async def run_attacked(
     attack: Attack,
     *,
     place: Place = PLACES["lower"],
+    from_start: bool = False,
     **deadlines: float,
 ) -> Outcome:
     """Copy `OBJECTS` under attack, and check the outcome.
 
     Args:
+        from_start: attack also while the gateways connect for the first time.
         deadlines: settings of the gateways; by default an attack on some messages succeeds.
     """
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, OBJECTS)
     settings = {"ack_deadline_s": 0.15, "stall_deadline_s": 20.0, **deadlines}
     route = kit.route(0, *place.nodes)
-    proxy = WireProxy(relay=place.relay)
+    proxy = WireProxy(attack if from_start else honest, place.relay)
     held_bytes: list[int] = []
     async with (
         asyncio.timeout(GUARD_S),

@@ -8,6 +8,7 @@ import pytest
 from tests.gateway.wire_attacks import (
     HANDSHAKE,
     ORDER,
+    POLYNOMIAL,
     TURNS,
     On,
     Turns,

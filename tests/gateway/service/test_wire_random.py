@@ -59,12 +59,14 @@ def stream_of(message: Message) -> Stream:
 
 async def flip(fleet_of: Any, kit: Any, place: Place, seeds: range) -> None:
     honest = Counted()
-    assert (await run_attacked(fleet_of, kit, honest, place=place)).state == "succeeded"
+    outcome = await run_attacked(fleet_of, kit, honest, place=place, from_start=True)
+    assert outcome.state == "succeeded"
     flipped: list[int] = []
 
     async def run(seed: int) -> None:
         attack = Flips(honest.sizes, random.Random(seed))
-        await run_attacked(fleet_of, kit, attack, place=place, stall_deadline_s=1.0)
+        where = {"place": place, "from_start": True}
+        await run_attacked(fleet_of, kit, attack, **where, stall_deadline_s=1.0)
         flipped.append(attack.times)
 
     await all_at_once((f"with seed {seed}", run(seed)) for seed in seeds)
