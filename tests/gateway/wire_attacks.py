@@ -34,6 +34,7 @@ class On:
 
     Attributes:
         times: how often it has attacked.
+        connections: whose messages it has attacked.
     """
 
     def __init__(self, attack: Attack, hop: Hop, turns: Turns, *kinds: MessageType) -> None:
@@ -42,11 +43,13 @@ class On:
         self._turns = turns
         self._kinds = kinds
         self.times = 0
+        self.connections: set[ProxiedConnection] = set()
 
     def __call__(self, message: Message) -> None:
         is_meant = message.kind in self._kinds and message.pipe.hop == self._hop
         if is_meant and self._turns(message.number):
             self.times += 1
+            self.connections.add(message.pipe.connection)
             self._attack(message)
         else:
             message.forward()

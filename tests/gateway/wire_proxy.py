@@ -193,6 +193,7 @@ class ProxiedConnection:
 
     Attributes:
         pipes: from the dialer to the acceptor, and back.
+        receipts: how many a gateway has sent on it.
     """
 
     def __init__(self, proxy: WireProxy, place: _Place) -> None:
@@ -208,9 +209,7 @@ class ProxiedConnection:
         )
         self.dialer.pipe, self._acceptor.pipe = self.pipes
         self._own: list[Connection] = []
-        #: Whether an attack has changed a message of the handshake.
-        self.is_tampered = False
-        self.carried = 0
+        self.receipts = 0
 
     def end_opened(self, end: End) -> None:
         if end is self.dialer:
@@ -236,7 +235,7 @@ class ProxiedConnection:
         if self._place.relay is not None and kind in _HANDSHAKE:
             self._shake_hands(self._place.relay, kind, data)
             return
-        self.carried += kind not in _HANDSHAKE
+        self.receipts += kind is MessageType.RECEIPT
         self.proxy.take(pipe, kind, data)
 
     def _shake_hands(self, relay: Identity, kind: MessageType, data: bytes) -> None:
