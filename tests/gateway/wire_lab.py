@@ -48,7 +48,7 @@ PLACES = {
     "relay": Place(("a", "r", "b"), ("a", "b"), "r"),
 }
 #: Runs of one test at the same time: most of their time is waiting.
-_AT_ONCE = 8
+_AT_ONCE = 12
 
 
 @dataclass(frozen=True, slots=True)

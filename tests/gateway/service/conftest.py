@@ -64,7 +64,7 @@ class InProcessFleet:
 
     def __post_init__(self) -> None:
         self.authority = Authority(FleetSecret(b"the secret of the service tests!!"), self.key)
-        self._context = self.authority.client_context()
+        self._context = self.authority.client_context() if self.over_tls else None
 
     @property
     def nodes(self) -> list[str]:
@@ -100,14 +100,21 @@ class InProcessFleet:
             },
             **self.settings,
         )
+        if self.over_tls:
+            self._write_certificates(config)
+        return config
+
+    def _write_certificates(self, config: GatewayConfig) -> None:
+        node = config.node
         issued = self.authority.issue(self.authority.expected_uri(node), 3600.0)
         config.certificate_path.write_text(issued.certificate_pem + issued.private_key_pem)
         config.authority_path.write_text(self.authority.ca_certificate_pem(2**31))
-        return config
 
     async def start(self) -> None:
         # All gateways of the test share one event loop, and so one pool for their calls.
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(128))
+        loop = asyncio.get_running_loop()
+        if getattr(loop, "_default_executor", None) is None:
+            loop.set_default_executor(ThreadPoolExecutor(128))
         begin = listen if self.over_tls else open_gateway
         for node in self.nodes:
             if self.wire is None or node != self.wire.relay:
