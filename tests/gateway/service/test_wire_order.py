@@ -70,7 +70,9 @@ async def test_messages_are_moved_and_forged(
         may_fail = turns == "every" or name == ENDS_A_PATH
         attack = On(ORDER[name](), where.hop, TURNS_HERE[turns], kind)
         wanted = in_mid_transfer(attack, kind, where.hop)
-        deadlines = {"stall_deadline_s": 0.3} if may_fail else {}
+        # A connection is dialed again before a handshake is attacked.
+        stall_deadline_s = 1.0 if kind in HANDSHAKE else 0.3
+        deadlines = {"stall_deadline_s": stall_deadline_s} if may_fail else {}
         outcome = await run_attacked(fleet_of, kit, wanted, place=where, **deadlines)
         assert attack.times > 0
         assert may_fail or outcome.state == "succeeded"
