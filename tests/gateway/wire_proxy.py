@@ -73,9 +73,8 @@ def honest(message: Message) -> None:
 class Pipe:
     """One direction of one connection."""
 
-    def __init__(self, connection: ProxiedConnection, sender: End, receiver: End) -> None:
+    def __init__(self, connection: ProxiedConnection, receiver: End) -> None:
         self.connection = connection
-        self._sender = sender
         self._receiver = receiver
 
     @property
@@ -109,14 +108,6 @@ class Pipe:
     def end(self) -> None:
         """Close this direction only."""
         self._receiver.write_eof()
-
-    def stop_sender(self) -> None:
-        """Take nothing more from the sender."""
-        self._sender.pause()
-
-    def go_on(self) -> None:
-        """Take bytes from the sender again."""
-        self._sender.resume()
 
 
 class End(asyncio.Protocol):
@@ -204,8 +195,8 @@ class ProxiedConnection:
         self.dialer, self._acceptor = End(self), End(self)
         self.dialer.other, self._acceptor.other = self._acceptor, self.dialer
         self.pipes = (
-            Pipe(self, self.dialer, self._acceptor),
-            Pipe(self, self._acceptor, self.dialer),
+            Pipe(self, self._acceptor),
+            Pipe(self, self.dialer),
         )
         self.dialer.pipe, self._acceptor.pipe = self.pipes
         self._own: list[Connection] = []

@@ -60,9 +60,3 @@ async def test_a_forged_length_is_refused_with_the_prefix(
     outcome = await run_attacked(fleet_of, kit, wanted, place=where)
     assert outcome.state == "succeeded"
     assert reasons[:1] == [GoodbyeReason.PROTOCOL_ERROR]
-
-
-def unsent_bytes(fleet: Any, node: str) -> int:
-    """What the gateway keeps because its neighbours do not take it."""
-    routes = fleet.service(node).router._routes.values()
-    return sum(link._transport.get_write_buffer_size() for route in routes for link in route.links)
