@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from tests.gateway.wire_layout import FIELDS, Field, changed
 from tests.gateway.wire_proxy import Attack, Hop, Message, ProxiedConnection
@@ -73,6 +74,12 @@ def altering(field: Field, change: Callable[[bytes], bytes]) -> Attack:
         message.pipe.send(altered)
 
     return attack
+
+
+def stall_deadline_of(kind: MessageType) -> float:
+    """Seconds after which a transfer may fail whose messages of that type are all attacked."""
+    # A connection is dialed again before a handshake is attacked.
+    return 1.0 if kind in HANDSHAKE else 0.3
 
 
 def provoked(attack: Attack, provocation: Attack, place_hop: Hop) -> Attack:
@@ -287,7 +294,7 @@ ORDER: dict[str, Callable[[], Attack]] = {
     "in plain text": lambda: in_plain_text,
     "polynomial": lambda: polynomial_added,
     **{
-        f"behind a goodbye {reason.name}": lambda reason=reason: behind_goodbye(reason)
+        f"behind a goodbye {reason.name}": partial(behind_goodbye, reason)
         for reason in GoodbyeReason
     },
 }

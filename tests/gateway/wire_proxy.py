@@ -14,6 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from skyplane_gateway.config import Route
@@ -299,7 +300,7 @@ class WireProxy:
             for dialer, acceptor, place in self._places(fleet, route):
                 if (dialer, acceptor) not in self._ports:
                     server = await asyncio.get_running_loop().create_server(
-                        lambda place=place: self._accept(place), HOST, 0
+                        partial(self._accept, place), HOST, 0
                     )
                     self._servers.append(server)
                     self._ports[dialer, acceptor] = server.sockets[0].getsockname()[1]

@@ -71,7 +71,8 @@ class InProcessFleet:
         return list(dict.fromkeys(node for route in self.routes for node in route.nodes))
 
     def service(self, node: str) -> GatewayService:
-        return self.gateways[node].service
+        service: GatewayService = self.gateways[node].service
+        return service
 
     def client(self, node: str, authority: Authority | None = None) -> ControlClient:
         uri = self.authority.expected_uri(node)

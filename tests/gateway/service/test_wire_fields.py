@@ -13,6 +13,7 @@ from tests.gateway.wire_attacks import (
     flipped,
     in_mid_transfer,
     raised,
+    stall_deadline_of,
 )
 from tests.gateway.wire_lab import PLACES, all_at_once, run_attacked
 from tests.gateway.wire_layout import FIELDS, Field, uncovered_bytes
@@ -71,14 +72,14 @@ async def test_each_field_of_a_message_is_altered(
     """An altered message costs a retry; where all are altered, the transfer may fail."""
 
     where = PLACES[place]
-    # A connection is dialed again before a handshake is attacked.
-    stall_deadline_s = 1.0 if kind in HANDSHAKE else 0.3
-    deadlines = {"stall_deadline_s": stall_deadline_s} if turns == "every" else {}
+    stall_deadline_s = stall_deadline_of(kind) if turns == "every" else 20.0
 
     async def run(field: Field) -> None:
         attack = On(altering(field, CHANGES[change]), where.hop, TURNS[turns], kind)
         wanted = in_mid_transfer(attack, kind, where.hop)
-        outcome = await run_attacked(fleet_of, kit, wanted, place=where, **deadlines)
+        outcome = await run_attacked(
+            fleet_of, kit, wanted, place=where, stall_deadline_s=stall_deadline_s
+        )
         assert attack.times > 0
         if kind in HANDSHAKE:
             # A dialer sends frames behind its PROOF; an acceptor that refuses it takes none.

@@ -17,6 +17,7 @@ from tests.gateway.wire_attacks import (
     in_mid_transfer,
     polynomial_added,
     silent_from_now,
+    stall_deadline_of,
 )
 from tests.gateway.wire_lab import PLACES, all_at_once, run_attacked
 from tests.gateway.wire_layout import FIELDS
@@ -70,10 +71,10 @@ async def test_messages_are_moved_and_forged(
         may_fail = turns == "every" or name == ENDS_A_PATH
         attack = On(ORDER[name](), where.hop, TURNS_HERE[turns], kind)
         wanted = in_mid_transfer(attack, kind, where.hop)
-        # A connection is dialed again before a handshake is attacked.
-        stall_deadline_s = 1.0 if kind in HANDSHAKE else 0.3
-        deadlines = {"stall_deadline_s": stall_deadline_s} if may_fail else {}
-        outcome = await run_attacked(fleet_of, kit, wanted, place=where, **deadlines)
+        stall_deadline_s = stall_deadline_of(kind) if may_fail else 20.0
+        outcome = await run_attacked(
+            fleet_of, kit, wanted, place=where, stall_deadline_s=stall_deadline_s
+        )
         assert attack.times > 0
         assert may_fail or outcome.state == "succeeded"
 

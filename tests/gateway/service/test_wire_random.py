@@ -66,8 +66,9 @@ async def flip(fleet_of: Any, kit: Any, place: Place, seeds: range) -> None:
 
     async def run(seed: int) -> None:
         attack = Flips(honest.sizes, random.Random(seed))
-        where = {"place": place, "from_start": True}
-        await run_attacked(fleet_of, kit, attack, **where, stall_deadline_s=1.0)
+        await run_attacked(
+            fleet_of, kit, attack, place=place, from_start=True, stall_deadline_s=1.0
+        )
         flipped.append(attack.times)
 
     await all_at_once((f"with seed {seed}", run(seed)) for seed in seeds)
