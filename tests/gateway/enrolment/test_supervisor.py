@@ -175,7 +175,9 @@ def assert_no_secret_is_readable(instance: Running, root: Path) -> None:
     assert not [path for path in files if document().token_hex in path.read_text()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
 def test_gateways_drain_when_the_machine_ends(number: signal.Signals, tmp_path: Path) -> None:
     with running(tmp_path, document().to_json()) as instance:
         instance.enrol()
