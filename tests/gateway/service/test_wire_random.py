@@ -84,4 +84,4 @@ async def test_flipped_bits(fleet_of: Any, kit: Any, place: str, seeds: range) -
 @pytest.mark.soak
 @pytest.mark.parametrize("place", PLACES)
 async def test_many_flipped_bits(fleet_of: Any, kit: Any, place: str) -> None:
-    await flip(fleet_of, kit, PLACES[place], range(1000, 3000))
+    await flip(fleet_of, kit, PLACES[place], range(1000, 2000))
