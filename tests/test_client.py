@@ -832,6 +832,17 @@ def test_without_capacity_for_a_type_the_next_type_is_taken(client: Client, scri
     ]
 
 
+def test_a_quota_of_one_family_leaves_the_others(client: Client, script: Script) -> None:
+    """At an end, too, which no other region can replace."""
+    plan = client.plan(JOB)
+    error = refused(plan, A, QuotaExceeded)
+    error.series = error.instance_type
+    script.refusals = [error]
+    now = client.provision(plan, job=JOB).plan
+    assert now.instances[A].type != plan.instances[A].type
+    assert now.refused[0].warning.endswith("a quota is used up; ask aws for more of: L-7")
+
+
 def test_instances_that_a_region_gave_stay_in_the_plan(client: Client, script: Script) -> None:
     fast = replace(JOB, objective=MaximizeThroughput(max_usd_per_gb=0.2))
     plan = client.plan(fast)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.world import Machine, World
 from tests.e2e import image as images
 from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION
 from tests.provision.instances.memory_cloud import MemoryAccount, MemoryCloud
@@ -22,6 +21,7 @@ from skyplane_orchestration.provision.instances.boot import InstanceBoot
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.instances.user_data import BootSettings
+from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
     from pathlib import Path

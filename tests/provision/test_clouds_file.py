@@ -24,6 +24,15 @@ def test_a_file_with_an_empty_section_opens_its_cloud(tmp_path: Path) -> None:
     assert settings.open(CredentialSources()).name == "cloud"
 
 
+def test_one_section_counts_alone(tmp_path: Path) -> None:
+    file = tmp_path / "clouds.yaml"
+    file.write_text(f"image: {IMAGE}\ncontrol_cidrs: [203.0.113.7/32]\naws:\ngcp: {{a: 1}}\n")
+    settings = read_clouds(file)
+    assert list(settings.only("aws").clouds) == ["aws"]
+    with pytest.raises(ConfigurationInvalid, match=r"clouds.yaml has no section azure; it has aws"):
+        settings.only("azure")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -119,14 +119,19 @@ def plan_job_again(
 def _left_by(grid: Grid, refused: RefusedLaunch) -> RegionQuota:
     """What a region still has, as a quota.
 
-    A quota that is used up has room for less than one more instance, of any type. Without capacity
-    for a type, others may have some.
+    A quota that is used up has room for less than one more instance of any of its types. Without
+    capacity for a type, others may have some.
     """
     cloud, kind = refused.region.partition(":")[0], refused.instance_type
     vcpus = grid.instance_type(cloud, kind).vcpus
     if refused.is_quota:
         name = refused.quota or "a quota that is used up"
-        return RegionQuota(refused.region, name, vcpus=(refused.instances + 1) * vcpus - 1)
+        return RegionQuota(
+            refused.region,
+            name,
+            vcpus=(refused.instances + 1) * vcpus - 1,
+            series=refused.series,
+        )
     name = f"the capacity for {kind}"
     return RegionQuota(refused.region, name, vcpus=refused.instances * vcpus, series=kind)
 
