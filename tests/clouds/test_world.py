@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.clouds.stand_ins import Machine as Fake
+from tests.clouds.stand_ins import pip
 from tests.clouds.world import (
     AMAZON_LINUX,
     DEBIAN,
@@ -164,6 +166,20 @@ def test_a_machine_installs_what_it_lacks(
         machine.shut_down()
         machine.wait_ended()
         assert "ending: SIGTERM" in machine.console()
+
+
+@pytest.mark.parametrize("pins", ["", "aiohttp==3.14.5\nboto3>=1.44\n", "aiohttp"])
+def test_pip_of_a_machine_refuses_what_is_not_pinned(pins: str, tmp_path: Path) -> None:
+    (tmp_path / "machine.json").write_text("{}")
+    requirements, wheel = tmp_path / "requirements.lock", tmp_path / "a.whl"
+    requirements.write_text(pins)
+    wheel.touch()
+    command = ["install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps"]
+    command += ["--only-binary", ":all:"]
+    for given in ([str(wheel)], ["--requirement", str(requirements), str(wheel)]):
+        with pytest.raises(SystemExit):
+            pip(Fake(tmp_path), [*command, *given])
+    assert not (tmp_path / "pip_installed").exists()
 
 
 def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:

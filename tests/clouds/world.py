@@ -13,6 +13,7 @@ When the context ends, or its process dies, all processes of all machines end.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import random
 import shutil
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import threading
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -33,6 +35,7 @@ from tests.clouds.stand_ins import write_wrapper
 
 from skyplane_orchestration.provision.instances.cloud import Ingress
 from skyplane_orchestration.provision.instances.user_data import BootSettings
+from skyplane_orchestration.provision.ssh.package import gateway_requirements
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _POWER: Final = Path(__file__).with_name("power.py")
@@ -42,7 +45,17 @@ NETWORK: Final = Path(__file__).with_name("gateway_site")
 
 #: What the machines can pull. The stand-ins run the source tree in its place.
 IMAGE: Final = BootSettings(image="registry.example/skyplane-gateway@sha256:" + "ab" * 32)
-_WHEEL_BYTES: Final = b"a wheel, which the stand-in of pip does not read"
+
+
+def wheel_with(pins: str) -> bytes:
+    """A wheel of which stand-ins read the gateway's pins only."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("skyplane_gateway/requirements.lock"), pins)
+    return buffer.getvalue()
+
+
+_WHEEL_BYTES: Final = wheel_with(gateway_requirements())
 WHEEL: Final = BootSettings(
     wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl",
     wheel_sha256=hashlib.sha256(_WHEEL_BYTES).hexdigest(),

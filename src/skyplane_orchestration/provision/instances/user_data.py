@@ -24,8 +24,8 @@ MOST_USER_DATA_BYTES: Final = 16 << 10
 #: it. A pull, an install or a start that hangs would otherwise keep the machine to its hard end.
 SETUP_MINUTES: Final = 15
 
-#: Extras of the wheel that a gateway needs.
-_WHEEL_EXTRAS: Final = "aws,azure,gateway,gcs"
+#: The gateway's pins within a wheel of this project.
+_PINS: Final = "skyplane_gateway/requirements.lock"
 
 # A name as of a registry (https://github.com/distribution/reference), then the digest.
 _IMAGE: Final = re.compile(
@@ -41,8 +41,8 @@ class BootSettings:
 
     Args:
         image: `registry.example/skyplane-gateway@sha256:...`; instances must be able to pull it.
-        wheel_url: HTTPS address of the wheel; its requirements come from the instance's package
-            index, in whatever version that has.
+        wheel_url: HTTPS address of the wheel. The gateway's pinned requirements, which are a file
+            in the wheel, come from the instance's package index.
         wheel_sha256: of the wheel, 64 hex characters.
 
     Raises ConfigurationInvalid for anything else.
@@ -116,7 +116,7 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
         "URL": shlex.quote(settings.wheel_url),
         "NAME": shlex.quote(settings.wheel_name),
         "SHA256": settings.wheel_sha256,
-        "EXTRAS": _WHEEL_EXTRAS,
+        "PINS": _PINS,
         "DOCUMENT": shlex.quote(document.to_json()),
     }
     template = _HEAD + (_CONTAINER if settings.image else _WHEEL)
@@ -272,8 +272,12 @@ retry curl --fail --silent --show-error --location --proto '=https' --max-time 3
     --output "$wheel" @URL@
 printf '%s  %s\n' @SHA256@ "$wheel" | sha256sum -c -
 umask 022
+# The wheel has the pins of its requirements, so the checksum covers them too.
+"$python" -m zipfile -e "$wheel" "$directory/wheel"
 "$python" -m venv "$directory/venv"
-retry "$directory/venv/bin/pip" install --quiet --no-cache-dir "${wheel}[@EXTRAS@]"
+# Wheels only: nothing of a package runs at its installation, and no compiler is needed.
+retry "$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps \
+    --only-binary :all: --requirement "$directory/wheel/@PINS@" "$wheel"
 
 say "starting the gateways on $address"
 await_gateways &
