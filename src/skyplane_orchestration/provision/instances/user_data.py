@@ -15,6 +15,12 @@ from urllib.parse import urlsplit
 
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.container import (
+    CONTAINER_USER,
+    MOST_OPEN_FILES,
+    require_pinned,
+    run_options,
+)
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
 #: EC2's limit, the smallest of the clouds.
@@ -27,10 +33,6 @@ SETUP_MINUTES: Final = 15
 #: The gateway's pins within a wheel of this project.
 _PINS: Final = "skyplane_gateway/requirements.lock"
 
-# A name as of a registry (https://github.com/distribution/reference), then the digest.
-_IMAGE: Final = re.compile(
-    r"[a-z0-9]+(?:[._:/-]+[a-z0-9]+)*(?::[A-Za-z0-9_.-]{1,128})?@sha256:[0-9a-f]{64}"
-)
 _WHEEL_NAME: Final = re.compile(r"skyplane_orchestration-[A-Za-z0-9_.!+-]+\.whl")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -70,12 +72,7 @@ class BootSettings:
     def _check_image(self) -> None:
         if self.wheel_sha256:
             raise ConfigurationInvalid("wheel_sha256 is of no use without wheel_url")
-        if not _IMAGE.fullmatch(self.image):
-            raise ConfigurationInvalid(
-                f"image {self.image!r} is not pinned by a digest (`registry/name@sha256:` and 64"
-                " hex characters); `docker image inspect --format '{{.RepoDigests}}' IMAGE` shows"
-                " the digest"
-            )
+        require_pinned(self.image)
 
     def _check_wheel(self) -> None:
         try:
@@ -117,6 +114,7 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
         "NAME": shlex.quote(settings.wheel_name),
         "SHA256": settings.wheel_sha256,
         "PINS": _PINS,
+        "RUN": shlex.join(run_options(f"{CONTAINER_USER}:{CONTAINER_USER}", MOST_OPEN_FILES)),
         "DOCUMENT": shlex.quote(document.to_json()),
     }
     template = _HEAD + (_CONTAINER if settings.image else _WHEEL)
@@ -236,10 +234,8 @@ await_gateways &
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
 # document is in no argument of a process.
 printf '%s\n' @DOCUMENT@ |
-    "$engine" run --interactive --rm --network host --user 10001:10001 --read-only \
-        --tmpfs /tmp:rw,nosuid,nodev,noexec,mode=1777 --cap-drop ALL \
-        --security-opt no-new-privileges --ulimit nofile=65536:65536 --log-driver none \
-        --stop-timeout 40 "$image" enrol --address "$address"
+    "$engine" run --interactive @RUN@ \
+        "$image" enrol --address "$address"
 """
 
 _WHEEL: Final = r"""
