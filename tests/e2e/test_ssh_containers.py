@@ -1,10 +1,11 @@
-"""Gateways as containers of hosts: a real sshd, a rootless Podman of another user, the image."""
+"""Containers of hosts: a real sshd, the image, Podman or Docker of an account without rights."""
 
 from __future__ import annotations
 
 import json
 import os
 import pwd
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from tests.provision import ssh_server
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.provision.container import CONTAINER_USER
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
 
 if TYPE_CHECKING:
@@ -28,19 +30,34 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.timeout(900)]
 
-#: What works where no overlay file system, no cgroup and no systemd is there.
-_STORAGE = '[storage]\ndriver = "vfs"\nrunroot = "{0}/run"\nrootless_storage_path = "{0}/root"\n'
-_ENGINE = '[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\nevents_logger = "file"\n'
+#: What works where no cgroup and no systemd is there.
+_STORAGE = '[storage]\ndriver = "{1}"\nrunroot = "{0}/run"\n{2} = "{0}/root"\n'
+_ENGINE = '[containers]\ndefault_ulimits = ["nproc=1024:1024"]\n[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\nevents_logger = "file"\n'
 _REGISTRY = '[[registry]]\nlocation = "{}"\ninsecure = true\n'
 
 
 @dataclass(frozen=True)
 class Account:
-    """The account of the hosts, with a Podman whose files are all in one folder."""
+    """The account of the hosts, with Podman or Docker.
+
+    Args:
+        folder: Podman's files, and the only programs on the account's path.
+        user: its name, which may be root.
+    """
 
     server: ssh_server.Server
     folder: Path
-    python: str
+    program: str
+    user: str
+
+    @property
+    def inside(self) -> int:
+        """The user of gateways inside a container."""
+        return CONTAINER_USER if self.user == "root" else pwd.getpwnam(self.user).pw_uid
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "python")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -48,13 +65,24 @@ class Account:
         names |= {"CONTAINERS_REGISTRIES_CONF": "registries"}
         files = {name: str(self.folder / f"{file}.conf") for name, file in names.items()}
         own = {"HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder / "runtime")}
-        return {**files, **own, "PATH": SEARCH_PATH}
+        daemon = {"DOCKER_HOST": os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")}
+        return {**files, **own, **daemon, "PATH": self.path}
 
-    def podman(self, *arguments: str) -> str:
-        """What its Podman prints."""
-        entry = pwd.getpwnam(self.server.user)
-        done = subprocess.run(
-            ["podman", *arguments],
+    @property
+    def path(self) -> str:
+        # Docker is used where there is no Podman.
+        return SEARCH_PATH if self.program == "podman" else str(self.folder / "bin")
+
+    def engine(self, *arguments: str) -> str:
+        """What the engine prints for the account."""
+        done = self.run_engine(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def run_engine(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        entry = pwd.getpwnam(self.user)
+        return subprocess.run(
+            [self.program, *arguments],
             user=entry.pw_uid,
             group=entry.pw_gid,
             extra_groups=[],
@@ -64,13 +92,47 @@ class Account:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+
+    def prepare(self, registry: str) -> None:
+        """Write its settings and its Python. Skips the test where its engine does not work."""
+        entry = pwd.getpwnam(self.user)
+        (self.folder / "engine.conf").write_text(_ENGINE)
+        (self.folder / "registries.conf").write_text(_REGISTRY.format(registry))
+        for name in ("runtime", "bin"):
+            (self.folder / name).mkdir(mode=0o700)
+            os.chown(self.folder / name, entry.pw_uid, entry.pw_gid)
+        for tool in ("docker", "sh", "python3"):
+            if found := shutil.which(tool, path=SEARCH_PATH):
+                (self.folder / "bin" / tool).symlink_to(found)
+        words = " ".join(f"{name}='{value}'" for name, value in self.environment.items())
+        Path(self.python).write_text(f'#!/bin/sh\nexec /usr/bin/env {words} python3 "$@"\n')
+        Path(self.python).chmod(0o755)
+        if self.program == "podman":
+            # The second copies the whole image for each container, and works everywhere.
+            assert self._stores_by("overlay") or self._stores_by("vfs")
+        elif not (self.folder / "bin" / "docker").exists() or self.run_engine("ps").returncode:
+            pytest.skip("no Docker daemon answers an account without privileges (DOCKER_HOST)")
+
+    def _stores_by(self, driver: str) -> bool:
+        place = "graphroot" if self.user == "root" else "rootless_storage_path"
+        (self.folder / "storage.conf").write_text(_STORAGE.format(self.folder, driver, place))
+        return self.run_engine("info").returncode == 0
 
     def has(self) -> tuple[list[str], list[str]]:
-        """Its containers and its images."""
-        containers = self.podman("ps", "--all", "--quiet").split()
-        return containers, self.podman("images", "--format", "{{.Repository}}").split()
+        """The containers and images of gateways."""
+        images = self.engine("images", "--format", "{{.Repository}}").split()
+        return self.containers(), sorted(name for name in images if "/skyplane-" in name)
+
+    def containers(self) -> list[str]:
+        listed = ("ps", "--all", "--quiet", "--filter", "label=skyplane:fleet")
+        return self.engine(*listed).split()
+
+    def clean(self) -> None:
+        if numbers := self.containers():
+            self.engine("rm", "--force", *numbers)
+        if self.program == "podman" and self.user != "root":
+            # It keeps a process that holds the account's namespace.
+            self.engine("system", "migrate")
 
 
 @pytest.fixture(scope="module")
@@ -81,29 +143,14 @@ def reference(image: images.Image, tmp_path_factory: pytest.TempPathFactory) -> 
         yield name
 
 
-@pytest.fixture(scope="module")
-def account(reference: str) -> Iterator[Account]:
+@pytest.fixture(scope="module", params=["podman", "podman of root", "docker"])
+def account(reference: str, request: pytest.FixtureRequest) -> Iterator[Account]:
     with ssh_server.running_or_skip() as server:
-        folder = server.make_folder()
-        entry = pwd.getpwnam(server.user)
-        texts = {
-            "storage": _STORAGE.format(folder),
-            "engine": _ENGINE,
-            "registries": _REGISTRY.format(reference.partition("/")[0]),
-        }
-        for name, text in texts.items():
-            (folder / f"{name}.conf").write_text(text)
-        (folder / "runtime").mkdir(mode=0o700)
-        os.chown(folder / "runtime", entry.pw_uid, entry.pw_gid)
-        python = folder / "python"
-        made = Account(server, folder, str(python))
-        words = " ".join(f"{name}='{value}'" for name, value in made.environment.items())
-        python.write_text(f'#!/bin/sh\nexec env {words} python3 "$@"\n')
-        python.chmod(0o755)
+        program, _, user = request.param.partition(" of ")
+        made = Account(server, server.make_folder(), program, user or server.user)
+        made.prepare(reference.partition("/")[0])
         yield made
-        made.podman("rm", "--all", "--force")
-        # Podman keeps a process that holds the account's namespace.
-        made.podman("system", "migrate")
+        made.clean()
 
 
 @pytest.fixture
@@ -112,7 +159,7 @@ def hosts_file(account: Account, reference: str, kit: ClientKit, tmp_path: Path)
     folder = account.server.make_folder()
     document: dict[str, Any] = {"defaults": {"image": reference, "python": account.python}}
     for number, region in enumerate((kit.SOURCE, kit.SINK)):
-        host = account.server.host(number, folder)
+        host = account.server.host(number, folder, user=account.user)
         names = ("address", "port", "user", "key_file", "host_key", "directory")
         document[region] = [{name: getattr(host, name) for name in names}]
     path = tmp_path / "hosts.yaml"
@@ -143,14 +190,13 @@ def job_of(servers: tuple[S3Server, S3Server], bucket: str) -> TransferJob:
 
 def is_confined(account: Account, container: str) -> None:
     """It is neither root nor privileged, and can write to `/tmp` and its own directory only."""
-    (found,) = json.loads(account.podman("inspect", container))
+    (found,) = json.loads(account.engine("inspect", container))
     assert found["HostConfig"]["ReadonlyRootfs"] is True
-    assert found["EffectiveCaps"] in ([], None)
-    script = "id -u; grep NoNewPrivs /proc/1/status; touch /opt/skyplane/x 2>&1 || true"
-    user, privileges, refusal = account.podman("exec", container, "sh", "-c", script).splitlines()
-    assert int(user) == pwd.getpwnam(account.server.user).pw_uid
-    assert privileges.split()[-1] == "1"
-    assert "Read-only file system" in refusal
+    script = "id -u; grep -hE 'CapEff|NoNewPrivs' /proc/1/status; touch /opt/skyplane/x 2>&1; :"
+    said = account.engine("exec", container, "sh", "-c", script).splitlines()
+    assert int(said[0]) == account.inside
+    assert [line.split()[-1] for line in said[1:3]] == ["0" * 16, "1"]
+    assert "Read-only file system" in said[3]
 
 
 def test_two_hosts_copy_with_containers_and_keep_nothing(
@@ -188,13 +234,14 @@ def test_two_hosts_copy_with_containers_and_keep_nothing(
 def test_an_image_that_was_there_before_stays(
     account: Account, kit: ClientKit, reference: str, hosts_file: Path
 ) -> None:
-    account.podman("pull", "--quiet", reference)
+    account.engine("pull", "--quiet", reference)
     _, before = account.has()
+    assert before != []
     client = kit.client(provisioner=provisioner(hosts_file))
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))
     client.teardown(fleet)
     assert account.has() == ([], before)
-    account.podman("rmi", reference)
+    account.engine("rmi", reference)
 
 
 def test_a_killed_orchestrator_leaves_what_a_sweep_removes(

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.provision.conftest import FAKE_GATEWAY, A, FakeSession, SshHarness
+from tests.provision.conftest import FAKE_GATEWAY, FakeSession, SshHarness
+from tests.provision.samples import A
 from tests.provision.ssh import stand_in_engine
 
 from skyplane_orchestration.errors import (

@@ -20,6 +20,7 @@ from skyplane_orchestration.provision.ssh.containers import (
 )
 from skyplane_orchestration.provision.ssh.images import bring_image, need_image, release_images
 from skyplane_orchestration.provision.ssh.logins import OpenHost
+from skyplane_orchestration.provision.ssh.machine import WORK_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,8 @@ def why_no_container(entry: OpenHost) -> str:
         bring_image(machine, engine, image)
     except (ConfigurationInvalid, ProvisionFailed) as error:
         return str(error)
-    ended = machine.run(*trial_command(engine, image, open_files_of(machine)))
+    trial = trial_command(engine, image, open_files_of(machine))
+    ended = machine.run(*trial, timeout_s=WORK_TIMEOUT_S)
     if ended.status == 0:
         return ""
     return (

@@ -16,7 +16,7 @@ from skyplane_orchestration.provision.container import MOST_OPEN_FILES, run_opti
 from skyplane_orchestration.provision.processes.run_directory import GatewayFiles
 from skyplane_orchestration.provision.processes.this_machine import PROXIES
 from skyplane_orchestration.provision.ssh.engine import Engine, find_engine, usable_engine
-from skyplane_orchestration.provision.ssh.machine import RemoteMachine
+from skyplane_orchestration.provision.ssh.machine import WORK_TIMEOUT_S, RemoteMachine
 
 #: Labels, by the names of the tags on cloud instances.
 _DEPLOYMENT: Final = "skyplane:deployment"
@@ -162,7 +162,8 @@ class ContainerMachine(RemoteMachine):
             engine = self._engine()
             assert engine is not None
             for verb in (("kill",), ("rm", "--force")):
-                said = self.run(engine.program, *verb, *numbers).said
+                ended = self.run(engine.program, *verb, *numbers, timeout_s=WORK_TIMEOUT_S)
+                said = ended.said
         raise OSError(errno.EBUSY, f"containers cannot be removed: {said}")
 
     def _numbers(self, label: str) -> list[str]:

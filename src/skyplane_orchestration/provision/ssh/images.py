@@ -16,12 +16,10 @@ from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import ProvisionFailed
 from skyplane_orchestration.provision.processes.run_directory import FleetDirectory, RunRoot
 from skyplane_orchestration.provision.ssh.engine import Engine
-from skyplane_orchestration.provision.ssh.machine import RemoteMachine
+from skyplane_orchestration.provision.ssh.machine import WORK_TIMEOUT_S, RemoteMachine
 
 BROUGHT: Final = "localhost/skyplane-brought"
 _NEEDED: Final = "image"
-#: As long as instances may take until their gateways listen.
-_PULL_TIMEOUT_S: Final = 900.0
 #: In one process group of the host, which runs on when its session ends: a pull that nobody awaits
 #: leaves a marked image.
 _PULL: Final = '"$0" pull --quiet "$1" && { "$0" tag "$1" "$2" || { "$0" rmi "$1"; exit 1; }; }'
@@ -36,7 +34,7 @@ def bring_image(machine: RemoteMachine, engine: Engine, image: str) -> None:
         return
     mark = f"{BROUGHT}:{_digest(image)}"
     pull = ("sh", "-c", _PULL, engine.program, image, mark)
-    ended = machine.run(*pull, timeout_s=_PULL_TIMEOUT_S)
+    ended = machine.run(*pull, timeout_s=WORK_TIMEOUT_S)
     if ended.status != 0:
         raise ProvisionFailed(
             f"{engine.program} on host {machine.name} cannot pull image {image}: {ended.said};"
@@ -94,7 +92,7 @@ def _remove(machine: RemoteMachine, engine: Engine, digest: str) -> None:
     ]
     # The mark goes last, so that another attempt finds what is left.
     for name in (*pulled, mark):
-        ended = machine.run(engine.program, "rmi", name)
+        ended = machine.run(engine.program, "rmi", name, timeout_s=WORK_TIMEOUT_S)
         if ended.status != 0:
             log.warning("%s of %s cannot be removed: %s", name, machine.name, ended.said)
             return

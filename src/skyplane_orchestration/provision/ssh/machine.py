@@ -14,8 +14,9 @@ from skyplane_orchestration.provision.ssh.package import GatewayPackage
 AgentCall = Callable[[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]], Any]
 
 
-#: Most time for a command that does not pull.
-_COMMAND_TIMEOUT_S: Final = 60.0
+#: Most time for a command that only looks, and for one that works on files.
+_LOOK_TIMEOUT_S: Final = 60.0
+WORK_TIMEOUT_S: Final = 900.0
 _MOST_LAST_WORDS: Final = 400
 
 
@@ -146,7 +147,7 @@ class RemoteMachine:
         """`user`, `group` (ids), `name`, `stays`: see `Programs.account`."""
         return dict(self._call("account", None))
 
-    def run(self, *command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> Ended:
+    def run(self, *command: str, timeout_s: float = _LOOK_TIMEOUT_S) -> Ended:
         """Run a program to its end."""
         number = self._call("begin_program", None, list(command), timeout_s)
         while (ended := self._call("end_of_program", None, number)) is None:
