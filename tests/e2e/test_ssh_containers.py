@@ -32,7 +32,18 @@ pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.
 
 #: What works where no cgroup and no systemd is there.
 _STORAGE = '[storage]\ndriver = "{1}"\nrunroot = "{0}/run"\n{2} = "{0}/root"\n'
-_ENGINE = '[containers]\ndefault_ulimits = ["nproc=1024:1024"]\n[engine]\ncgroup_manager = "cgroupfs"\nruntime = "runc"\nevents_logger = "file"\n'
+_ENGINE = """
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+events_logger = "file"
+"""
+#: Podman of root asks for more processes than some containers may have.
+_PODMAN = f"""#!/bin/sh
+PATH={SEARCH_PATH}
+[ "$1" = run ] && shift && set -- run --ulimit nproc=1024:1024 "$@"
+exec podman "$@"
+"""
 _REGISTRY = '[[registry]]\nlocation = "{}"\ninsecure = true\n'
 
 
@@ -71,7 +82,8 @@ class Account:
     @property
     def path(self) -> str:
         # Docker is used where there is no Podman.
-        return SEARCH_PATH if self.program == "podman" else str(self.folder / "bin")
+        others = [SEARCH_PATH] if self.program == "podman" else []
+        return ":".join([str(self.folder / "bin"), *others])
 
     def engine(self, *arguments: str) -> str:
         """What the engine prints for the account."""
@@ -101,6 +113,9 @@ class Account:
         for name in ("runtime", "bin"):
             (self.folder / name).mkdir(mode=0o700)
             os.chown(self.folder / name, entry.pw_uid, entry.pw_gid)
+        if self.program == "podman":
+            (self.folder / "bin" / "podman").write_text(_PODMAN)
+            (self.folder / "bin" / "podman").chmod(0o755)
         for tool in ("docker", "sh", "python3"):
             if found := shutil.which(tool, path=SEARCH_PATH):
                 (self.folder / "bin" / tool).symlink_to(found)

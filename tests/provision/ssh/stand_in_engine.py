@@ -144,10 +144,11 @@ def run(folder: Path, facts: dict[str, Any], gateway: str, rest: list[str]) -> N
 
 def started(gateway: str, words: list[str]) -> int:
     """Start the gateway; its process id."""
+    faults = os.environ.get("STAND_IN_WORDS", "").split()
     log = Path(words[words.index("--log-file") + 1])
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-S", gateway, *words],
+            [sys.executable, "-S", gateway, *faults, *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

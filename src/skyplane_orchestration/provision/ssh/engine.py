@@ -58,9 +58,12 @@ def find_engine(machine: RemoteMachine) -> Engine | None:
             continue
         ended = machine.run(program, *_INFO)
         document = _document(ended)
-        if document is not None:
+        # Docker's client may succeed without a daemon.
+        refusals = document.get("ServerErrors") or ()
+        if document and not refusals:
             return _engine(program, document, machine.account())
-        reasons.append(f"{program} does not work there: {ended.said}")
+        said = "; ".join(map(str, refusals)) or ended.said
+        reasons.append(f"{program} does not work there: {said}")
     if reasons:
         raise ConfigurationInvalid(
             f"host {machine.name} cannot run containers: {'; '.join(reasons)}; repair it for this"
@@ -85,15 +88,13 @@ def usable_engine(machine: RemoteMachine, engine: Engine | None) -> Engine:
     return engine
 
 
-def _document(ended: Ended) -> dict[str, Any] | None:
-    """What `info` says; None if the engine does not work."""
+def _document(ended: Ended) -> dict[str, Any]:
+    """What `info` says; empty if it failed."""
     try:
-        document = json.loads(ended.output)
+        document = json.loads(ended.output) if ended.status == 0 else {}
     except ValueError:
-        return None
-    # Docker's client may succeed without a daemon.
-    works = ended.status == 0 and isinstance(document, dict) and not document.get("ServerErrors")
-    return document if works else None
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _engine(program: str, document: dict[str, Any], account: dict[str, Any]) -> Engine:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 def bring_image(machine: RemoteMachine, engine: Engine, image: str) -> None:
     """Pull an image unless the host has it. Raises ProvisionFailed."""
-    if machine.run(engine.program, "image", "inspect", "--format", "{{.Id}}", image).status == 0:
+    if _has(machine, engine, image):
         return
     mark = f"{BROUGHT}:{_digest(image)}"
     pull = ("sh", "-c", _PULL, engine.program, image, mark)
@@ -80,7 +80,7 @@ def _remove(machine: RemoteMachine, engine: Engine, digest: str) -> None:
     mark = f"{BROUGHT}:{digest}"
     shown = machine.run(engine.program, "image", "inspect", mark)
     if shown.status != 0:
-        return  # Another account has removed it.
+        return  # Another account, or another directory of this one, has removed it.
     (image,) = json.loads(shown.output)
     users = ("ps", "--all", "--quiet", "--filter", f"ancestor={image['Id']}")
     if machine.run(engine.program, *users).output.strip():
@@ -93,9 +93,14 @@ def _remove(machine: RemoteMachine, engine: Engine, digest: str) -> None:
     # The mark goes last, so that another attempt finds what is left.
     for name in (*pulled, mark):
         ended = machine.run(engine.program, "rmi", name, timeout_s=WORK_TIMEOUT_S)
-        if ended.status != 0:
+        if ended.status != 0 and _has(machine, engine, name):
             log.warning("%s of %s cannot be removed: %s", name, machine.name, ended.said)
             return
+
+
+def _has(machine: RemoteMachine, engine: Engine, image: str) -> bool:
+    found = machine.run(engine.program, "image", "inspect", "--format", "{{.Id}}", image)
+    return found.status == 0
 
 
 def _digest(image: str) -> str:
