@@ -20,8 +20,9 @@ from typing import IO, Any, Final
 #: An answer must come before the session's timeout.
 _WAIT_S: Final = 15.0
 _KILLED: Final = 124
-#: systemd has booted this machine, and keeps processes of these users after their last logout.
+#: There if systemd has booted this machine.
 _SYSTEMD: Final = Path("/run/systemd/system")
+#: A file for each user whose processes systemd keeps after the last logout.
 _LINGERING: Final = Path("/var/lib/systemd/linger")
 
 
