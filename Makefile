@@ -93,17 +93,17 @@ matrix-pins: $(INSTALLED)  ## resolve the lines of the matrix again; LINES names
 
 clean:  ## all that is made here but the environment itself
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf *.egg-info src/*.egg-info .coverage .coverage.*
+	rm -rf *.egg-info src/*.egg-info tests/strict_clouds/*.egg-info tests/strict_clouds/build .coverage .coverage.*
 	find . -name __pycache__ -type d -not -path './$(VENV)*' -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt tests/strict_clouds/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with the modules venv and" \
 		"ensurepip is on the PATH; name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
-		--build-constraint constraints.txt --editable '.[dev]'
+		--build-constraint constraints.txt --editable '.[dev]' --editable tests/strict_clouds
 	@touch $@
 
 $(PROGRAMS): $(INSTALLED)

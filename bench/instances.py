@@ -3,8 +3,8 @@
 `fleet-ready` is the time from a plan of eight gateways in four regions of three clouds until all
 are connected, against a single instance of the slowest cloud. `teardown` is the time until all is
 gone, against the same. `calls` is the number of API calls of such a fleet, from its start to its
-end, in all and by action. The number of polls grows with the time that a cloud takes, and not with
-the number of instances.
+end, in all and by action. `looks` is the number of calls that describe instances, per second and
+region: each asks for all instances of a region at once, so it does not grow with their number.
 
 The fake of EC2 takes as long as EC2 was measured to take: 23 s from the launch to the boot script
 (API, pending, kernel; see docs/reference/performance.md), and 30 s to end. Those of Compute Engine
@@ -26,10 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
-from tests.clouds.ec2 import Machine, StrictEc2, strict_ec2
-from tests.clouds.gce import PROJECT, StrictGce, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.provision.samples import make_plan
 
 from bench.report import Case, spread_of
@@ -38,6 +35,11 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
+from strict_clouds.ec2 import StrictEc2, strict_ec2
+from strict_clouds.gce import PROJECT, StrictGce, strict_gce
+from strict_clouds.machines import Machine
+from strict_clouds.world import World
 
 POLL_S: Final = 2.0
 
@@ -59,6 +61,9 @@ TYPES: Final = {"aws": "c7gn.large", "gcp": "n2-standard-4", "azure": "Standard_
 REGIONS: Final = ("aws:us-east-1", "azure:eastus", "aws:eu-west-1", "gcp:europe-west1")
 SLOWEST: Final = "azure:eastus"
 FLOOR: Final = 1.2
+#: A look every two seconds and a few at the start; one for each of two instances would be above.
+FLOOR_LOOKS, GOAL_LOOKS = 0.9, 0.65
+LOOKS: Final = ("aws DescribeInstances", "gcp instances.aggregatedList", "azure machines.list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +192,29 @@ def cases_of(fleets: Fleets, rounds: int) -> list[Case]:
     one = plan_of([(SLOWEST,)], {SLOWEST: 1})
     ready: list[float] = []
     ended: list[float] = []
+    looks: list[float] = []
     calls: Counter[str] = Counter()
     for _ in range(rounds):
         alone, together = fleets.live(one), fleets.live(eight)
         ready.append(together.ready_s / alone.ready_s)
         ended.append(together.teardown_s / alone.teardown_s)
         calls = together.calls
+        seconds = together.ready_s + together.teardown_s
+        looks.append(sum(calls[name] for name in LOOKS) / len(REGIONS) / seconds)
+    middle = statistics.median(looks)
     return [
         _case("fleet-ready", ready),
         _case("teardown", ended),
+        Case(
+            "looks",
+            middle,
+            "calls/s",
+            None,
+            "per region of two instances",
+            FLOOR_LOOKS,
+            GOAL_LOOKS,
+            spread_of(looks),
+        ),
         _calls("calls", calls.total()),
         *(_calls(f"calls {action}", number) for action, number in calls.most_common()),
     ]
@@ -216,7 +235,7 @@ def measure(rounds: int, *, is_smoke: bool) -> list[Case]:
     delays = dict.fromkeys(DELAYS, Delays(0.0, 0.0)) if is_smoke else DELAYS
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        World(Path(folder, "machines")) as world,
+        World(Path(folder, "machines"), GATEWAY) as world,
         fakes_of(world, delays) as fakes,
     ):
         return cases_of(Fleets(fakes, Path(folder)), rounds)

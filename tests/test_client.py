@@ -83,6 +83,7 @@ class Script:
     specs: list[FleetSpec] = field(default_factory=list)
     refusals: list[LaunchRefused] = field(default_factory=list)
     quotas: tuple[RegionQuota, ...] = ()
+    provision_s: dict[str, float] = field(default_factory=dict)
     living: tuple[str, ...] = ()
     full_looks: int = 0
 
@@ -141,6 +142,10 @@ class FakeProvisioner:
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return tuple(quota for quota in self.script.quotas if quota.region in regions)
+
+    @property
+    def provision_s(self) -> dict[str, float]:
+        return self.script.provision_s
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return (Finding("fake", True, "all is well"),)
@@ -778,6 +783,12 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
         client.plan_to_all(fast, [far])
 
 
+def test_a_plan_counts_the_start_that_the_provisioner_knows(client: Client, script: Script) -> None:
+    before = client.plan(JOB)
+    script.provision_s = {"aws": 12.0, "gcp": 12.0, "azure": 12.0}
+    assert (client.plan(JOB).provision_s, before.provision_s) == (12, 75)
+
+
 # -- another plan, where a cloud has no room
 
 #: Needs relays, since instances are few.
@@ -819,6 +830,17 @@ def test_without_capacity_for_a_type_the_next_type_is_taken(client: Client, scri
         plan.instances[A].type,
         first.instances[A].type,
     ]
+
+
+def test_a_quota_of_one_family_leaves_the_others(client: Client, script: Script) -> None:
+    """At an end, too, which no other region can replace."""
+    plan = client.plan(JOB)
+    error = refused(plan, A, QuotaExceeded)
+    error.series = error.instance_type
+    script.refusals = [error]
+    now = client.provision(plan, job=JOB).plan
+    assert now.instances[A].type != plan.instances[A].type
+    assert now.refused[0].warning.endswith("a quota is used up; ask aws for more of: L-7")
 
 
 def test_instances_that_a_region_gave_stay_in_the_plan(client: Client, script: Script) -> None:

@@ -1,11 +1,14 @@
-"""What a run has cost: as the run states it, and as clouds bill it."""
+"""What a run costs: as its plan estimates it, as the run states it, and as clouds bill it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tests.clouds.bill import Bill
+from example_dags.demo_support.estimate import estimate, planned_times
+
+from skyplane_orchestration.model.plan import TransferPlan
+from strict_clouds.bill import Bill
 
 #: Item of a bill -> item of a result.
 _STATED: Final = {
@@ -17,16 +20,18 @@ _STATED: Final = {
 }
 
 
-def cost_lines(result: Mapping[str, Any], bill: Bill) -> Iterator[str]:
-    """The result of a run, as a command prints it, beside the bill."""
-    stated = result["cost"]
-    yield f"{'cost in USD':<12} {'stated':>9} {'billed':>9}"
+def cost_lines(plan: TransferPlan, result: Mapping[str, Any], bill: Bill) -> Iterator[str]:
+    """The estimate of a plan and the result of its run, as commands print them, beside the bill."""
+    planned, stated = estimate(plan, planned_times(plan)), result["cost"]
+    yield f"{'cost in USD':<12} {'estimated':>9} {'stated':>9} {'billed':>9}"
     for item, billed in bill.by_item().items():
         name = _STATED[item]
-        own = f"{stated[name]:9.5f}" if name else f"{'-':>9}"
+        own = f"{planned[item]:9.5f} {stated[name]:9.5f}" if name else f"{'-':>9} {'-':>9}"
         yield f"{item:<12} {own} {billed:9.5f}"
-    yield f"{'total':<12} {stated['total_usd']:9.5f} {bill.total_usd:9.5f}"
-    yield f"the stated cost is {deviation(result, bill):+.1%} from the bill"
+    totals = f"{plan.cost.total_usd:9.5f} {stated['total_usd']:9.5f} {bill.total_usd:9.5f}"
+    yield f"{'total':<12} {totals}"
+    of_plan, of_run = deviations(plan, result, bill)
+    yield f"from the bill: the estimate {of_plan:+.1%}, the stated cost {of_run:+.1%}"
     for line in bill.machines:
         region, kind = line.machine.region, line.machine.kind
         yield f"  {region:<20} {kind:<16} {line.billed_s:6.1f} s {line.usd:9.5f}"
@@ -35,6 +40,12 @@ def cost_lines(result: Mapping[str, Any], bill: Bill) -> Iterator[str]:
         yield f"  {way.source:<20} > {way.target:<20} {size:>9} {way.usd:9.5f}"
 
 
-def deviation(result: Mapping[str, Any], bill: Bill) -> float:
-    """How far the stated cost is from the bill, as a share of the bill."""
-    return float(result["cost"]["total_usd"]) / bill.total_usd - 1.0
+def deviations(plan: TransferPlan, result: Mapping[str, Any], bill: Bill) -> tuple[float, float]:
+    """How far the estimate and the stated cost are from the bill, as shares of the bill.
+
+    Raises ValueError for a plan without a volume.
+    """
+    if plan.cost.total_usd is None:
+        raise ValueError("the plan has no volume")
+    stated = float(result["cost"]["total_usd"])
+    return plan.cost.total_usd / bill.total_usd - 1.0, stated / bill.total_usd - 1.0

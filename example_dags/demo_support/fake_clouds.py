@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
-from tests.clouds.bill import Bill, bill_of
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.gce import PROJECT, StrictGce, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.gateways import GATEWAY, IMAGE
 
+from strict_clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
+from strict_clouds.bill import Bill, bill_of
+from strict_clouds.ec2 import StrictEc2, strict_ec2
+from strict_clouds.gce import PROJECT, StrictGce, strict_gce
+from strict_clouds.world import World
+
+#: Seconds until a fleet on these fakes answers.
+PROVISION_S: Final = 10.0
 #: The clouds' own words for what may be left -> the word of the summary.
 _KINDS: Final = {
     "instances": "instances",
@@ -69,6 +73,7 @@ class FakeClouds:
             "image": IMAGE.image,
             "control_cidrs": ["127.0.0.1/32"],
             "poll_s": 0.5,
+            "provision_s": dict.fromkeys(("aws", "gcp", "azure"), PROVISION_S),
             "aws": {"endpoint_url": self.ec2.url},
             "gcp": {"endpoint_url": self.gce.url, "project": PROJECT},
             "azure": {"endpoint_url": self.arm.url, "subscription_id": SUBSCRIPTION},
@@ -80,7 +85,7 @@ class FakeClouds:
 def fake_clouds(directory: Path, opted_in: str) -> Iterator[FakeClouds]:
     """Accounts without resources; `opted_in` is a region of AWS that the account may use."""
     with (
-        World(directory) as world,
+        World(directory, GATEWAY) as world,
         strict_ec2(world) as ec2,
         strict_gce(world) as gce,
         strict_arm(world) as arm,

@@ -179,6 +179,7 @@ class LaunchRefused(ProvisionFailed):
 
     Args:
         quota: the quota's name, or the cloud's words that hold it; empty for capacity.
+        series: begin of the names of the instance types that the quota limits; empty for all.
 
     Attributes:
         region: tag of the region that refused an instance; empty if it was another resource.
@@ -193,14 +194,16 @@ class LaunchRefused(ProvisionFailed):
     ended: tuple[object, ...] = ()
     # A default for an error that was rebuilt from JSON.
     quota: str = ""
+    series: str = ""
 
-    def __init__(self, message: str, *, quota: str = "") -> None:
+    def __init__(self, message: str, *, quota: str = "", series: str = "") -> None:
         super().__init__(message)
         self.quota = quota
+        self.series = series
 
     def adding(self, reason: str) -> LaunchRefused:
         """The same error with a further reason in its message."""
-        return type(self)(f"{self.message}; {reason}", quota=self.quota)
+        return type(self)(f"{self.message}; {reason}", quota=self.quota, series=self.series)
 
 
 class QuotaExceeded(LaunchRefused):

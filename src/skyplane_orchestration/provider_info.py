@@ -25,7 +25,8 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "provisioner": {
         "label": "Provisioner",
         "description": "Where gateways run: local starts them as processes on the worker, ssh on "
-        "the machines of the hosts, cloud on instances that it launches as the clouds say.",
+        "the machines of the hosts, cloud on instances that it launches as the clouds say; "
+        "aws, gcp or azure on instances in that cloud only.",
         "schema": {"type": ["string", "null"], "default": "local"},
     },
     "grid": {

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.clouds.arm import SUBSCRIPTION, strict_arm
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.gce import PROJECT, strict_gce
-from tests.clouds.world import IMAGE
+from tests.clouds.gateways import IMAGE
 
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
@@ -24,6 +21,9 @@ from skyplane_orchestration.provision.instances.cloud import (
     Ingress,
     LaunchRequest,
 )
+from strict_clouds.arm import SUBSCRIPTION, strict_arm
+from strict_clouds.ec2 import strict_ec2
+from strict_clouds.gce import PROJECT, strict_gce
 
 _DAY_S: Final = 86_400
 

@@ -9,7 +9,8 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from tests.clouds.ec2 import StrictEc2, strict_ec2
+
+from strict_clouds.ec2 import StrictEc2, strict_ec2
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

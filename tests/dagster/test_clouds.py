@@ -21,10 +21,12 @@ def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         yield made
 
 
-def resource(settings: dict[str, Any], deployment: str = "prod") -> SkyplaneResource:
+def resource(
+    settings: dict[str, Any], deployment: str = "prod", provisioner: str = "cloud"
+) -> SkyplaneResource:
     """As a run sees it."""
     made = SkyplaneResource(
-        provisioner="cloud", deployment=deployment, clouds=settings
+        provisioner=provisioner, deployment=deployment, clouds=settings
     ).process_config_and_initialize()
     assert isinstance(made, SkyplaneResource)
     return made
@@ -40,6 +42,13 @@ def test_the_resource_configures_the_cloud(account: Account) -> None:
     assert f"{account.cloud} credentials" in {found.name for found in made.check()}
     command = "skyplane-orch sweep --provisioner cloud --clouds CLOUDS.yaml --deployment prod"
     assert made.command("sweep") == command
+
+
+def test_the_name_of_a_cloud_leaves_out_the_settings_of_others(account: Account) -> None:
+    settings = {name: {"unknown": 1} for name in ACCOUNTS} | account.settings()
+    made = resource(settings, provisioner=account.cloud)
+    assert lacking(made) == {}
+    assert f"--provisioner {account.cloud} --clouds" in made.command("sweep")
 
 
 def test_credentials_and_a_deployment_that_are_missing_are_named(account: Account) -> None:
@@ -76,5 +85,5 @@ def test_the_sweep_sensor_ends_what_a_lost_worker_left(account: Account) -> None
                 resources={"skyplane": resource(account.settings(), deployment)},
             )
             tick = build_skyplane_sweep_sensor().evaluate_tick(context)
-    assert tick.skip_message == "1 fleets removed, 0 kept"
+    assert tick.skip_message == "fleets removed: 1, kept: 0"
     assert not any(account.fake.leftovers().values())

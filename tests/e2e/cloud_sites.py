@@ -12,14 +12,16 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tests.clouds import arm, gce
-from tests.clouds.arm import StrictArm, strict_arm
-from tests.clouds.arm_state import LOCATIONS, SIZES
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.ec2_moto import ON_DEMAND_QUOTA
-from tests.clouds.gce import strict_gce
-from tests.clouds.gce_facts import TYPES, ZONES
-from tests.clouds.world import IMAGE, World
+from tests.clouds.gateways import IMAGE
+
+from strict_clouds import arm, gce
+from strict_clouds.arm import StrictArm, strict_arm
+from strict_clouds.arm_state import LOCATIONS, SIZES
+from strict_clouds.ec2 import strict_ec2
+from strict_clouds.ec2_moto import ON_DEMAND_QUOTA
+from strict_clouds.gce import strict_gce
+from strict_clouds.gce_facts import TYPES, ZONES
+from strict_clouds.world import World
 
 
 class Fake(Protocol):

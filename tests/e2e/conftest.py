@@ -20,8 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.world import IMAGE, World
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.e2e import image as images
 from tests.e2e.beside import Beside
 from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_objects
@@ -44,6 +43,8 @@ from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer.fleets import Fleets
+from strict_clouds.ec2 import StrictEc2, strict_ec2
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -409,7 +410,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[images.Image]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "machines") as made:
+    with World(tmp_path / "machines", GATEWAY) as made:
         yield made
 
 

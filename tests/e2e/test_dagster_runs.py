@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from tests.clouds.ec2 import StrictEc2
-from tests.clouds.gce import PROJECT, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.gateways import IMAGE
 from tests.e2e.held_store import refuse
 
 from skyplane_orchestration import Client, Location, MinimizeCost
@@ -25,6 +23,9 @@ from skyplane_orchestration.dagster import (
     build_skyplane_transfer_asset,
 )
 from skyplane_orchestration.model.job import Limits
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.gce import PROJECT, strict_gce
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.world import Machine, World
 from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION
 from tests.provision.instances.memory_cloud import MemoryAccount, MemoryCloud
 
@@ -20,6 +19,7 @@ from skyplane_orchestration.provision.instances.boot import InstanceBoot
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.instances.user_data import BootSettings
+from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
     from pathlib import Path

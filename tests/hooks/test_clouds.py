@@ -50,10 +50,18 @@ def of_clouds(settings: dict[str, Any], **more: Any) -> SimpleNamespace:
     return connection(extra_dejson=extra)
 
 
+@pytest.mark.parametrize("is_named", [False, True])
 def test_the_connection_configures_the_cloud(
-    account: Account, connections: dict[str, SimpleNamespace]
+    account: Account, connections: dict[str, SimpleNamespace], is_named: bool
 ) -> None:
-    connections["skyplane_default"] = of_clouds(account.settings())
+    """By the name of the cloud, too: then settings of other clouds do not count."""
+    settings = account.settings()
+    if is_named:
+        connections["skyplane_default"] = of_clouds(
+            {name: {"unknown": 1} for name in ACCOUNTS} | settings, provisioner=account.cloud
+        )
+    else:
+        connections["skyplane_default"] = of_clouds(settings)
     works, message = SkyplaneHook().test_connection()
     assert works, message
     assert message.startswith("deployment 'prod', ")

@@ -19,14 +19,15 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from tests.clouds.gce import PROJECT, strict_gce
-from tests.clouds.world import IMAGE
+from tests.clouds.gateways import IMAGE
 from tests.packaging.environments import (
     UV,
     make_environment,
     make_environment_with_extra,
     skip_without_an_index,
 )
+
+from strict_clouds.gce import PROJECT, strict_gce
 
 PLAN = """
 from skyplane_orchestration import Client, Location, MinimizeCost, TransferJob

@@ -22,8 +22,13 @@ HOSTS = Path("hosts.yaml")
         ({"hosts_file": HOSTS}, "'ssh' only"),
         ({"provisioner": "cloud"}, "needs a clouds_file, or clouds"),
         ({"provisioner": "cloud", "clouds_file": HOSTS, "clouds": {}}, "only one"),
-        ({"clouds_file": HOSTS}, "^clouds_file is for the provisioner 'cloud' only"),
-        ({"clouds": {"aws": {}}}, "^clouds is for the provisioner 'cloud' only"),
+        ({"provisioner": "aws"}, "'aws' needs a clouds_file, or clouds"),
+        ({"clouds_file": HOSTS}, "^clouds_file is for the provisioner 'cloud' or 'aws' or "),
+        ({"clouds": {"aws": {}}}, "^clouds is for the provisioner 'cloud' or 'aws' or "),
+        (
+            {"provisioner": "gcp", "clouds_file": HOSTS, "processes_per_instance": 2},
+            "of the provisioner 'gcp' are fields of the clouds_file",
+        ),
         (
             {"provisioner": "cloud", "clouds_file": HOSTS, "processes_per_instance": 2},
             "fields of the clouds_file",
@@ -52,6 +57,11 @@ def test_settings_of_another_provisioner_are_refused(settings: dict[str, Any], s
             " --provisioner ssh --hosts hosts.yaml --deployment prod",
         ),
         ({"provisioner": "ssh", "hosts": {}}, "local", " --provisioner ssh --hosts HOSTS.yaml"),
+        (
+            {"provisioner": "azure", "clouds_file": Path("c.yaml")},
+            "local",
+            " --provisioner azure --clouds c.yaml",
+        ),
         (
             {"provisioner": "cloud", "clouds": {}},
             "prod",

@@ -24,6 +24,15 @@ def test_a_file_with_an_empty_section_opens_its_cloud(tmp_path: Path) -> None:
     assert settings.open(CredentialSources()).name == "cloud"
 
 
+def test_one_section_counts_alone(tmp_path: Path) -> None:
+    file = tmp_path / "clouds.yaml"
+    file.write_text(f"image: {IMAGE}\ncontrol_cidrs: [203.0.113.7/32]\naws:\ngcp: {{a: 1}}\n")
+    settings = read_clouds(file)
+    assert list(settings.only("aws").clouds) == ["aws"]
+    with pytest.raises(ConfigurationInvalid, match=r"clouds.yaml has no section azure; it has aws"):
+        settings.only("azure")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -31,6 +40,8 @@ def test_a_file_with_an_empty_section_opens_its_cloud(tmp_path: Path) -> None:
         ({"image": ""}, "either image"),
         ({"control_cidrs": []}, "control_cidrs is missing"),
         ({"control_cidrs": ["here"]}, "'here' is not a range"),
+        ({"provision_s": {"oracle": 9}}, "provision_s has 'oracle', which is no cloud"),
+        ({"provision_s": {"aws": -1}}, "provision_s of aws must be a number from zero, not -1"),
         ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
         ({"colour": "red"}, "unknown fields: colour"),
         ({"aws": ["us-east-1"]}, "aws must be an object with settings"),

@@ -340,5 +340,9 @@ class SimProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return ()
 
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        return {}
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return ()

@@ -110,7 +110,7 @@ def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
         f"--{end}-endpoint",
         default="",
         metavar="URL",
-        help=f"address of the {name}'s S3-compatible service or emulator"
+        help=f"address of the S3-compatible service or emulator of the {name}"
         " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL; for gs://"
         " $STORAGE_EMULATOR_HOST; for az:// that of $AZURE_STORAGE_CONNECTION_STRING)",
     )
@@ -126,7 +126,7 @@ def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
         default=[],
         type=pair,
         metavar="NAME=VALUE",
-        help=f"option of the {name}'s store, for example checksum=trusted (repeatable)",
+        help=f"option of the store of the {name}, for example checksum=trusted (repeatable)",
     )
 
 
@@ -312,7 +312,7 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         choices=PROVISIONERS,
         default=LOCAL,
         help="where gateways run: as processes of this machine, of machines over ssh, or on"
-        " instances in clouds (default: local)",
+        " instances in all clouds of the clouds file, or in one of them (default: local)",
     )
     group.add_argument(
         "--hosts",
@@ -324,7 +324,8 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         "--clouds",
         type=Path,
         metavar="FILE",
-        help="what instances run, and the settings of each cloud, for --provisioner cloud",
+        help="what instances run, and the settings of each cloud, for --provisioner cloud, aws,"
+        " gcp or azure",
     )
     return group
 

@@ -39,7 +39,8 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     provisioner: str = Field(
         default="local",
         description="Where gateways run: local, as processes of this machine; ssh, of the machines"
-        " in hosts_file; cloud, on instances that it launches as clouds says.",
+        " in hosts_file; cloud, on instances that it launches as clouds says; aws, gcp or azure,"
+        " on instances in that cloud only.",
     )
     hosts_file: str | None = Field(
         default=None, description="File with the machines of each region, for ssh."

@@ -141,6 +141,8 @@ class Grid:
         overrides: the user's own prices, first match wins.
         storage, quotas: rows of storage.csv and quotas.csv, first match wins.
         account: region tag -> quotas that a provisioner has read; they replace rows of `quotas`.
+        provision_s: cloud -> seconds until its gateways respond, for clouds whose time the
+            provisioner knows.
         price_ratios: region tag -> price of an instance there, as a share of its type's price; 1
             for others.
         standard_tier: tags of regions whose instances send to other clouds by the standard tier;
@@ -163,6 +165,7 @@ class Grid:
     storage: tuple[StorageLimit, ...] = ()
     quotas: tuple[VcpuQuota, ...] = ()
     account: Mapping[str, tuple[RegionQuota, ...]] = field(default_factory=dict)
+    provision_s: Mapping[str, float] = field(default_factory=dict)
     price_ratios: Mapping[str, float] = field(default_factory=dict)
     standard_tier: frozenset[str] = frozenset()
     input: Mapping[str, Any] = field(default_factory=dict)

@@ -67,7 +67,8 @@ class Settings:
     Args:
         deployment: name of the installation; part of every fleet key.
         provisioner: `local`: gateways are processes on the worker's machine. `ssh`: of the
-            machines in `hosts`. `cloud`: on instances, as `clouds` says.
+            machines in `hosts`. `cloud`: on instances, as `clouds` says. `aws`, `gcp`, `azure`:
+            the same in that cloud only.
         grid: name or directory of the grid.
         run_root: directory of the local fleets; None: the provisioner's default.
         hosts_file: the machines of each region, for `ssh`.

@@ -128,6 +128,7 @@ class RefusedLaunch:
         instances: how many instances the fleet got in that region.
         is_quota: a quota is used up; else the region has no such instance.
         quota: the quota's name, or the cloud's words that hold it.
+        series: begin of the names of the instance types that the quota limits; empty for all.
     """
 
     region: str
@@ -135,6 +136,7 @@ class RefusedLaunch:
     instances: int
     is_quota: bool
     quota: str = ""
+    series: str = ""
 
     @property
     def warning(self) -> str:

@@ -86,6 +86,10 @@ class PlanRequest:
             whole_mib=self.limits.whole_mib,
         )
 
+    def wait_s(self, regions: Iterable[str]) -> float:
+        """Seconds until the gateways in these regions respond."""
+        return billing.provision_s(regions, self.grid.provision_s)
+
     @property
     def store_gbps(self) -> dict[str, float]:
         """`storage_read TAG` or `storage_write TAG` -> the limit of that store, where known."""
@@ -114,6 +118,7 @@ def assemble(
     if egress_usd_per_gb is None:
         egress_usd_per_gb = costs.egress_usd_per_gb(grid, overlay)
     edges = plan_edges(grid, overlay)
+    wait_s = request.wait_s(overlay.instances)
     return TransferPlan(
         src=request.src,
         dst=request.dst,
@@ -121,8 +126,8 @@ def assemble(
         throughput_gbps=rate,
         volume_gb=volume,
         transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
-        provision_s=billing.provision_s(overlay.instances),
-        cost=costs.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd),
+        provision_s=wait_s,
+        cost=costs.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s),
         instances=instance_groups(grid, overlay),
         edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),

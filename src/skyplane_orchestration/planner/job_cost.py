@@ -27,7 +27,7 @@ from typing import Final
 
 import numpy as np
 
-from skyplane_orchestration.grids.arrays import Floats
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.gap import OPTIMAL_GAP
@@ -76,11 +76,13 @@ class Candidate:
     Attributes:
         usd_per_gb: (4a).
         total_usd: all cost items of the job; None without a volume.
+        wait_s: seconds until its gateways respond.
     """
 
     overlay: Overlay
     usd_per_gb: float
     total_usd: float | None
+    wait_s: float
 
     @property
     def gbps(self) -> float:
@@ -90,10 +92,6 @@ class Candidate:
     def usd(self) -> float:
         """The total; infinite without a volume."""
         return math.inf if self.total_usd is None else self.total_usd
-
-    @property
-    def wait_s(self) -> float:
-        return billing.provision_s(self.overlay.instances)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,25 +120,26 @@ def candidate_from(
 
 def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) -> Candidate:
     """An overlay with its price; arguments as for `candidate_from`."""
+    own_wait_s = request.wait_s(overlay.instances)
     cost = costs.itemised(
         costs.egress_usd_per_gb(request.grid, overlay),
         overlay,
         request.volume_gb or None,
         request.requests_usd,
-        wait_s=wait_s,
+        own_wait_s if wait_s is None else wait_s,
     )
-    return Candidate(overlay, cost.usd_per_gb, cost.total_usd)
+    return Candidate(overlay, cost.usd_per_gb, cost.total_usd, own_wait_s)
 
 
 def provision_waits(problem: PlanProblem) -> list[float]:
     """The distinct waits that a plan of this problem may have, ascending."""
-    least = billing.provision_s(problem.tags[end] for end in problem.ends)
-    return sorted({max(least, billing.provision_s((tag,))) for tag in problem.tags})
+    least_s = problem.provision_s[list(problem.ends)].max()
+    return sorted(set(np.maximum(least_s, problem.provision_s).tolist()))
 
 
 def within_wait(problem: PlanProblem, wait_s: float) -> PlanProblem:
     """The problem restricted to clouds that are up after `wait_s`."""
-    quick = np.array([billing.provision_s((tag,)) <= wait_s for tag in problem.tags])
+    quick: Mask = problem.provision_s <= wait_s
     return problem if quick.all() else problem.with_regions(quick)
 
 

@@ -26,6 +26,7 @@ from skyplane_orchestration.planner.instance_options import (
     types_by_cloud,
     write_limit_gbps,
 )
+from skyplane_orchestration.planner.pricing import billing
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
 
@@ -44,6 +45,7 @@ class PlanProblem:
         usd_per_gbit: (E,) egress price.
         egress_gbps, ingress_gbps, connection_limit, usd_per_s: (K,) of one instance.
         quota: (K,) most instances, > 0, by instance quota and vCPU quota.
+        provision_s: (V,) seconds until a gateway responds.
         goal_gbps: G, the least throughput.
         most_gbps: the largest throughput of interest; equal to G for `exactly`.
         max_relays: most relay regions, or None.
@@ -64,6 +66,7 @@ class PlanProblem:
     connection_limit: Floats
     usd_per_s: Floats
     quota: Floats
+    provision_s: Floats
     goal_gbps: float
     most_gbps: float
     max_relays: int | None = None
@@ -165,6 +168,7 @@ class PlanProblem:
             connection_limit=self.connection_limit[kept],
             usd_per_s=self.usd_per_s[kept],
             quota=self.quota[kept],
+            provision_s=self.provision_s[chosen],
         )
 
     def with_goal(self, goal_gbps: float, most_gbps: float) -> PlanProblem:
@@ -239,6 +243,7 @@ def build_problem(
         connection_limit=np.array([float(kind.connection_limit) for kind in types]),
         usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
         quota=quota,
+        provision_s=np.array([billing.provision_s((tag,), grid.provision_s) for tag in tags]),
         goal_gbps=goal_gbps,
         most_gbps=max(goal_gbps, min(most_out, *most_in, read, write)),
         max_relays=limits.max_relays,

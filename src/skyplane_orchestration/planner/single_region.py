@@ -126,6 +126,7 @@ class SingleRegion:
             overlay,
             self._request.volume_gb,
             self._request.requests_usd,
+            self._wait_s,
         )
 
     def binding(self, overlay: Overlay) -> tuple[str, ...]:
@@ -141,7 +142,7 @@ class SingleRegion:
 
     @property
     def _wait_s(self) -> float:
-        return billing.provision_s((self.tag,))
+        return self._request.wait_s((self.tag,))
 
     def _floor_gbps(self, objective: MinimizeCost | Deadline) -> float:
         if isinstance(objective, MinimizeCost):

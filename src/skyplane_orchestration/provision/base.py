@@ -205,6 +205,10 @@ class Provisioner(Protocol):
         A region may have several quotas. One without any is limited by the grid alone.
         """
 
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        """Cloud -> seconds that `ensure` takes there, for plans; the planner estimates others."""
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; starts no gateway and leaves nothing.
 

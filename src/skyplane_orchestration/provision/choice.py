@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
     from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.security.credentials import CredentialSources
 
-PROVISIONERS: Final = (LOCAL, SSH, CLOUD)
+PROVISIONERS: Final = (LOCAL, SSH, CLOUD, *CLOUDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class ProvisionerChoice:
 
     Args:
         provisioner: `local`: processes of this machine. `ssh`: processes of the machines in
-            `hosts_file`. `cloud`: on instances in the plan's regions, as `clouds_file` says.
+            `hosts_file`. `cloud`: on instances in the plan's regions, as `clouds_file` says. `aws`,
+            `gcp`, `azure`: the same in the regions of that cloud only.
         run_root: directory of local fleets; None for the default.
         hosts_file: YAML or JSON file, see docs/how-to/ssh-hosts.md.
         hosts: the content of such a file, in its place. It may also hold private keys.
@@ -54,29 +56,34 @@ class ProvisionerChoice:
                 f"there is no provisioner {self.provisioner!r}; this release has"
                 f" {', '.join(map(repr, PROVISIONERS))}"
             )
-        for provisioner, what, given in (
-            (SSH, "hosts", (self.hosts_file, self.hosts)),
-            (CLOUD, "clouds", (self.clouds_file, self.clouds)),
+        for owners, what, given in (
+            ((SSH,), "hosts", (self.hosts_file, self.hosts)),
+            ((CLOUD, *CLOUDS), "clouds", (self.clouds_file, self.clouds)),
         ):
             count = sum(one is not None for one in given)
-            if self.provisioner == provisioner and count != 1:
+            if self.provisioner in owners and count != 1:
                 raise ConfigurationInvalid(
-                    f"the provisioner {provisioner!r} needs a {what}_file, or {what} in its place,"
-                    " and only one"
+                    f"the provisioner {self.provisioner!r} needs a {what}_file, or {what} in its"
+                    " place, and only one"
                 )
-            if self.provisioner != provisioner and count:
+            if self.provisioner not in owners and count:
                 named = what if given[0] is None else f"{what}_file"
-                raise ConfigurationInvalid(f"{named} is for the provisioner {provisioner!r} only")
+                kinds = " or ".join(map(repr, owners))
+                raise ConfigurationInvalid(f"{named} is for the provisioner {kinds} only")
         if self.provisioner == SSH and self.run_root is not None:
             raise ConfigurationInvalid(
                 "run_root is for the provisioner 'local' only; `directory` of a host in the"
                 " hosts_file is its place for fleets"
             )
-        if self.provisioner == CLOUD and (self.gateway_settings or self.processes_per_instance):
+        if self._is_on_instances and (self.gateway_settings or self.processes_per_instance):
             raise ConfigurationInvalid(
-                "gateway_settings and processes_per_instance of the provisioner 'cloud' are fields"
-                " of the clouds_file, or of clouds"
+                "gateway_settings and processes_per_instance of the provisioner"
+                f" {self.provisioner!r} are fields of the clouds_file, or of clouds"
             )
+
+    @property
+    def _is_on_instances(self) -> bool:
+        return self.provisioner in (CLOUD, *CLOUDS)
 
     def command(self, deployment: str, *words: str) -> str:
         """A command line of `skyplane-orch` that finds the fleets of this choice.
@@ -90,7 +97,7 @@ class ProvisionerChoice:
         # What is in the settings of an orchestrator has no file.
         if self.provisioner == SSH:
             named += ["--hosts", str(self.hosts_file or "HOSTS.yaml")]
-        if self.provisioner == CLOUD:
+        if self._is_on_instances:
             named += ["--clouds", str(self.clouds_file or "CLOUDS.yaml")]
         if self.provisioner != LOCAL:
             named = ["--provisioner", self.provisioner, *named]
@@ -120,7 +127,6 @@ class ProvisionerChoice:
             return self._open_ssh(place)
         from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 
-        on_cloud = self.provisioner == CLOUD
         local = LocalProvisioner(
             LocalOptions(
                 run_root=self.run_root,
@@ -128,7 +134,7 @@ class ProvisionerChoice:
                 gateway_settings=self.gateway_settings,
             )
         )
-        outside = self._open_clouds(sources) if on_cloud else local
+        outside = self._open_clouds(sources) if self._is_on_instances else local
         if place == "always":
             return outside
         from skyplane_orchestration.provision.in_process.small_jobs import (
@@ -137,7 +143,7 @@ class ProvisionerChoice:
             is_small_on_this_machine,
         )
 
-        is_small = is_small_beside_clouds if on_cloud else is_small_on_this_machine
+        is_small = is_small_beside_clouds if self._is_on_instances else is_small_on_this_machine
         return SmallJobsProvisioner(outside, local.root, place, is_small=is_small)
 
     def _open_clouds(self, sources: CredentialSources | None) -> Provisioner:
@@ -146,6 +152,8 @@ class ProvisionerChoice:
 
         file = self.clouds_file
         settings = parse_clouds(self.clouds) if file is None else read_clouds(file)
+        if self.provisioner != CLOUD:
+            settings = settings.only(self.provisioner)
         return settings.open(sources or CredentialSources())
 
     def _open_ssh(self, place: GatewayPlace) -> Provisioner:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,11 +69,21 @@ class CloudsSettings:
 
     Args:
         clouds: `aws`, ... -> its settings, which are checked when the cloud is opened.
+        source: where they are from, for messages.
     """
 
     boot: BootSettings
     options: InstanceOptions
     clouds: Mapping[str, Mapping[str, Any]]
+    source: str
+
+    def only(self, name: str) -> CloudsSettings:
+        """The settings of one cloud alone. Raises ConfigurationInvalid if there are none."""
+        if name not in self.clouds:
+            raise ConfigurationInvalid(
+                f"{self.source} has no section {name}; it has {', '.join(self.clouds)}"
+            )
+        return replace(self, clouds={name: self.clouds[name]})
 
     def open(self, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK) -> InstanceProvisioner:
         """The provisioner of all these clouds; nothing is asked of them yet.
@@ -110,19 +120,12 @@ def open_one_cloud(
     foreign = [region for region in regions if not region.startswith(f"{name}:")]
     if foreign:
         raise ConfigurationInvalid(f"region {foreign[0]} is not a region of {name}")
-    settings = _ambient_settings(name) if path is None else _section(name, path)
+    settings = (
+        _ambient_settings(name) if path is None else read_clouds(path).only(name).clouds[name]
+    )
     if regions:
         settings = {**settings, "regions": list(regions)}
     return _MAKERS[name](settings, sources, clock)
-
-
-def _section(name: str, path: Path) -> Mapping[str, Any]:
-    clouds = read_clouds(path).clouds
-    if name not in clouds:
-        raise ConfigurationInvalid(
-            f"the clouds file {path} has no section {name}; it has {', '.join(clouds)}"
-        )
-    return clouds[name]
 
 
 def _ambient_settings(name: str) -> Mapping[str, Any]:
@@ -158,12 +161,12 @@ def parse_clouds(document: object, source: str = "the setting clouds") -> Clouds
     Raises ConfigurationInvalid.
     """
     try:
-        return _settings(document)
+        return _settings(document, source)
     except ConfigurationInvalid as error:
         raise ConfigurationInvalid(f"{source} cannot be used: {error}") from error
 
 
-def _settings(document: object) -> CloudsSettings:
+def _settings(document: object, source: str) -> CloudsSettings:
     if not isinstance(document, Mapping):
         raise ConfigurationInvalid(
             "it must have image, control_cidrs and a section for each cloud, such as 'aws: {}'"
@@ -192,4 +195,5 @@ def _settings(document: object) -> CloudsSettings:
         decode(BootSettings, boot, "its image"),
         decode(InstanceOptions, options, "its options"),
         clouds,
+        source,
     )

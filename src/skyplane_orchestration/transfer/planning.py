@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -35,17 +35,17 @@ _LEAST_GBPS: Final = 0.01
 
 
 def within_quotas(
-    grid: Grid, provisioner: Provisioner, ends: Sequence[str], policy: Policy
+    grid: Grid,
+    provisioner: Provisioner,
+    ends: Sequence[str],
+    policy: Policy,
+    refused: Iterable[RefusedLaunch] = (),
 ) -> Grid:
-    """The grid with the quotas of the provisioner's account, for plans between these regions."""
-    return grid.with_account(_quotas_within(grid, provisioner, ends, policy))
-
-
-def _quotas_within(
-    grid: Grid, provisioner: Provisioner, ends: Sequence[str], policy: Policy
-) -> tuple[RegionQuota, ...]:
+    """The grid with what a provisioner knows of its account, for plans between these regions."""
     may_run = (*ends, *(tag for tag in grid.tags if policy.may_relay(tag)))
-    return provisioner.quotas(tuple(dict.fromkeys(may_run)))
+    quotas = provisioner.quotas(tuple(dict.fromkeys(may_run)))
+    left = (_left_by(grid, one) for one in refused)
+    return replace(grid.with_account((*quotas, *left)), provision_s=provisioner.provision_s)
 
 
 def plan_job(
@@ -98,9 +98,8 @@ def plan_job_again(
     every = (*plan.refused, refused)
     ends = plan.src, plan.dst
     with timed("plan again"):
-        quotas = _quotas_within(grid, provisioner, ends, job.policy)
         found = planner.plan(
-            grid.with_account((*quotas, *(_left_by(grid, one) for one in every))),
+            within_quotas(grid, provisioner, ends, job.policy, every),
             *ends,
             objective_from_dict(plan.objective),
             volume_gb=plan.volume_gb,
@@ -120,14 +119,19 @@ def plan_job_again(
 def _left_by(grid: Grid, refused: RefusedLaunch) -> RegionQuota:
     """What a region still has, as a quota.
 
-    A quota that is used up has room for less than one more instance, of any type. Without capacity
-    for a type, others may have some.
+    A quota that is used up has room for less than one more instance of any of its types. Without
+    capacity for a type, others may have some.
     """
     cloud, kind = refused.region.partition(":")[0], refused.instance_type
     vcpus = grid.instance_type(cloud, kind).vcpus
     if refused.is_quota:
         name = refused.quota or "a quota that is used up"
-        return RegionQuota(refused.region, name, vcpus=(refused.instances + 1) * vcpus - 1)
+        return RegionQuota(
+            refused.region,
+            name,
+            vcpus=(refused.instances + 1) * vcpus - 1,
+            series=refused.series,
+        )
     name = f"the capacity for {kind}"
     return RegionQuota(refused.region, name, vcpus=refused.instances * vcpus, series=kind)
 

@@ -76,6 +76,7 @@ def _next_plan(
         instances=error.launched,
         is_quota=isinstance(error, QuotaExceeded),
         quota=error.quota,
+        series=error.series,
     )
     try:
         if not is_gone():

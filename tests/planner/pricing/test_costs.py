@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.model.job import MinimizeCost
+from skyplane_orchestration.model.job import Deadline, Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.planner import direct, plan
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.pricing.billing import BILLING
@@ -54,6 +58,23 @@ def test_sums_need_a_volume_and_requests_a_count(triangle: Grid) -> None:
 def test_a_plan_waits_for_its_slowest_cloud(triangle: Grid) -> None:
     slow, fast = BILLING["azure"].provision_s, BILLING["aws"].provision_s
     assert slow > fast
-    assert billing.provision_s(["aws:s", "gcp:t", "azure:r"]) == slow
+    assert billing.provision_s(["aws:s", "gcp:t", "azure:r"], {}) == slow
     assert direct(triangle, "aws:s", "gcp:t").provision_s == fast
-    assert billing.provision_s(["local:a"]) == 2
+    assert billing.provision_s(["local:a"], {}) == 2
+
+
+def test_a_plan_counts_the_time_that_a_provisioner_knows(triangle: Grid) -> None:
+    """In its costs, and against a deadline."""
+    ends = "aws:s", "gcp:t"
+    known = replace(triangle, provision_s={"aws": 20.0, "gcp": 30.0})
+    assert (direct(known, *ends).provision_s, direct(triangle, *ends).provision_s) == (30, 75)
+    job: dict[str, Any] = {"volume_gb": 100.0, "limits": Limits(max_relays=0)}
+    usual, quick = (plan(grid, *ends, MinimizeCost(1), **job).cost for grid in (triangle, known))
+    assert usual.boot_usd
+    assert quick.boot_usd == pytest.approx(usual.boot_usd * 30 / 75)
+    fastest = plan(triangle, *ends, MaximizeThroughput(max_usd_per_gb=9), **job).transfer_s
+    assert fastest
+    soon = fastest + 40
+    with pytest.raises(PlanInfeasible):
+        plan(triangle, *ends, Deadline(soon), **job)
+    assert plan(known, *ends, Deadline(soon), **job).provision_s == 30

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import boto3
 import pytest
-from tests.clouds.ec2 import Machines, StrictEc2, strict_ec2
-from tests.clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
@@ -21,6 +19,9 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     Ingress,
 )
+from strict_clouds.ec2 import StrictEc2, strict_ec2
+from strict_clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
+from strict_clouds.machines import Machines
 
 _ACTIONS: Final = {
     LAUNCH: "RunInstances",

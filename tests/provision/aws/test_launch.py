@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.clouds.aws_wire import Request
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import (
     ARM_TYPE,
@@ -27,6 +26,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
 from skyplane_orchestration.provision.parallel import in_parallel
+from strict_clouds.aws_wire import Request
 
 OUR_TAGS = {
     "skyplane:fleet": FLEET.fleet_key,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.clouds.arm_wire import SUBSCRIPTION
 from tests.provision.azure.harness import AzureHarness
+
+from strict_clouds.arm_wire import SUBSCRIPTION
 
 READ = {"actions": ["*/read"], "notActions": []}
 COMPUTE = {"actions": ["microsoft.compute/*"], "notActions": ["Microsoft.Compute/disks/*"]}

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.clouds.arm_machines import SELF_DELETE
-from tests.clouds.arm_state import ADDRESSES, DISKS, INTERFACES, properties
 from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import (
     ARM_TYPE,
@@ -28,6 +26,8 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
 )
 from skyplane_orchestration.provision.azure import AzureCloud
+from strict_clouds.arm_machines import SELF_DELETE
+from strict_clouds.arm_state import ADDRESSES, DISKS, INTERFACES, properties
 
 IDENTITY = (
     "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity"
@@ -179,8 +179,17 @@ def test_a_size_that_is_closed_at_once_is_no_capacity(harness: AzureHarness) -> 
 
 def test_the_quota_of_the_family_is_named(harness: AzureHarness) -> None:
     harness.arm.conditions.quotas["westeurope", "standardDSv5Family"] = 2
-    with pytest.raises(QuotaExceeded, match=r"standardDSv5Family.*azure:westeurope.*0 of 2"):
+    named = r"standardDSv5Family.*azure:westeurope.*0 of 2"
+    with pytest.raises(QuotaExceeded, match=named) as caught:
         prepared(harness.azure()).launch(a_request())
+    assert caught.value.series == "Standard_D4s_v5"
+
+
+def test_the_quota_of_the_region_limits_all_types(harness: AzureHarness) -> None:
+    harness.arm.conditions.quotas["westeurope", "cores"] = 2
+    with pytest.raises(QuotaExceeded, match=r"cores.*azure:westeurope.*0 of 2") as caught:
+        prepared(harness.azure()).launch(a_request())
+    assert caught.value.series == ""
 
 
 def test_a_refusal_with_the_code_of_quotas_is_none(harness: AzureHarness) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tests.clouds.gce import PROJECT, Machines, StrictGce, strict_gce
-from tests.clouds.gce_facts import ZONES
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
@@ -18,6 +16,9 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     Ingress,
 )
+from strict_clouds.gce import PROJECT, StrictGce, strict_gce
+from strict_clouds.gce_facts import ZONES
+from strict_clouds.machines import Machines
 
 _METHODS: Final = {
     LAUNCH: "instances.insert",

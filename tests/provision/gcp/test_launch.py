@@ -173,8 +173,9 @@ def test_an_instance_in_another_zone_is_found_when_the_first_zone_is_full(
 def test_a_quota_in_the_operation_is_an_error_too(harness: GcpHarness) -> None:
     harness.set_quota(0)
     harness.gce.conditions.quota_in_operation = True
-    with pytest.raises(QuotaExceeded, match="gcp:us-central1"):
+    with pytest.raises(QuotaExceeded, match="gcp:us-central1") as caught:
         launched(harness)
+    assert (caught.value.quota, caught.value.series) == ("N2-CPUS-per-project-region", "n2-")
 
 
 def test_a_stopped_instance_keeps_its_name_until_it_is_deleted(harness: GcpHarness) -> None:

@@ -14,9 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
-from tests.clouds.arm import SUBSCRIPTION, strict_arm
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.gce import PROJECT, strict_gce
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import MortalCloud, SilentBoot
 from tests.provision.instances.harness import Killed
@@ -30,10 +27,15 @@ from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
+from strict_clouds.arm import SUBSCRIPTION, strict_arm
+from strict_clouds.ec2 import strict_ec2
+from strict_clouds.gce import PROJECT, strict_gce
 
 SEED: Final = 161803398
 #: Verbs of clouds until a fleet is launched, about.
 VERBS: Final = 20
+#: Verbs until it is gone, about.
+VERBS_OF_TEARDOWN: Final = 12
 
 TYPES: Final = {
     "aws:eu-west-3": "c7gn.large",
@@ -60,23 +62,34 @@ class Sites:
 
     def crash(self, key: str, moment: int, deployment: str = "test") -> None:
         """A worker brings a fleet up and is killed at its call `moment`."""
-        lock, count = threading.Lock(), 0
-
-        def die(_: str) -> None:
-            nonlocal count
-            with lock:
-                count += 1
-                if count >= moment:
-                    raise Killed
-
         plan = make_plan([(tuple(TYPES), 2.0)], dict.fromkeys(TYPES, 1))
         groups = {region: InstanceGroup(kind, 1) for region, kind in TYPES.items()}
         spec = FleetSpec(key, 0, deployment, replace(plan, instances=groups))
         try:
-            self.provisioner(die).ensure(spec, Authority(SECRET, key))
+            self.provisioner(killed_at(moment)).ensure(spec, Authority(SECRET, key))
         except Killed:
             return
         raise AssertionError("it was not killed")
+
+    def crash_in_teardown(self, key: str, moment: int) -> None:
+        """A worker ends a whole fleet and is killed at its call `moment`."""
+        self.crash(key, 2 * VERBS)
+        with pytest.raises(Killed):
+            self.provisioner(killed_at(moment)).destroy(key)
+
+
+def killed_at(moment: int) -> Callable[[str], None]:
+    """Ends a worker at a call of a cloud's verbs, and all later calls of its other threads."""
+    lock, count = threading.Lock(), 0
+
+    def die(_: str) -> None:
+        nonlocal count
+        with lock:
+            count += 1
+            if count >= moment:
+                raise Killed
+
+    return die
 
 
 @contextmanager
@@ -114,8 +127,11 @@ def test_crashed_runs_are_swept_and_living_fleets_are_kept(
     rng = random.Random(SEED)
     with three_clouds() as sites:
         crashed = [f"{rng.getrandbits(128):032x}" for _ in range(runs)]
-        for key in crashed:
-            sites.crash(key, rng.randrange(2, VERBS))
+        for number, key in enumerate(crashed):
+            if number % 3 == 2:
+                sites.crash_in_teardown(key, rng.randrange(1, VERBS_OF_TEARDOWN))
+            else:
+                sites.crash(key, rng.randrange(2, VERBS))
         before = sites.leftovers()
         print(f"seed {SEED}: {before}")
         assert before.keys() == {"aws", "azure", "gcp"}

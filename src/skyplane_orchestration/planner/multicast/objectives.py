@@ -41,7 +41,6 @@ from skyplane_orchestration.planner.multicast.search import (
     largest_throughput,
 )
 from skyplane_orchestration.planner.objectives import ANY_RATE_GBPS, LEAST_GBPS, least_gbps
-from skyplane_orchestration.planner.pricing import billing
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
@@ -63,7 +62,7 @@ class MulticastSearch:
         if not isinstance(objective, Deadline):
             return least_gbps(objective)
         # A relay may be in any cloud, so the plan waits for the slowest cloud.
-        wait_s = billing.provision_s(self.problem.tags)
+        wait_s = float(self.problem.provision_s.max())
         if objective.seconds <= wait_s:
             raise PlanInfeasible(
                 f"gateways take about {wait_s:g} s to start, which leaves nothing of the"
@@ -128,7 +127,7 @@ class MulticastSearch:
         """
         ceiling = self.request.usd_per_gbit(max_usd)
         free = fastest(self.problem, ceiling)
-        slowest_s = billing.provision_s(self.problem.tags)
+        slowest_s = float(self.problem.provision_s.max())
         high = bound = 0.0 if free is None else free.bound
         best: TreeIncumbent | None = None
         at = high

@@ -84,21 +84,19 @@ def itemised(
     overlay: Overlay,
     volume_gb: float | None,
     requests_usd: float | None,
-    *,
-    wait_s: float | None = None,
+    wait_s: float,
 ) -> PlanCost:
     """The cost of an overlay; sums in USD only when the volume is known.
 
     Args:
         egress_per_gb: USD per GB that arrives.
         requests_usd: price of all requests, None where not known.
-        wait_s: seconds until the slowest gateway responds; None for the overlay's own clouds.
+        wait_s: seconds until the slowest gateway responds.
     """
     per_gb = egress_per_gb + instance_usd_per_gb(overlay)
     if volume_gb is None:
         return PlanCost(None, None, requests_usd, None, per_gb)
     transfer_s = gb_to_gbit(volume_gb) / overlay.throughput_gbps
-    wait_s = billing.provision_s(overlay.instances) if wait_s is None else wait_s
     moving, boot, minimum = 0.0, 0.0, 0.0
     for tag, count in overlay.instances.items():
         usd_per_s = count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)

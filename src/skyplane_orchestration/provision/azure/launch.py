@@ -37,7 +37,7 @@ from skyplane_orchestration.provision.azure.names import (
 )
 from skyplane_orchestration.provision.azure.network import match_none
 from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.azure.quotas import exceeded
+from skyplane_orchestration.provision.azure.quotas import REGIONAL, SPOT, exceeded
 from skyplane_orchestration.provision.azure.self_delete import (
     allow_to_delete_itself,
     deleting_itself,
@@ -206,6 +206,8 @@ class Launcher:
             f" {usage.limit}: end other instances, plan with fewer, or ask for more in the portal"
             " under Quotas",
             quota=f"{usage.name} ({usage.shown})",
+            # Azure does not tell which other types are of the family.
+            series="" if usage.name in (REGIONAL, SPOT) else request.instance_type,
         )
 
     def _found(self, request: LaunchRequest, name: str) -> CloudInstance | None:

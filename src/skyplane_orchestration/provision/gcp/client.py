@@ -328,14 +328,16 @@ class GcpApi:
             if operation.status != compute_v1.Operation.Status.DONE:
                 self.clock.sleep(_WAIT_PAUSE_S)
         for error in operation.error.errors:
-            quotas = [detail.quota_info.limit_name for detail in error.error_details]
+            quotas = [detail.quota_info for detail in error.error_details]
+            quota = next((one for one in quotas if one.limit_name), None)
             answer = Answer(
                 permission=PERMISSIONS[method][0],
                 code=error.code,
                 status=operation.http_error_status_code,
                 message=error.message,
                 where=where or f"project {self._options.project}",
-                quota=next(filter(None, quotas), ""),
+                quota=quota.limit_name if quota else "",
+                metric=quota.metric_name if quota else "",
             )
             if answer.reason in expected:
                 raise Refusal(answer)

@@ -18,6 +18,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
+from skyplane_orchestration.provision.gcp.quotas import only_series
 
 EXISTS: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 NOT_FOUND: Final = frozenset({"notFound", "RESOURCE_NOT_FOUND"})
@@ -87,6 +88,7 @@ class Answer:
         message: Google's text.
         where: region tag, or the project.
         quota: name of the quota, if Google names it apart from its text.
+        metric: what that quota counts, `compute.googleapis.com/n2_cpus`.
     """
 
     permission: str
@@ -95,6 +97,7 @@ class Answer:
     message: str
     where: str
     quota: str = ""
+    metric: str = ""
 
     @property
     def reason(self) -> str:
@@ -128,6 +131,7 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
             f"{said} in {answer.where}: {answer.message}; {_quota_advice(answer)}",
             # Most answers name it in their text only.
             quota=answer.quota or answer.message,
+            series=only_series(answer.metric),
         )
     if code in NO_CAPACITY:
         return CapacityUnavailable(

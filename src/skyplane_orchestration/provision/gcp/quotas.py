@@ -30,6 +30,16 @@ _ADDRESSES: Final = "IN_USE_ADDRESSES"
 _EVERYWHERE: Final = "gcp"
 
 
+def only_series(metric: str) -> str:
+    """The series of machine types that a quota limits; empty for several, and for unknown ones.
+
+    Args:
+        metric: `compute.googleapis.com/n2_cpus`.
+    """
+    series = _SERIES.get(metric.rpartition("/")[2].upper(), ())
+    return series[0] if len(series) == 1 else ""
+
+
 def quota_uses(api: GcpApi, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
     """All that Google tells of them, and that of all regions once. Two calls."""
     project, rows = _rows(api)

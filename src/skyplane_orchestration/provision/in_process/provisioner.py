@@ -201,6 +201,10 @@ class InProcessProvisioner:
         """None: a region has one gateway here."""
         return ()
 
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        return {}
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """Nothing beyond what the local provisioner checks."""
         return ()

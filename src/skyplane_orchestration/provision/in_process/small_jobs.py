@@ -102,6 +102,10 @@ class SmallJobsProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._outside.quotas(regions)
 
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        return self._outside.provision_s
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return self._outside.check(deployment)
 

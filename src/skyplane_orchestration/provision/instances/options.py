@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import CLOUDS
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
 from skyplane_orchestration.provision.processes.settings import check_gateway_settings
 
@@ -34,6 +35,9 @@ class InstanceOptions:
             then it is replaced, once.
         answer_timeout_s: how long an instance that has been configured may not answer before
             it is replaced.
+        provision_s: cloud -> seconds from a launch until its gateways answer, for plans: the wait
+            counts in costs and deadlines. Name what your fleets take, for instance with an own
+            image that boots faster. Plans estimate 75 s for aws and gcp, and 120 s for azure.
         end_timeout_s: timeout until ended instances and their firewalls are gone.
         poll_s: time between two looks at a cloud, on average; at least 0.1.
         gateway_settings: more fields of every gateway's configuration.
@@ -46,6 +50,7 @@ class InstanceOptions:
     ready_timeout_s: float = 420.0
     boot_timeout_s: float = 180.0
     answer_timeout_s: float = 20.0
+    provision_s: Mapping[str, float] = field(default_factory=dict)
     end_timeout_s: float = 300.0
     poll_s: float = 2.0
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +82,20 @@ class InstanceOptions:
                 f"poll_s must be at least {LEAST_POLL_S:g} s, not {self.poll_s!r}: clouds refuse"
                 " those who ask too often"
             )
+        _check_provision_s(self.provision_s)
         check_gateway_settings(self.gateway_settings)
+
+
+def _check_provision_s(provision_s: Mapping[str, float]) -> None:
+    for cloud, seconds in provision_s.items():
+        if cloud not in CLOUDS:
+            raise ConfigurationInvalid(
+                f"provision_s has {cloud!r}, which is no cloud; it can have {', '.join(CLOUDS)}"
+            )
+        if not 0 <= seconds < math.inf:
+            raise ConfigurationInvalid(
+                f"provision_s of {cloud} must be a number from zero, not {seconds:g}"
+            )
 
 
 def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:

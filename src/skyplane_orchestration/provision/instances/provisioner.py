@@ -162,6 +162,10 @@ class InstanceProvisioner:
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._tools.clouds.quotas(regions)
 
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        return self._tools.options.provision_s
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         wide = _wide_ranges(self._tools.options.control_cidrs)
         return (*wide, *self._tools.clouds.check(deployment))

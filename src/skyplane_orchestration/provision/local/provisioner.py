@@ -140,6 +140,10 @@ class LocalProvisioner:
         """None: fleets have fewer gateways than planned where the machine gains nothing."""
         return ()
 
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        return {}
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return local_findings(self.options, self.root, self._runner.store_threads)
 

@@ -170,6 +170,10 @@ class SshProvisioner:
         """A region may have as many instances as it has hosts."""
         return tuple(self.options.quota(region) for region in regions)
 
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        return {}
+
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         try:
             with log_in(self.options.all_hosts(), self.options.connect_timeout_s) as logins:

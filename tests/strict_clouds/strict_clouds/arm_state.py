@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
+from strict_clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
 
 Resource = dict[str, Any]
 Rule = Callable[[Request], Reply]

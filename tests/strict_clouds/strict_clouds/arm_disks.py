@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.clouds.arm_state import DISKS, Rule, State
-from tests.clouds.arm_wire import ArmError, Reply, Request
+from strict_clouds.arm_state import DISKS, Rule, State
+from strict_clouds.arm_wire import ArmError, Reply, Request
 
 _PROVIDER: Final = "Microsoft.Compute"
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
-from tests.clouds.gce_facts import Conditions, Visibility
-from tests.clouds.gce_wire import PROJECT, GceError, Request, not_found
-
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.firewall import IngressRule
+from strict_clouds.gce_facts import Conditions, Visibility
+from strict_clouds.gce_wire import PROJECT, GceError, Request, not_found
 
 NAME: Final = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
 _FILTER: Final = re.compile(r'name eq "([^"]*)"\Z')
 _MOST_DESCRIPTION: Final = 2048
 _LEAST_PRIORITY: Final = 65536
-#: Fields that a rule of ours has; others are refused, so that a test learns of them.
+#: Fields of rules that the fake knows; others are refused, so that a test learns of them.
 _FIELDS: Final = frozenset(
     {
         "name",
@@ -69,7 +68,7 @@ class FirewallRules:
     def listed(self, request: Request) -> list[dict[str, Any]]:
         found = _FILTER.match(request.query.get("filter", ""))
         if found is None:
-            raise GceError(400, "invalid", "the filter of a list of ours names a prefix")
+            raise GceError(400, "invalid", "the strict fake wants a filter for a prefix")
         return [
             rule
             for name, rule in sorted(self.rules.items())
@@ -111,7 +110,7 @@ class FirewallRules:
             for tag in rule.get("targetTags", [""])
         }
 
-    def let_in(self, tags: Iterable[str]) -> set[Ingress]:
+    def let_in(self, tags: Iterable[str]) -> set[IngressRule]:
         """The rules that decide on instances with these network tags: those above a rule that
         denies everything."""
         matching = [
@@ -123,7 +122,7 @@ class FirewallRules:
             (rule["priority"] for rule in matching if "denied" in rule), default=_LEAST_PRIORITY
         )
         return {
-            Ingress(*_range(ports), source)
+            IngressRule(*_range(ports), source)
             for rule in matching
             if rule["priority"] < lowest
             for entry in rule["allowed"]

@@ -7,13 +7,12 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from tests.clouds.aws_wire import Answer, AwsError, Request, xml_answer
-from tests.clouds.ec2_groups import present_rules
-from tests.clouds.ec2_moto import (
+from strict_clouds.aws_wire import Answer, AwsError, Request, xml_answer
+from strict_clouds.ec2_groups import present_rules
+from strict_clouds.ec2_moto import (
     ON_DEMAND_QUOTA,
     SPOT_QUOTA,
     Conditions,
@@ -28,37 +27,13 @@ from tests.clouds.ec2_moto import (
     texts_in,
     vcpus_of,
 )
-from tests.clouds.usage import Usage
-
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.firewall import IngressRule
+from strict_clouds.machines import Machine, Machines
+from strict_clouds.usage import Usage
 
 MOST_USER_DATA_BYTES: Final = 16384
 
 _PENDING, _RUNNING, _SHUTTING_DOWN = ("pending", 0), ("running", 16), ("shutting-down", 32)
-
-
-class Machine(Protocol):
-    """What runs where an instance stands, as `world.Machine`."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def is_running(self) -> bool: ...
-
-    def shut_down(self) -> None: ...
-
-    def cut_power(self) -> None: ...
-
-    def console(self) -> str: ...
-
-    def allow(self, rules: Iterable[Ingress]) -> None: ...
-
-
-class Machines(Protocol):
-    """Boots machines from the very user data that was sent, as `world.World`."""
-
-    def boot(self, user_data: str, *, metadata_url: str = "") -> Machine: ...
 
 
 @dataclass
@@ -119,7 +94,7 @@ class InstanceRules:
         backend = backend_of(request.region)
         token = str(request.parameters.get("ClientToken", ""))
         if not token or len(token) > 64:
-            raise AwsError("InvalidParameterValue", "a launch of ours has a client token")
+            raise AwsError("InvalidParameterValue", "the strict fake wants a client token")
         subnet = backend.get_subnet(request.parameters["NetworkInterface.1.SubnetId"])
         zone = subnet.availability_zone
         digest = _digest(request)
@@ -252,7 +227,7 @@ class InstanceRules:
         """Give the machines the rules of their instances' groups."""
         for instance_id, machine in self.booted.items():
             rules = {
-                Ingress(int(first), int(last), source)
+                IngressRule(int(first), int(last), source)
                 for group in self._instance(instance_id).nics[0].group_set
                 for protocol, first, last, source in present_rules(group)
                 if protocol == "tcp"

@@ -1,8 +1,9 @@
 """No secret of a whole run on cloud instances stands where others can look.
 
 Looked at: command lines and environments of all processes of the machines and of the worker, user
-data, consoles, tags, every request to the cloud, logs, and every document of the run. The files of
-a gateway that hold its keys are in its machine's memory, with mode 0600; they are not searched.
+data, consoles, every request to the cloud with its tags, logs, and every document of the run. The
+files of a gateway that hold its keys are in its machine's memory, with mode 0600; they are not
+searched.
 """
 
 from __future__ import annotations
@@ -13,24 +14,23 @@ import io
 import json
 import os
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 import pytest
-from tests.clouds.ec2 import StrictEc2
-from tests.clouds.world import Machine, World
+from tests.e2e.cloud_faults.fleets import Workers, instances_plan
+from tests.e2e.cloud_sites import CloudSite
 from tests.e2e.conftest import STORE_SECRET
 from tests.e2e.held_store import refuse
 
 from skyplane_orchestration.errors import TransferFailed
-from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.provision.instances.cloud import ENROLMENT_PORT
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-RELAY: Final = "aws:us-east-1"
 CLOUD_SECRET: Final = "cloud-hush-" + "fedcba9876543210" * 2
 
 
@@ -108,27 +107,44 @@ def processes_of(machine: Machine) -> list[int]:
     return found
 
 
-def requests_of(ec2: StrictEc2) -> list[str]:
-    """Every request to the cloud, without user data."""
+def requests_of(site: CloudSite, user_data: Iterable[str]) -> list[str]:
+    """Every request to the cloud, as it was sent, without user data."""
+    hidden = {form for text in user_data for form in (text, encoded(text))}
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: shown(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [shown(one) for one in value]
+        return "" if value in hidden else value
+
+    return [repr(shown(vars_of(call))) for call in site.fake.calls]
+
+
+def vars_of(call: Any) -> dict[str, Any]:
+    """The fields of a request; those of AWS repeat their parameters as the body."""
+    return {one.name: getattr(call, one.name) for one in fields(call) if one.type != "bytes"}
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def tokens_of(client: Client, fleet: Fleet, launch_ids: Mapping[str, str]) -> list[list[str]]:
+    """How the one-time token of each instance may be written."""
+    authority = client.authority(fleet.key)
     return [
-        json.dumps({name: text for name, text in call.parameters.items() if name != "UserData"})
-        for call in ec2.calls
+        forms(authority.enrolment_token(instance, launch_id))
+        for instance, launch_id in launch_ids.items()
     ]
 
 
-def tokens_of(client: Client, fleet: Fleet, ec2: StrictEc2) -> dict[str, list[str]]:
-    """Name of an instance -> how its one-time token may be written."""
-    launch_of = {
-        one.id: {tag["key"]: tag["value"] for tag in one.get_tags()}["skyplane:launch"]
-        for one in ec2.ever_launched()
-    }
-    authority = client.authority(fleet.key)
-    return {
-        handle.node: forms(
-            authority.enrolment_token(handle.node, launch_of[handle.details["instance_id"]])
-        )
-        for handle in fleet.gateways
-    }
+def launch_ids_of(client: Client, fleet: Fleet) -> dict[str, str]:
+    """Name of an instance -> the id of its launch."""
+    provisioner = client.provisioner
+    assert isinstance(provisioner, InstanceProvisioner)
+    found = provisioner._tools.clouds.describe(fleet.key, fleet.plan.instances)
+    return {one.instance: one.launch_id for one in found}
 
 
 def read_manifest(path: Path) -> str:
@@ -147,36 +163,40 @@ def documents_at(server: S3Server, bucket: str) -> list[str]:
 
 
 @pytest.fixture
-def client(kit: ClientKit, clouds_file: Path) -> Client:
-    """Its cloud and its stores have credentials of their own, from a file and the environment."""
+def client(kit: ClientKit, site: CloudSite, tmp_path: Path) -> Client:
+    """On AWS the cloud and the stores have credentials of their own: a file, the environment.
+
+    The other fakes ask for none.
+    """
     profile = kit.home.directory / ".aws" / "credentials"
     profile.parent.mkdir()
     profile.write_text(
         f"[cloud]\naws_access_key_id = cloud\naws_secret_access_key = {CLOUD_SECRET}\n"
     )
-    settings: dict[str, Any] = json.loads(clouds_file.read_text())
-    settings["aws"]["credential_ref"] = "profile:cloud"
-    settings["processes_per_instance"] = 1
-    return kit.client(provisioner=parse_clouds(settings).open(CredentialSources()))
+    if site.regions[0].startswith("aws:"):
+        site = replace(site, section={**site.section, "credential_ref": "profile:cloud"})
+    clouds_file = tmp_path / "clouds.yaml"
+    site.write_clouds_file(clouds_file, processes_per_instance=1)
+    return Workers(kit, clouds_file).client()
 
 
 def test_no_secret_of_a_run_on_instances_shows_anywhere(
     kit: ClientKit,
     client: Client,
-    slow: TransferJob,
+    site: CloudSite,
+    job: TransferJob,
     gate: FaultProxy,
     servers: tuple[S3Server, S3Server],
-    ec2: StrictEc2,
     world: World,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG", logger="skyplane_orchestration")
-    job, shown, manifest = replace(slow, encrypt="always"), Shown(), tmp_path / "manifest.parquet"
-    plan = kit.plan((kit.SOURCE, RELAY, kit.SINK))
-    instances = {region: InstanceGroup("c7gn.large", 1) for region in plan.instances}
-    plan = replace(plan, instances=instances)
+    job, shown, manifest = replace(job, encrypt="always"), Shown(), tmp_path / "manifest.parquet"
+    source, destination = site.regions
+    plan = instances_plan(kit, site, source, site.relay, destination)
     fleet = client.provision(plan)
+    launch_ids = launch_ids_of(client, fleet)
     shown.add("plan", json.dumps(plan.to_dict()))
     shown.add("fleet", json.dumps(fleet.to_dict()))
 
@@ -212,12 +232,11 @@ def test_no_secret_of_a_run_on_instances_shows_anywhere(
         shown.add(f"log of {node}", tail)
     for machine in world.machines:
         shown.add("console", machine.console())
-    for request in requests_of(ec2):
-        shown.add("request", request)
-    for one in ec2.ever_launched():
-        shown.add("tags", json.dumps(one.get_tags()))
     user_data = Shown({str(number): user_data_of(one) for number, one in enumerate(world.machines)})
-    counts = {word: shown.count(word) for word in ("environ", "journal", "console", "log", "tags")}
+    for request in requests_of(site, user_data.texts.values()):
+        shown.add("request", request)
+    words = "environ", "journal", "console", "log", "request"
+    counts = {word: shown.count(word) for word in words}
     assert all(counts.values()), counts
     assert shown.count("cmdline") >= 2 * len(world.machines) + 1
 
@@ -226,8 +245,8 @@ def test_no_secret_of_a_run_on_instances_shows_anywhere(
     secrets = [fleet_secret, CLOUD_SECRET, *keys_of(client, fleet, result.transfer_key)]
     assert shown.places_of([*secrets, STORE_SECRET]) == []
     assert user_data.places_of([*secrets, STORE_SECRET]) == []
-    tokens = tokens_of(client, fleet, ec2)
+    tokens = tokens_of(client, fleet, launch_ids)
     assert len(tokens) == len(world.machines) == 3
-    for token in tokens.values():
+    for token in tokens:
         assert shown.places_of(token) == []
         assert len(user_data.places_of(token)) == 1

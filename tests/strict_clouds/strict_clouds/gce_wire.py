@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from tests.clouds.aws_wire import Answer, Environment
+from strict_clouds.aws_wire import Answer, Environment
 
 PROJECT: Final = "strict-project"
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.instance_types import INSTANCE_TYPES
-from tests.clouds.aws_wire import Answer, AwsError, Request
+
+from strict_clouds.aws_wire import Answer, AwsError, Request
 
 ON_DEMAND_QUOTA: Final = "L-1216C47A"
 SPOT_QUOTA: Final = "L-34B43A08"

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.clouds.ec2_instances import Machine, Machines
-from tests.clouds.gce_facts import (
+from strict_clouds.gce_facts import (
     ADDRESS_QUOTA,
     IMAGES,
     SPOT_QUOTA,
@@ -20,9 +19,10 @@ from tests.clouds.gce_facts import (
     Conditions,
     Visibility,
 )
-from tests.clouds.gce_firewalls import NAME
-from tests.clouds.gce_wire import GceError, Request, not_found
-from tests.clouds.usage import Usage
+from strict_clouds.gce_firewalls import NAME
+from strict_clouds.gce_wire import GceError, Request, not_found
+from strict_clouds.machines import Machine, Machines
+from strict_clouds.usage import Usage
 
 _LABEL_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}\Z")
@@ -193,7 +193,7 @@ class InstanceRules:
             for zone in self.zones.values()
             for instance in zone.instances.values()
             if instance["status"] in _ACTIVE and region in ("", zone.region)
-            if metric in ("CPUS_ALL_REGIONS", self._metric(zone.region, instance))
+            if metric in ("CPUS_ALL_REGIONS", self.metric(zone.name, instance))
         )
 
     def _find(self, zone: Zone, name: str) -> Resource:
@@ -275,7 +275,7 @@ class InstanceRules:
         }
 
     def _lacks_room(self, zone: Zone, instance: Resource) -> str:
-        metric = self._metric(zone.region, instance)
+        metric = self.metric(zone.name, instance)
         wanted = TYPES[_last(instance["machineType"])][0]
         limit = self._conditions.quota(zone.region, metric)
         if self.used(zone.region, metric) + wanted > limit:
@@ -291,7 +291,9 @@ class InstanceRules:
             return "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
         return ""
 
-    def _metric(self, region: str, instance: Resource) -> str:
+    def metric(self, zone: str, instance: Resource) -> str:
+        """The quota that an instance counts against."""
+        region = zone.rpartition("-")[0]
         is_spot = instance["scheduling"].get("provisioningModel") == "SPOT"
         if is_spot and self._conditions.quota(region, SPOT_QUOTA):
             return SPOT_QUOTA
@@ -361,7 +363,7 @@ def _require(is_valid: object, what: str) -> None:
 def _matcher(request: Request) -> Callable[[Resource], bool]:
     found = _FILTER.match(request.query.get("filter", ""))
     if found is None:
-        raise GceError(400, "invalid", "the filter of a list of ours names a label")
+        raise GceError(400, "invalid", "the strict fake wants a filter for a label")
     name, value = found.groups()
     return lambda resource: resource.get("labels", {}).get(name) == value
 

@@ -1,6 +1,6 @@
 """The firewalls of fake machines: their rules, and what came through and what did not.
 
-`gateway_site/sitecustomize.py` obeys them.
+`machine_site/sitecustomize.py` obeys them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from skyplane_orchestration.provision.instances.cloud import Ingress
+
+@dataclass(frozen=True, slots=True, order=True)
+class IngressRule:
+    """A rule of a machine's firewall: these TCP ports, from these addresses.
+
+    Args:
+        first_port, last_port: both included.
+        source_cidr: `203.0.113.7/32`.
+    """
+
+    first_port: int
+    last_port: int
+    source_cidr: str
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,7 +36,7 @@ class WideRule:
     """
 
     address: str
-    rule: Ingress
+    rule: IngressRule
     used_by: tuple[tuple[str, int], ...]
 
 
@@ -34,7 +46,7 @@ class Firewall:
 
     directory: Path
 
-    def allow(self, rules: Iterable[Ingress]) -> None:
+    def allow(self, rules: Iterable[IngressRule]) -> None:
         """Let in exactly these, from now on; connections that are open stay."""
         rows = sorted((rule.first_port, rule.last_port, rule.source_cidr) for rule in rules)
         partial = self.directory / "firewall.partial"
@@ -42,9 +54,10 @@ class Firewall:
         partial.rename(self.directory / "firewall.json")
 
     @property
-    def rules(self) -> tuple[Ingress, ...]:
+    def rules(self) -> tuple[IngressRule, ...]:
         path = self.directory / "firewall.json"
-        return tuple(Ingress(*row) for row in json.loads(path.read_text())) if path.exists() else ()
+        rows = json.loads(path.read_text()) if path.exists() else ()
+        return tuple(IngressRule(*row) for row in rows)
 
     @property
     def connections(self) -> frozenset[tuple[str, int]]:

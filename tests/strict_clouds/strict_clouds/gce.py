@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
-from tests.clouds.ec2_instances import Machine, Machines
-from tests.clouds.gce_facts import (
+from strict_clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
+from strict_clouds.gce_facts import (
     ADDRESS_QUOTA,
     ALL_REGIONS_QUOTA,
     SPOT_QUOTA,
@@ -27,9 +26,9 @@ from tests.clouds.gce_facts import (
     Visibility,
     permissions_of,
 )
-from tests.clouds.gce_firewalls import FirewallRules, Opening
-from tests.clouds.gce_instances import InstanceRules, Resource, stop
-from tests.clouds.gce_wire import (
+from strict_clouds.gce_firewalls import FirewallRules, Opening
+from strict_clouds.gce_instances import InstanceRules, Resource, stop
+from strict_clouds.gce_wire import (
     PROJECT,
     TEST_ACCOUNT_PERMISSIONS,
     TEST_PERMISSIONS,
@@ -40,9 +39,10 @@ from tests.clouds.gce_wire import (
     not_found,
     read_request,
 )
-from tests.clouds.usage import Usage
+from strict_clouds.machines import Machines
+from strict_clouds.usage import Usage
 
-__all__ = ["PROJECT", "Conditions", "Machine", "Machines", "StrictGce", "strict_gce"]
+__all__ = ["PROJECT", "Conditions", "StrictGce", "strict_gce"]
 
 #: Methods that change what an instance's firewall lets in.
 _FIREWALL_METHODS: Final = (
@@ -74,6 +74,7 @@ class _Operation:
     target: str
     error: str
     message: str
+    metric: str
     waits: int
 
 
@@ -259,13 +260,21 @@ class StrictGce:
 
     # Operations.
 
-    def _begun(self, request: Request, target: str, error: str = "", message: str = "") -> Resource:
+    def _begun(
+        self,
+        request: Request,
+        target: str,
+        error: str = "",
+        message: str = "",
+        metric: str = "",
+    ) -> Resource:
         operation = _Operation(
             name=f"operation-{next(self._numbers)}",
             zone=request.path.get("zone", ""),
             target=target,
             error=error,
             message=message or error,
+            metric=metric,
             waits=self.conditions.operation_waits,
         )
         self._operations[operation.name] = operation
@@ -292,12 +301,14 @@ class StrictGce:
 
     def _insert_instance(self, request: Request) -> Resource:
         if not request.query.get("requestId"):
-            raise GceError(400, "invalid", "a launch of ours has a request id")
+            raise GceError(400, "invalid", "the strict fake wants a request id")
         if known := self._known(request):
             return known
         instance, error = self.instances.insert(request)
         message = f"{error}: {instance['machineType']}"
-        return self._begun(request, instance["id"], error, message)
+        is_quota = error == "QUOTA_EXCEEDED"
+        metric = self.instances.metric(request.path["zone"], instance) if is_quota else ""
+        return self._begun(request, instance["id"], error, message, metric)
 
     def _insert_firewall(self, request: Request) -> Resource:
         self.firewalls.insert(dict(request.body))
@@ -385,8 +396,20 @@ def _operation(operation: _Operation, *, is_done: bool) -> Resource:
     if operation.zone:
         shown["zone"] = f"projects/{PROJECT}/zones/{operation.zone}"
     if is_done and operation.error:
-        shown["error"] = {"errors": [{"code": operation.error, "message": operation.message}]}
+        error = {"code": operation.error, "message": operation.message}
+        shown["error"] = {"errors": [error | _details(operation.metric)]}
     return shown
+
+
+def _details(metric: str) -> Resource:
+    """What the error of an operation has of a quota; nothing for no metric."""
+    if not metric:
+        return {}
+    quota = {
+        "metricName": f"compute.googleapis.com/{metric.lower()}",
+        "limitName": f"{metric.replace('_', '-')}-per-project-region",
+    }
+    return {"errorDetails": [{"quotaInfo": quota}]}
 
 
 @contextmanager

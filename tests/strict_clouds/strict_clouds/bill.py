@@ -4,9 +4,9 @@
     print(bill.total_usd, bill.by_item())
 
 It bills every second of every machine, its address, its disk, and every byte that it has sent to
-another machine, as the kernel has counted it (`gateway_site`). Prices are those of `prices.json`.
-Nothing here is shared with the planner, the grids or the gateways, so that it can tell what they
-forget. Free amounts, discounts and taxes are left out, and so are the headers of packets.
+another machine, as the kernel has counted it (`machine_site`). Prices are those of `prices.json`.
+Nothing here is shared with the programs that are billed, so that it can tell what they forget.
+Free amounts, discounts and taxes are left out, and so are the headers of packets.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.clouds.usage import Usage, UsedMachine
-from tests.clouds.world import World
+from strict_clouds.usage import Usage, UsedMachine
+from strict_clouds.world import World
 
 _PRICES: Final = Path(__file__).with_name("prices.json")
 _GIB: Final = 2**30

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_network
 from typing import Any, Final
 
-from tests.clouds.arm_state import (
+from strict_clouds.arm_state import (
     ADDRESSES,
     FIREWALLS,
     INTERFACES,
@@ -16,9 +16,8 @@ from tests.clouds.arm_state import (
     State,
     properties,
 )
-from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
-
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
+from strict_clouds.firewall import IngressRule
 
 _PROVIDER: Final = "Microsoft.Network"
 #: Rule -> type, and the code for one in use.
@@ -240,7 +239,7 @@ def _check_rule(facts: Mapping[str, Any]) -> None:
         ip_network(source)
 
 
-def openings(firewall: Resource) -> Iterator[Ingress]:
+def openings(firewall: Resource) -> Iterator[IngressRule]:
     """What a security group lets in, by its rules in the order of their priorities.
 
     Azure's own rules let the virtual network in, unless a rule denies everything before.
@@ -259,5 +258,5 @@ def openings(firewall: Resource) -> Iterator[Ingress]:
             continue
         first, _, last = facts["destinationPortRange"].partition("-")
         for source in sources:
-            yield Ingress(int(first), int(last or first), source)
-    yield Ingress(0, 65535, "10.0.0.0/8")
+            yield IngressRule(int(first), int(last or first), source)
+    yield IngressRule(0, 65535, "10.0.0.0/8")

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from tests.clouds.aws_wire import (
+
+from strict_clouds.aws_wire import (
     Answer,
     AwsError,
     Environment,
@@ -28,9 +29,9 @@ from tests.clouds.aws_wire import (
     serving,
     xml_answer,
 )
-from tests.clouds.ec2_groups import GroupRules, Permission, present_rules
-from tests.clouds.ec2_instances import InstanceRules, Machine, Machines
-from tests.clouds.ec2_moto import (
+from strict_clouds.ec2_groups import GroupRules, Permission, present_rules
+from strict_clouds.ec2_instances import InstanceRules
+from strict_clouds.ec2_moto import (
     ON_DEMAND_QUOTA,
     SPOT_QUOTA,
     Conditions,
@@ -40,9 +41,10 @@ from tests.clouds.ec2_moto import (
     all_instances,
     backends,
 )
-from tests.clouds.usage import Usage
+from strict_clouds.machines import Machine, Machines
+from strict_clouds.usage import Usage
 
-__all__ = ["Conditions", "Machine", "Machines", "StrictEc2", "strict_ec2"]
+__all__ = ["Conditions", "StrictEc2", "strict_ec2"]
 
 #: moto behind all fakes of this process; it takes long to make.
 _MOTO: Final = DomainDispatcherApplication(create_backend_app)

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tests.clouds.arm_disks import DiskRules
-from tests.clouds.arm_network import openings
-from tests.clouds.arm_offers import OfferRules
-from tests.clouds.arm_state import (
+from strict_clouds.arm_disks import DiskRules
+from strict_clouds.arm_network import openings
+from strict_clouds.arm_offers import OfferRules
+from strict_clouds.arm_state import (
     ADDRESSES,
     DISKS,
     MACHINES,
@@ -24,9 +24,9 @@ from tests.clouds.arm_state import (
     now,
     properties,
 )
-from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
-from tests.clouds.ec2_instances import Machine, Machines
-from tests.clouds.usage import Usage
+from strict_clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
+from strict_clouds.machines import Machine, Machines
+from strict_clouds.usage import Usage
 
 _PROVIDER: Final = "Microsoft.Compute"
 _MOST_CUSTOM_DATA_BYTES: Final = 65536

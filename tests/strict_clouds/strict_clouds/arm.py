@@ -1,4 +1,4 @@
-"""A strict Resource Manager of Azure: the verbs that fleets use, with faults on demand.
+"""A strict Resource Manager of Azure: the requests that fleets need, with faults on demand.
 
 `with strict_arm() as arm:` gives an address (`arm.url`) for clients. See `README.md` for what is
 strict.
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.clouds.arm_machines import TOKEN, MachineRules
-from tests.clouds.arm_network import NetworkRules, openings
-from tests.clouds.arm_state import (
+from strict_clouds.arm_machines import TOKEN, MachineRules
+from strict_clouds.arm_network import NetworkRules, openings
+from strict_clouds.arm_state import (
     FIREWALLS,
     LOCATIONS,
     MACHINES,
@@ -27,14 +27,13 @@ from tests.clouds.arm_state import (
     check_tags,
     properties,
 )
-from tests.clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request, read_request
-from tests.clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
-from tests.clouds.ec2_instances import Machine, Machines
-from tests.clouds.usage import Usage
+from strict_clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request, read_request
+from strict_clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
+from strict_clouds.firewall import IngressRule
+from strict_clouds.machines import Machine, Machines
+from strict_clouds.usage import Usage
 
-from skyplane_orchestration.provision.instances.cloud import Ingress
-
-__all__ = ["SUBSCRIPTION", "Conditions", "Machine", "Machines", "StrictArm", "strict_arm"]
+__all__ = ["SUBSCRIPTION", "Conditions", "StrictArm", "strict_arm"]
 
 #: Requests for which a group that is deleted is still there.
 _GROUP_CALLS: Final = 2
@@ -123,7 +122,7 @@ class StrictArm:
                 booted for key, booted in self.machines.booted.items() if key.endswith(f"/{name}")
             )
 
-    def open_to(self, location: str, tag: str) -> set[Ingress]:
+    def open_to(self, location: str, tag: str) -> set[IngressRule]:
         """What the firewalls of a location with a tag let in."""
         with self._lock:
             return {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.clouds.aws_wire import Answer, AwsError, Request
-from tests.clouds.ec2_moto import (
+from strict_clouds.aws_wire import Answer, AwsError, Request
+from strict_clouds.ec2_moto import (
     Conditions,
     Forward,
     Rule,

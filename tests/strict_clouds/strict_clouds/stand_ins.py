@@ -60,19 +60,18 @@ class Machine:
     def install(self, program: str) -> None:
         write_wrapper(self.directory, program, self.facts["python"])
 
-    def run_gateway(self, arguments: list[str]) -> NoReturn:
-        """Become the gateway, from the source tree, with nothing of this environment."""
+    def run_program(self, arguments: list[str]) -> NoReturn:
+        """Become the machine's program, with nothing of this environment."""
         environment = {
             "PATH": "/usr/bin:/bin",
             "HOME": "/",
             "TMPDIR": str(self.directory / "tmp"),
-            "PYTHONPATH": os.pathsep.join(self.facts["python_path"]),
             "PYTHONUNBUFFERED": "1",
             **self.facts["environment"],
         }
         os.chdir("/")
-        python = self.facts["python"]
-        os.execve(python, [python, "-m", "skyplane_gateway", *arguments], environment)
+        command = self.facts["command"]
+        os.execve(command[0], [*command, *arguments], environment)
 
 
 def write_wrapper(directory: Path, program: str, python: str, *, at: Path | None = None) -> None:
@@ -102,7 +101,7 @@ def docker(machine: Machine, arguments: list[str], program: str = "docker") -> N
             pulled = (machine.directory / "pulled").exists()
             if not rest or rest[0] != image or not pulled:
                 refuse(program, arguments)
-            machine.run_gateway(rest[1:])
+            machine.run_program(rest[1:])
         case _:
             refuse(program, arguments)
 
@@ -212,7 +211,7 @@ def python(machine: Machine, arguments: list[str]) -> None:
         case ["-m", "venv", directory]:
             programs = Path(directory) / "bin"
             programs.mkdir(parents=True)
-            for name in ("pip", "skyplane-gateway"):
+            for name in ("pip", machine.facts["script"]):
                 executable = machine.facts["python"]
                 write_wrapper(machine.directory, name, executable, at=programs / name)
         case ["-m", "zipfile", "-e", archive, directory]:
@@ -240,10 +239,10 @@ def pip(machine: Machine, arguments: list[str]) -> None:
             refuse("pip", arguments)
 
 
-def skyplane_gateway(machine: Machine, arguments: list[str]) -> None:
+def installed_script(machine: Machine, arguments: list[str]) -> None:
     if not (machine.directory / "pip_installed").exists():
-        sys.exit("skyplane-gateway: not installed")
-    machine.run_gateway(arguments)
+        sys.exit(f"{machine.facts['script']}: not installed")
+    machine.run_program(arguments)
 
 
 def setpriv(machine: Machine, arguments: list[str]) -> None:
@@ -274,10 +273,9 @@ STAND_INS: Final[dict[str, Callable[[Machine, list[str]], None]]] = {
     "python3.11": python,
     "setpriv": setpriv,
     "shutdown": shutdown,
-    "skyplane-gateway": skyplane_gateway,
     "systemctl": systemctl,
 }
 
 
 if __name__ == "__main__":
-    STAND_INS[sys.argv[2]](Machine(Path(sys.argv[1])), sys.argv[3:])
+    STAND_INS.get(sys.argv[2], installed_script)(Machine(Path(sys.argv[1])), sys.argv[3:])

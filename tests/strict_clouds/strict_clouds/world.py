@@ -1,6 +1,6 @@
 """The machines of all fake clouds: they boot the user data that was sent, as real processes.
 
-    with World(directory) as world:
+    with World(directory, program) as world:
         machine = world.boot(user_data)
         ...
         machine.power_off()
@@ -12,9 +12,8 @@ When the context ends, or its process dies, all processes of all machines end.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
+import os
 import random
 import shutil
 import signal
@@ -22,7 +21,6 @@ import socket
 import subprocess
 import sys
 import threading
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,36 +28,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tests.clouds.firewall import Firewall, WideRule
-from tests.clouds.stand_ins import write_wrapper
+from strict_clouds.firewall import Firewall, IngressRule, WideRule
+from strict_clouds.stand_ins import write_wrapper
 
-from skyplane_orchestration.provision.instances.cloud import Ingress
-from skyplane_orchestration.provision.instances.user_data import BootSettings
-from skyplane_orchestration.provision.ssh.package import gateway_requirements
-
-_REPOSITORY: Final = Path(__file__).parents[2]
 _POWER: Final = Path(__file__).with_name("power.py")
 
-#: A folder for `PYTHONPATH`: programs with it and SKYPLANE_FAKE_MACHINE obey the firewalls.
-NETWORK: Final = Path(__file__).with_name("gateway_site")
-
-#: What the machines can pull. The stand-ins run the source tree in its place.
-IMAGE: Final = BootSettings(image="registry.example/skyplane-gateway@sha256:" + "ab" * 32)
-
-
-def wheel_with(pins: str) -> bytes:
-    """A wheel of which stand-ins read the gateway's pins only."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("skyplane_gateway/requirements.lock"), pins)
-    return buffer.getvalue()
-
-
-_WHEEL_BYTES: Final = wheel_with(gateway_requirements())
-WHEEL: Final = BootSettings(
-    wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl",
-    wheel_sha256=hashlib.sha256(_WHEEL_BYTES).hexdigest(),
-)
+#: A folder for `PYTHONPATH`: programs in Python with it and STRICT_CLOUDS_MACHINE, the directory of
+#: a machine, obey the firewalls.
+NETWORK: Final = Path(__file__).with_name("machine_site")
 
 #: Harmless programs of this machine that boot scripts use.
 _REAL_PROGRAMS: Final = ("chmod", "cut", "env", "grep", "mktemp", "sha256sum", "sleep")
@@ -72,6 +48,28 @@ AMAZON_LINUX: Final = (("curl", "dnf"), ("docker", "python3.11"))
 FEDORA: Final = (("curl", "dnf", "python3.11"), ("podman",))
 
 Distribution = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What machines run in place of a container, or of a wheel that they install.
+
+    Args:
+        command: begins with an absolute path; the arguments of a call follow.
+        image: the only image that `docker` and `podman` can pull; the command is its entry point.
+        wheel_url: the only address from which `curl` downloads; empty for none.
+        wheel: the content there, a ZIP archive. It has the requirements file that a boot script
+            gives to `pip`, which refuses one without exact versions.
+        script: name of the program that the wheel brings, which is the command.
+        environment: variables of the program. It has no others but PATH, HOME and the like.
+    """
+
+    command: tuple[str, ...]
+    image: str
+    wheel_url: str = ""
+    wheel: bytes = b""
+    script: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -113,7 +111,7 @@ class Machine:
         """Open to all until rules are set."""
         return Firewall(self.directory)
 
-    def allow(self, rules: Iterable[Ingress]) -> None:
+    def allow(self, rules: Iterable[IngressRule]) -> None:
         """Let its firewall allow exactly these."""
         self.firewall.allow(rules)
 
@@ -143,7 +141,7 @@ class Machine:
         self._power.stdin.close()
 
     def reboot(self) -> None:
-        """Kill all its processes. Raises AssertionError if it would then run without gateways."""
+        """Kill all its processes. Raises AssertionError if it would then run on, and idle."""
         target = self._read("default_target")
         assert target == "poweroff.target", f"it would boot {target or 'as before'}, and idle"
         self.power_off()
@@ -169,20 +167,12 @@ class World:
 
     Args:
         directory: private to this world; stays, for its console outputs.
-        environment: variables that every gateway gets, such as the endpoint of a fake service.
-        boot_s: how long a machine takes from its launch to its boot script.
+        program: what boot scripts run by `docker` and the like; None if they run no such program.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        environment: Mapping[str, str] | None = None,
-        *,
-        boot_s: float = 0.0,
-    ) -> None:
+    def __init__(self, directory: Path, program: Program | None = None) -> None:
         self._directory = directory.absolute()
-        self._environment = dict(environment or {})
-        self._boot_s = boot_s
+        self._program = program or Program((), "")
         self.machines: list[Machine] = []
 
     def __enter__(self) -> Self:
@@ -204,39 +194,39 @@ class World:
         user_data: str,
         *,
         distribution: Distribution = DEBIAN_WITH_DOCKER,
-        environment: Mapping[str, str] | None = None,
         on_end: Callable[[Machine], None] | None = None,
         programs: Mapping[str, str] | None = None,
         metadata_url: str = "",
-        boot_s: float | None = None,
+        boot_s: float = 0.0,
     ) -> Machine:
         """Boot a machine; returns at once.
 
         Args:
-            environment: variables that its gateways get besides the world's.
             programs: name -> shell script, for programs in place of the stand-ins.
             metadata_url: what its `curl` asks in place of http://169.254.169.254.
-            boot_s: as that of the world, for this machine.
+            boot_s: how long it takes from its launch to its boot script.
             on_end: called in a thread when the machine has ended, for whatever reason.
         """
-        boot_s = self._boot_s if boot_s is None else boot_s
         present, packages = distribution
         address, lock = _free_address()
         directory = self._directory / address
         for name in ("bin", "tmp"):
             (directory / name).mkdir(parents=True)
+        program = self._program
+        python_path = (str(NETWORK), program.environment.get("PYTHONPATH", ""))
         facts = {
             "address": address,
             "python": sys.executable,
-            "python_path": [str(NETWORK), str(_REPOSITORY / "gateway")],
+            "command": program.command,
             "environment": {
-                **self._environment,
-                **(environment or {}),
-                "SKYPLANE_FAKE_MACHINE": str(directory),
+                **program.environment,
+                "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+                "STRICT_CLOUDS_MACHINE": str(directory),
             },
-            "image": IMAGE.image,
-            "wheel_url": WHEEL.wheel_url,
-            "wheel_hex": _WHEEL_BYTES.hex(),
+            "image": program.image,
+            "wheel_url": program.wheel_url,
+            "wheel_hex": program.wheel.hex(),
+            "script": program.script,
             "packages": packages,
             "metadata_url": metadata_url,
         }
@@ -262,25 +252,6 @@ class World:
         """Rules of all machines that allow more than was used."""
         return tuple(rule for machine in self.machines for rule in machine.firewall.wide_rules())
 
-    def needless_rules(self) -> tuple[WideRule, ...]:
-        """Those of `wide_rules` that no fleet needs.
-
-        Any source may become the lead, and only the lead calls control ports. So a machine may
-        leave unused ports open to another one, if the orchestrator has called these ports.
-        """
-        machines = {machine.address: machine.firewall for machine in self.machines}
-        found = []
-        for wide in self.wide_rules():
-            called = {
-                port for peer, port in machines[wide.address].connections if peer not in machines
-            }
-            used = {port for _, port in wide.used_by}
-            is_open = set(range(wide.rule.first_port, wide.rule.last_port + 1))
-            is_from_machine = wide.rule.source_cidr.removesuffix("/32") in machines
-            if not is_from_machine or not is_open - used <= called:
-                found.append(wide)
-        return tuple(found)
-
 
 def _fill_search_path(directory: Path, programs: Iterable[str]) -> None:
     for program in (*_ALWAYS_THERE, *programs):
@@ -300,7 +271,7 @@ def _free_address() -> tuple[str, socket.socket]:
         address = f"127.77.{random.randint(2, 254)}.{random.randint(1, 254)}"
         lock = socket.socket(socket.AF_UNIX)
         try:
-            lock.bind(f"\0skyplane-world-{address}")
+            lock.bind(f"\0strict-clouds-{address}")
         except OSError:
             lock.close()
             continue

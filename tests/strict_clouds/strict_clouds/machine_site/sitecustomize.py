@@ -1,4 +1,4 @@
-"""The network of a fake machine, for its gateways: Python imports this module when it starts.
+"""The network of a fake machine, for its program: Python imports this module when it starts.
 
 A machine dials others from its own address, and its firewall decides on each connection. A packet
 that a firewall drops would time out at last; here the connection times out at once.
@@ -192,5 +192,5 @@ def _unacknowledged(connection: socket.socket) -> int:
     return int(size)
 
 
-if "SKYPLANE_FAKE_MACHINE" in os.environ:
-    _Network(Path(os.environ["SKYPLANE_FAKE_MACHINE"])).install()
+if "STRICT_CLOUDS_MACHINE" in os.environ:
+    _Network(Path(os.environ["STRICT_CLOUDS_MACHINE"])).install()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from tests.clouds.arm_state import LOCATIONS, SIZES, Conditions, Rule
-from tests.clouds.arm_wire import ArmError, Reply, Request
+from strict_clouds.arm_state import LOCATIONS, SIZES, Conditions, Rule
+from strict_clouds.arm_wire import ArmError, Reply, Request
 
 #: The quota of spot machines.
 SPOT: Final = "lowPriorityCores"
