@@ -225,7 +225,8 @@ def test_two_hosts_copy_with_containers_and_keep_nothing(
     assert main(["doctor", "--provisioner", "ssh", "--hosts", str(hosts_file)]) == 0
     assert "with the image" in capsys.readouterr().out
     assert account.has() == ([], [])
-    job = job_of(servers, "boxes")
+    bucket = f"boxes-{account.program}-{account.inside}"
+    job = job_of(servers, bucket)
     client = kit.client(provisioner=provisioner(hosts_file))
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))
     containers, _ = account.has()
@@ -235,7 +236,7 @@ def test_two_hosts_copy_with_containers_and_keep_nothing(
     result = client.transfer(job, fleet)
     assert (result.objects, result.encrypted) == (3, True)
     source, destination = servers
-    assert destination.objects("boxes", "q/") == source.objects("boxes", "p/")
+    assert destination.objects(bucket, "q/") == source.objects(bucket, "p/")
     report = client.teardown(fleet)
     assert sorted(report.stopped) == sorted(gateway.node for gateway in fleet.gateways)
     assert all("is ready" in tail for tail in report.log_tails.values())
