@@ -75,7 +75,7 @@ bench: $(PROGRAMS)  ## every program of bench/ prints its figures; fit_* are too
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 test-image: $(INSTALLED)  ## builds the gateway's image and copies between two of its containers
-	@$(BIN)/python -m pytest -m image --timeout 900 -v tests/e2e/test_image.py
+	@$(BIN)/python -m pytest -m image --timeout 900 -v tests/e2e/test_image.py tests/e2e/test_ssh_containers.py
 
 soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries the marker
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import sys
+import zipfile
 from pathlib import Path
 from typing import Final
 
 from skyplane_orchestration.provision.instances.user_data import BootSettings
+from skyplane_orchestration.provision.ssh.package import gateway_requirements
 from strict_clouds.firewall import WideRule
 from strict_clouds.world import Program, World
 
 _REPOSITORY: Final = Path(__file__).parents[2]
-_WHEEL_BYTES: Final = b"a wheel, which the stand-in of pip does not read"
+
+
+def wheel_with(pins: str) -> bytes:
+    """A wheel of which stand-ins read the gateway's pins only."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("skyplane_gateway/requirements.lock"), pins)
+    return buffer.getvalue()
+
+
+_WHEEL_BYTES: Final = wheel_with(gateway_requirements())
 
 #: What machines boot: an image, or a wheel.
 IMAGE: Final = BootSettings(image="registry.example/skyplane-gateway@sha256:" + "ab" * 32)

@@ -22,6 +22,7 @@ import pytest
 from botocore.config import Config
 from tests.clouds.fakes import open_ec2
 from tests.clouds.gateways import GATEWAY, IMAGE
+from tests.e2e import image as images
 from tests.e2e.beside import Beside
 from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_objects
 from tests.faults import http_proxy, moto_server, versitygw
@@ -399,6 +400,13 @@ def held_job(kit: ClientKit, held: HeldStore) -> TransferJob:
         Location(held.url, kit.SINK, held.proxy.url),
         limits=Limits(chunk_mib=5),
     )
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[images.Image]:
+    """The gateway's image, for tests with the marker `image`."""
+    with images.built_or_skip(tmp_path_factory.mktemp("image") / "storage") as made:
+        yield made
 
 
 @pytest.fixture

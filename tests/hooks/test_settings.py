@@ -139,6 +139,10 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
             "cannot have a field python",
         ),
         (
+            FakeConnection(None, {"provisioner": "ssh", "hosts": {"defaults": {"image": "x"}}}),
+            "cannot have a field image",
+        ),
+        (
             FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": []}, "hosts_file": "b"}),
             "needs a hosts_file, .* and only one",
         ),

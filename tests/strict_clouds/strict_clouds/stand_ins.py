@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -213,15 +214,26 @@ def python(machine: Machine, arguments: list[str]) -> None:
             for name in ("pip", machine.facts["script"]):
                 executable = machine.facts["python"]
                 write_wrapper(machine.directory, name, executable, at=programs / name)
+        case ["-m", "zipfile", "-e", archive, directory]:
+            with zipfile.ZipFile(archive) as content:
+                content.extractall(directory)
         case _:
             refuse("python", arguments)
 
 
 def pip(machine: Machine, arguments: list[str]) -> None:
     match arguments:
-        case ["install", "--quiet", "--no-cache-dir", wheel] if wheel.endswith("]"):
-            if not Path(wheel.partition("[")[0]).is_file():
+        case [
+            "install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps",
+            "--only-binary", ":all:", "--requirement", pins, wheel,
+        ]:  # fmt: skip
+            if not Path(wheel).is_file():
                 sys.exit(f"pip: {wheel} is no file")
+            requirements = Path(pins).read_text().splitlines()
+            if loose := [line for line in requirements if "==" not in line.partition(";")[0]]:
+                sys.exit(f"pip: {loose} have no exact version")
+            if not requirements:
+                sys.exit(f"pip: {pins} pins nothing")
             machine.note("pip_installed", wheel)
         case _:
             refuse("pip", arguments)

@@ -58,7 +58,8 @@ class Program:
         command: begins with an absolute path; the arguments of a call follow.
         image: the only image that `docker` and `podman` can pull; the command is its entry point.
         wheel_url: the only address from which `curl` downloads; empty for none.
-        wheel: the content there. `pip` does not read it.
+        wheel: the content there, a ZIP archive. It has the requirements file that a boot script
+            gives to `pip`, which refuses one without exact versions.
         script: name of the program that the wheel brings, which is the command.
         environment: variables of the program. It has no others but PATH, HOME and the like.
     """
