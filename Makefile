@@ -75,7 +75,7 @@ bench: $(PROGRAMS)  ## every program of bench/ prints its figures; fit_* are too
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 test-image: $(INSTALLED)  ## builds the gateway's image and copies between two of its containers
-	@$(BIN)/python -m pytest -m image --timeout 900 -v tests/e2e/test_image.py
+	@$(BIN)/python -m pytest -m image --timeout 900 -v tests/e2e/test_image.py tests/e2e/test_ssh_containers.py
 
 soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries the marker
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5
@@ -93,17 +93,17 @@ matrix-pins: $(INSTALLED)  ## resolve the lines of the matrix again; LINES names
 
 clean:  ## all that is made here but the environment itself
 	rm -rf build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf *.egg-info src/*.egg-info .coverage .coverage.*
+	rm -rf *.egg-info src/*.egg-info tests/strict_clouds/*.egg-info tests/strict_clouds/build .coverage .coverage.*
 	find . -name __pycache__ -type d -not -path './$(VENV)*' -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt tests/strict_clouds/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with the modules venv and" \
 		"ensurepip is on the PATH; name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
-		--build-constraint constraints.txt --editable '.[dev]'
+		--build-constraint constraints.txt --editable '.[dev]' --editable tests/strict_clouds
 	@touch $@
 
 $(PROGRAMS): $(INSTALLED)

@@ -26,10 +26,8 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
-from tests.clouds.ec2 import Machine, StrictEc2, strict_ec2
-from tests.clouds.gce import PROJECT, StrictGce, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_arm, open_ec2, open_gce
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.provision.samples import make_plan
 
 from bench.report import Case, spread_of
@@ -38,6 +36,11 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.arm import SUBSCRIPTION, StrictArm
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.gce import PROJECT, StrictGce
+from strict_clouds.machines import Machine
+from strict_clouds.world import World
 
 POLL_S: Final = 2.0
 
@@ -122,9 +125,9 @@ def fakes_of(world: World, delays: Mapping[str, Delays]) -> Iterator[Fakes]:
     """Accounts without resources, whose clouds take so long."""
     machines = {cloud: Booting(world, delay.boot_s) for cloud, delay in delays.items()}
     with (
-        strict_ec2(machines["aws"]) as ec2,
-        strict_gce(machines["gcp"]) as gce,
-        strict_arm(machines["azure"]) as arm,
+        open_ec2(machines["aws"], deployments=("bench",)) as ec2,
+        open_gce(machines["gcp"]) as gce,
+        open_arm(machines["azure"]) as arm,
     ):
         gce.conditions.now_s = time.time()
         gce.conditions.deleting_for = 1
@@ -233,7 +236,7 @@ def measure(rounds: int, *, is_smoke: bool) -> list[Case]:
     delays = dict.fromkeys(DELAYS, Delays(0.0, 0.0)) if is_smoke else DELAYS
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        World(Path(folder, "machines")) as world,
+        World(Path(folder, "machines"), GATEWAY) as world,
         fakes_of(world, delays) as fakes,
     ):
         return cases_of(Fleets(fakes, Path(folder)), rounds)

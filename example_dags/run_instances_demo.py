@@ -4,7 +4,7 @@ It copies a data set from S3 to Google Cloud Storage over a relay in Azure. The 
 instances of three fake clouds on this machine: the fakes check what the real ones check, and each
 instance boots the user data that its cloud was sent, as real processes. The exit code is 0 only if
 both ends are equal, the clouds have nothing left, no firewall was wider than needed, and what real
-clouds would bill (`tests/clouds/bill.py`) is within 3 % of two figures: the cost that the plan
+clouds would bill (`strict_clouds/bill.py`) is within 3 % of two figures: the cost that the plan
 estimates, and the cost that the run states. Fakes boot faster than real clouds. So the clouds file
 says how long they take, as a user with an own image would (`provision_s`).
 
@@ -28,6 +28,7 @@ from example_dags.demo_support.dataset import demo_data_set
 from example_dags.demo_support.estimate import cause_lines, measured_times
 from example_dags.demo_support.fake_clouds import FakeClouds, fake_clouds
 from example_dags.demo_support.servers import End, s3_server
+from tests.clouds.gateways import needless_rules
 from tests.faults import fake_gcs
 
 from skyplane_orchestration.model.plan import TransferPlan
@@ -93,7 +94,7 @@ def _report(clouds: FakeClouds) -> int:
         f" {running} machines run"
     )
     print("left in the clouds: " + ", ".join(f"{count} {kind}" for kind, count in left.items()))
-    needless = clouds.world.needless_rules()
+    needless = needless_rules(clouds.world)
     rules = sum(len(machine.firewall.rules) for machine in clouds.world.machines)
     print(f"{rules} rules of firewalls, {len(needless)} of them wider than needed")
     for one in needless:

@@ -1,6 +1,6 @@
-"""Sydney to Paris, faster than the direct path: a planned overlay as four tasks of a DAG.
+"""Sydney to Paris, faster than the direct path: a planned overlay as tasks of a DAG.
 
-One c6in.xlarge in each city sends about 2.5 Gbit/s on the direct path. This example needs 4.1
+One c7gn.large in each city sends about 2.5 Gbit/s on the direct path. This example needs 4.1
 Gbit/s with one instance per region, so the plan uses other regions too.
 With the `local` provisioner the gateways are processes on the worker.
 

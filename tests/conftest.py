@@ -66,6 +66,7 @@ LONG_FILES: Final = (
     "e2e/test_runs_again.py",
     "planner/test_job_cost.py",
     "gateway/transport/test_reconnecting.py",
+    "gateway/service/test_wire_order.py",
     "gateway/service/test_store_faults.py",
     "e2e/test_cloud_kills.py",
     "provision/aws/test_fleet_e2e.py",

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from example_dags.demo_support.estimate import estimate, planned_times
-from tests.clouds.bill import Bill
 
 from skyplane_orchestration.model.plan import TransferPlan
+from strict_clouds.bill import Bill
 
 #: Item of a bill -> item of a result.
 _STATED: Final = {

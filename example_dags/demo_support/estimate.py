@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.clouds.bill import Bill
-
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.pricing import billing
 from skyplane_orchestration.units import usd_per_hour_to_usd_per_s
+from strict_clouds.bill import Bill
 
 
 @dataclass(frozen=True, slots=True)

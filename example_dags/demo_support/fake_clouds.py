@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
-from tests.clouds.bill import Bill, bill_of
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.gce import PROJECT, StrictGce, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_arm, open_ec2, open_gce
+from tests.clouds.gateways import GATEWAY, IMAGE
+
+from strict_clouds.arm import SUBSCRIPTION, StrictArm
+from strict_clouds.bill import Bill, bill_of
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.gce import PROJECT, StrictGce
+from strict_clouds.world import World
 
 #: Seconds until a fleet on these fakes answers.
 PROVISION_S: Final = 10.0
@@ -83,10 +86,10 @@ class FakeClouds:
 def fake_clouds(directory: Path, opted_in: str) -> Iterator[FakeClouds]:
     """Accounts without resources; `opted_in` is a region of AWS that the account may use."""
     with (
-        World(directory) as world,
-        strict_ec2(world) as ec2,
-        strict_gce(world) as gce,
-        strict_arm(world) as arm,
+        World(directory, GATEWAY) as world,
+        open_ec2(world, deployments=("demo",)) as ec2,
+        open_gce(world) as gce,
+        open_arm(world) as arm,
     ):
         ec2.conditions.opt_in[opted_in] = "opt-in-not-required"
         gce.conditions.now_s = time.time()

@@ -94,7 +94,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--config", required=True, type=Path, help="GatewayConfig as JSON")
     parser.add_argument("--fleet", required=True, help="fleet key, to be found by")
     parser.add_argument("--detach", action="store_true", help="run on in the background")
+    parser.add_argument("--log-file", type=Path, help="file for all output, which is appended")
     options = parser.parse_args(arguments)
+    if options.log_file is not None:
+        _send_output_to(options.log_file)
     try:
         config = read_config(options.config, options.fleet)
     except SkyplaneError as error:
@@ -112,6 +115,14 @@ def main(arguments: list[str]) -> int:
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     asyncio.run(serve(config))
     return 0
+
+
+def _send_output_to(path: Path) -> None:
+    """Append all output of this process to a private file, that of a crash included."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for standard in (sys.stdout, sys.stderr):
+        os.dup2(descriptor, standard.fileno())
+    os.close(descriptor)
 
 
 def _set_limits() -> None:

@@ -43,7 +43,7 @@ CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "hosts": {
         "label": "Hosts",
         "description": "JSON object with the content of a hosts file, in its place; without the "
-        "field python.",
+        "fields python and image.",
         "schema": {"type": ["object", "null"]},
     },
     "clouds_file": {

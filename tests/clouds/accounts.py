@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.clouds.arm import SUBSCRIPTION, strict_arm
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.gce import PROJECT, strict_gce
-from tests.clouds.world import IMAGE
+from tests.clouds.fakes import open_arm, open_ec2, open_gce
+from tests.clouds.gateways import IMAGE
 
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
@@ -24,6 +22,8 @@ from skyplane_orchestration.provision.instances.cloud import (
     Ingress,
     LaunchRequest,
 )
+from strict_clouds.arm import SUBSCRIPTION
+from strict_clouds.gce import PROJECT
 
 _DAY_S: Final = 86_400
 
@@ -98,7 +98,7 @@ class Account:
 
 @contextmanager
 def _aws() -> Iterator[Account]:
-    with strict_ec2() as ec2:
+    with open_ec2(deployments=("local", "prod", "staging")) as ec2:
         limits = {"L-1216C47A": 5, "L-34B43A08": 7}
         ec2.conditions.quotas |= {("eu-west-3", name): limit for name, limit in limits.items()}
         yield Account(
@@ -116,7 +116,7 @@ def _aws() -> Iterator[Account]:
 
 @contextmanager
 def _gcp() -> Iterator[Account]:
-    with strict_gce() as gce:
+    with open_gce() as gce:
         gce.conditions.now_s = time.time()
         limits = {"N2_CPUS": 24, "PREEMPTIBLE_CPUS": 0, "IN_USE_ADDRESSES": 8}
         gce.conditions.quotas |= {("us-central1", name): limit for name, limit in limits.items()}
@@ -135,7 +135,7 @@ def _gcp() -> Iterator[Account]:
 
 @contextmanager
 def _azure() -> Iterator[Account]:
-    with strict_arm() as arm:
+    with open_arm() as arm:
         arm.conditions.operation_polls = 0
         limits = {
             "cores": 10,

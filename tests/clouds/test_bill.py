@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from tests.clouds.bill import bill_of
-from tests.clouds.usage import Usage
-from tests.clouds.world import World
+
+from strict_clouds.bill import bill_of
+from strict_clouds.usage import Usage
+from strict_clouds.world import World
 
 BELGIUM, SYDNEY, VIRGINIA = "gcp:europe-west1", "aws:ap-southeast-2", "aws:us-east-1"
 

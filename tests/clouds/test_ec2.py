@@ -9,7 +9,8 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from tests.clouds.ec2 import StrictEc2, strict_ec2
+
+from strict_clouds.ec2 import StrictEc2, strict_ec2
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -66,6 +67,12 @@ def launch(ec2: EC2Client, subnet: str = "", group: str = "", **changes: Any) ->
         "NetworkInterfaces": [interface],
         **changes,
     }
+
+
+def tagged(*kinds: str, **tags: str) -> list[dict[str, Any]]:
+    """TagSpecifications."""
+    named = [{"Key": key, "Value": value} for key, value in (tags or {"k": "v"}).items()]
+    return [{"ResourceType": kind, "Tags": named} for kind in kinds]
 
 
 def run(ec2: EC2Client, **changes: Any) -> str:
@@ -175,8 +182,8 @@ def test_a_denied_action_is_refused_and_also_a_dry_run_of_it(
 ) -> None:
     assert refused(ec2.run_instances, **launch(ec2, DryRun=True)) == "DryRunOperation"
     strict.conditions.denied.add("ec2:CreateTags")
-    tagged = launch(ec2, TagSpecifications=[{"ResourceType": "instance", "Tags": []}])
-    assert refused(ec2.run_instances, **tagged, DryRun=True) == "UnauthorizedOperation"
+    with_tags = launch(ec2, TagSpecifications=tagged("instance"))
+    assert refused(ec2.run_instances, **with_tags, DryRun=True) == "UnauthorizedOperation"
     assert strict.leftovers() == {}
     assert {"ec2:RunInstances", "ec2:CreateTags"} <= strict.used_actions
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.clouds.firewall import WideRule
-from tests.clouds.world import NETWORK, Machine, World
+from tests.clouds.gateways import needless_rules
 
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.firewall import IngressRule, WideRule
+from strict_clouds.world import NETWORK, Machine, World
 
 PORT = 7600
 ANYBODY = "0.0.0.0/0"
@@ -23,7 +23,7 @@ IDLE = "exec sleep 600"
 
 LISTENER = f"""
 import os, socket
-address = os.environ["SKYPLANE_FAKE_MACHINE"].rpartition("/")[2]
+address = os.environ["STRICT_CLOUDS_MACHINE"].rpartition("/")[2]
 with socket.create_server((address, {PORT})) as listener:
     print("listens", flush=True)
     while True:
@@ -40,7 +40,7 @@ async def greet(reader, writer):
     writer.close()
 
 async def main():
-    address = os.environ["SKYPLANE_FAKE_MACHINE"].rpartition("/")[2]
+    address = os.environ["STRICT_CLOUDS_MACHINE"].rpartition("/")[2]
     server = await asyncio.start_server(greet, address, {PORT})
     print("listens", flush=True)
     await server.serve_forever()
@@ -79,7 +79,7 @@ def start(machine: Machine, program: str, *arguments: str) -> subprocess.Popen[s
         env={
             **os.environ,
             "PYTHONPATH": str(NETWORK),
-            "SKYPLANE_FAKE_MACHINE": str(machine.directory),
+            "STRICT_CLOUDS_MACHINE": str(machine.directory),
         },
     )
 
@@ -122,14 +122,14 @@ def test_a_machine_lets_in_only_whom_a_rule_allows(
     _, one, other, stranger = machines
     with listening(one, listener):
         assert dial(other, one, dialer) == other.address
-        one.firewall.allow([Ingress(PORT, PORT, f"{other.address}/32")])
+        one.firewall.allow([IngressRule(PORT, PORT, f"{other.address}/32")])
         assert dial(other, one, dialer) == other.address
         assert dial(stranger, one, dialer) == "timed out"
         assert dial_from_here(one) == b""
         assert dial(other, one, dialer, PORT + 1) == "timed out"
         one.firewall.allow([])
         assert dial(other, one, dialer) == "timed out"
-        one.firewall.allow([Ingress(PORT - 1, PORT + 1, f"{ORCHESTRATOR}/32")])
+        one.firewall.allow([IngressRule(PORT - 1, PORT + 1, f"{ORCHESTRATOR}/32")])
         assert dial_from_here(one) == ORCHESTRATOR.encode()
     assert one.firewall.connections == {(other.address, PORT), (ORCHESTRATOR, PORT)}
     assert one.firewall.refused == {
@@ -144,14 +144,14 @@ def test_rules_that_are_wider_than_needed_are_told(
     machines: tuple[World, Machine, Machine, Machine],
 ) -> None:
     world, one, other, _ = machines
-    needed = Ingress(PORT, PORT, f"{other.address}/32")
+    needed = IngressRule(PORT, PORT, f"{other.address}/32")
     one.firewall.allow([needed])
     assert world.wide_rules() == (WideRule(one.address, needed, ()),)
     with listening(one, LISTENER):
         dial(other, one)
     assert world.wide_rules() == ()
     used_by = ((other.address, PORT),)
-    for rule in (Ingress(PORT, PORT + 1, needed.source_cidr), Ingress(PORT, PORT, ANYBODY)):
+    for rule in (IngressRule(PORT, PORT + 1, needed.source_cidr), IngressRule(PORT, PORT, ANYBODY)):
         one.firewall.allow([needed, rule])
         assert world.wide_rules() == (WideRule(one.address, rule, used_by),)
 
@@ -160,16 +160,16 @@ def test_only_control_ports_may_be_open_to_a_machine_that_does_not_use_them(
     machines: tuple[World, Machine, Machine, Machine],
 ) -> None:
     world, one, other, _ = machines
-    from_here = Ingress(PORT, PORT, f"{ORCHESTRATOR}/32")
-    from_other = Ingress(PORT, PORT, f"{other.address}/32")
+    from_here = IngressRule(PORT, PORT, f"{ORCHESTRATOR}/32")
+    from_other = IngressRule(PORT, PORT, f"{other.address}/32")
     one.firewall.allow([from_here, from_other])
-    assert {wide.rule for wide in world.needless_rules()} == {from_here, from_other}
+    assert {wide.rule for wide in needless_rules(world)} == {from_here, from_other}
     with listening(one, LISTENER):
         dial_from_here(one)
         # The orchestrator has called the port, so the other machine may have to.
         assert [wide.rule for wide in world.wide_rules()] == [from_other]
-        assert world.needless_rules() == ()
-        no_machine = Ingress(PORT, PORT, "192.0.2.1/32")
-        two_ports = Ingress(PORT, PORT + 1, f"{other.address}/32")
+        assert needless_rules(world) == ()
+        no_machine = IngressRule(PORT, PORT, "192.0.2.1/32")
+        two_ports = IngressRule(PORT, PORT + 1, f"{other.address}/32")
         one.firewall.allow([from_here, no_machine, two_ports])
-        assert {wide.rule for wide in world.needless_rules()} == {no_machine, two_ports}
+        assert {wide.rule for wide in needless_rules(world)} == {no_machine, two_ports}

@@ -10,16 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.clouds.world import (
-    AMAZON_LINUX,
-    DEBIAN,
-    FEDORA,
-    IMAGE,
-    WHEEL,
-    Distribution,
-    Machine,
-    World,
-)
+from tests.clouds.gateways import GATEWAY, IMAGE, WHEEL
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
@@ -33,6 +24,9 @@ from skyplane_orchestration.provision.instances.cloud import (
 from skyplane_orchestration.provision.instances.enrolment import enrol
 from skyplane_orchestration.provision.instances.user_data import BootSettings, user_data
 from skyplane_orchestration.security.authority import Authority, FleetSecret
+from strict_clouds.stand_ins import Machine as Fake
+from strict_clouds.stand_ins import pip
+from strict_clouds.world import AMAZON_LINUX, DEBIAN, FEDORA, Distribution, Machine, World
 
 AUTHORITY = Authority(FleetSecret(b"the secret of all tests of this file"), "ab" * 16)
 HARD_END_S = 3600.0
@@ -127,7 +121,7 @@ def test_two_machines_boot_and_are_enrolled_and_one_ends(tmp_path: Path) -> None
         has_ended.set()
 
     names = ("aws:us-east-1/0", "gcp:us-east1/0")
-    with World(tmp_path) as world:
+    with World(tmp_path, GATEWAY) as world:
         machines = [world.boot(script(name), on_end=on_end) for name in names]
         first, second = (enrolled(m, name) for m, name in zip(machines, names, strict=True))
         for machine in machines:
@@ -158,7 +152,7 @@ def test_two_machines_boot_and_are_enrolled_and_one_ends(tmp_path: Path) -> None
 def test_a_machine_installs_what_it_lacks(
     settings: BootSettings, distribution: Distribution, tmp_path: Path
 ) -> None:
-    with World(tmp_path) as world:
+    with World(tmp_path, GATEWAY) as world:
         machine = world.boot(script("aws:us-east-1/0", settings), distribution=distribution)
         enrolled(machine, "aws:us-east-1/0").close()
         machine.shut_down()
@@ -166,8 +160,22 @@ def test_a_machine_installs_what_it_lacks(
         assert "ending: SIGTERM" in machine.console()
 
 
+@pytest.mark.parametrize("pins", ["", "aiohttp==3.14.5\nboto3>=1.44\n", "aiohttp"])
+def test_pip_of_a_machine_refuses_what_is_not_pinned(pins: str, tmp_path: Path) -> None:
+    (tmp_path / "machine.json").write_text("{}")
+    requirements, wheel = tmp_path / "requirements.lock", tmp_path / "a.whl"
+    requirements.write_text(pins)
+    wheel.touch()
+    command = ["install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps"]
+    command += ["--only-binary", ":all:"]
+    for given in ([str(wheel)], ["--requirement", str(requirements), str(wheel)]):
+        with pytest.raises(SystemExit):
+            pip(Fake(tmp_path), [*command, *given])
+    assert not (tmp_path / "pip_installed").exists()
+
+
 def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:
-    with World(tmp_path) as world:
+    with World(tmp_path, GATEWAY) as world:
         machine = world.boot(script("aws:us-east-1/0", start_within_s=0.1))
         machine.wait_ended()
     assert machine.why_ended == "shutdown -P now"
@@ -178,7 +186,7 @@ def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:
 def test_a_machine_whose_boot_fails_ends_by_itself(tmp_path: Path) -> None:
     nothing_to_install: Distribution = (("dnf",), ())
     without_retries = script("aws:us-east-1/0").replace("-ge 6", "-ge 1")
-    with World(tmp_path) as world:
+    with World(tmp_path, GATEWAY) as world:
         machine = world.boot(without_retries, distribution=nothing_to_install)
         machine.wait_ended()
     assert machine.why_ended == "shutdown -P now"
@@ -186,7 +194,7 @@ def test_a_machine_whose_boot_fails_ends_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_reboot_ends_a_machine(tmp_path: Path) -> None:
-    with World(tmp_path) as world:
+    with World(tmp_path, GATEWAY) as world:
         machine = world.boot(script("aws:us-east-1/0"))
         wait_until(lambda: "waits for its orchestrator" in machine.console(), machine)
         machine.reboot()
@@ -210,7 +218,7 @@ def is_there(pid: int) -> bool:
 
 
 def test_processes_end_with_their_machine_whatever_they_do(tmp_path: Path) -> None:
-    with World(tmp_path) as world:
+    with World(tmp_path, GATEWAY) as world:
         machine = world.boot(STUBBORN)
         wait_until(lambda: machine.console().count("\n") == 2, machine)
         pids = pids_of(machine.console())
@@ -221,7 +229,8 @@ def test_processes_end_with_their_machine_whatever_they_do(tmp_path: Path) -> No
 def test_machines_end_with_a_test_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 from pathlib import Path
-from tests.clouds.world import World
+from strict_clouds.world import World
+from tests.clouds.gateways import GATEWAY
 with World(Path({str(tmp_path)!r})) as world:
     print(world.boot({STUBBORN!r}).directory, flush=True)
     input()

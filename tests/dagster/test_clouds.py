@@ -85,5 +85,5 @@ def test_the_sweep_sensor_ends_what_a_lost_worker_left(account: Account) -> None
                 resources={"skyplane": resource(account.settings(), deployment)},
             )
             tick = build_skyplane_sweep_sensor().evaluate_tick(context)
-    assert tick.skip_message == "1 fleets removed, 0 kept"
+    assert tick.skip_message == "fleets removed: 1, kept: 0"
     assert not any(account.fake.leftovers().values())

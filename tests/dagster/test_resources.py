@@ -133,7 +133,7 @@ def test_the_sweep_sensor_sweeps_its_deployment(lab: Lab) -> None:
     lab.client.swept = SweepReport((SweptFleet("ab", "gone", (), ""),), (), dry_run=False)
     with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
         tick = build_skyplane_sweep_sensor().evaluate_tick(context)
-    assert (tick.skip_message, tick.run_requests) == ("1 fleets removed, 0 kept", [])
+    assert (tick.skip_message, tick.run_requests) == ("fleets removed: 1, kept: 0", [])
     (given,) = lab.client.of("sweep")
     assert lab.client.identity.deployment == "test"
     assert given["destinations"] == ()
@@ -148,7 +148,7 @@ def test_the_sweep_sensor_sweeps_destinations_less_often(lab: Lab) -> None:
     )
     with dg.build_sensor_context(resources={"skyplane": lab.resource}) as context:
         tick = sensor.evaluate_tick(context)
-    assert "journals of 1 transfers removed" in str(tick.skip_message)
+    assert "journals of transfers removed: 1" in str(tick.skip_message)
     (given,) = lab.client.of("sweep")
     assert given == {"destinations": [place], "orphaned_uploads": True, "recursive": False}
     assert sensor.minimum_interval_seconds == 21_600

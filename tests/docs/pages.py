@@ -81,6 +81,12 @@ def _text(path: str) -> str:
 
 def all_pages() -> list[Page]:
     """Every page of the documentation, and those that lie beside the code."""
-    beside = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "gateway/README.md")
+    beside = (
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "gateway/README.md",
+        "tests/strict_clouds/README.md",
+    )
     shelves = sorted((REPOSITORY / "docs").rglob("*.md"))
     return [Page(path) for path in (*beside, *(str(p.relative_to(REPOSITORY)) for p in shelves))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Final
 
 import pytest
 from tests.docs.pages import Page
+from tests.faults.go_programs import Unavailable
+from tests.faults.tools import RCLONE
 
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.arguments import Parser
@@ -65,9 +66,18 @@ def test_each_example_copies_what_it_says(
     assert [f"/{row.source.key}" for row in chosen] == [f"{tree}/{key}" for key in copies]
 
 
-@pytest.mark.skipif(shutil.which("rclone") is None, reason="rclone is not installed")
+@pytest.fixture(scope="module")
+def rclone_program() -> str:
+    try:
+        return str(RCLONE.binary())
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize(("here", "rclone", "copies"), EXAMPLES)
-def test_rclone_copies_the_same(tree: Path, here: str, rclone: str, copies: list[str]) -> None:
-    command = ["rclone", "lsf", "-R", "--files-only", *shlex.split(rclone), str(tree)]
+def test_rclone_copies_the_same(
+    rclone_program: str, tree: Path, here: str, rclone: str, copies: list[str]
+) -> None:
+    command = [rclone_program, "lsf", "-R", "--files-only", *shlex.split(rclone), str(tree)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert sorted(done.stdout.split()) == copies

@@ -17,7 +17,13 @@ PAGES: Final = all_pages()
 _OF_A_NAME: Final = "skyplane_"
 #: Files that a reader makes.
 _EXAMPLES: Final = frozenset(
-    {"definitions.py", "defs/skyplane.py", "make_fleet.py", "sydney_to_paris.py"}
+    {
+        "definitions.py",
+        "defs/skyplane.py",
+        "events_to_ireland.py",
+        "make_fleet.py",
+        "orders_to_paris.py",
+    }
 )
 
 

@@ -19,6 +19,7 @@ from typing import Final
 import boto3
 import dagster as dg
 import pytest
+from airflow.providers.common.compat.sdk import DAG
 from dagster.components.testing import create_defs_folder_sandbox
 from moto.server import ThreadedMotoServer
 from tests.docs.pages import Page
@@ -29,6 +30,7 @@ README: Final = Page("README.md")
 COMMAND_LINE: Final = Page("docs/getting-started/command-line.md")
 AIRFLOW: Final = Page("docs/getting-started/airflow.md")
 DAGSTER: Final = Page("docs/getting-started/dagster.md")
+INSTANCES: Final = Page("docs/getting-started/aws-instances.md")
 PYTHON: Final = Page("docs/reference/python.md")
 URL = re.compile(r"s3://(?P<bucket>[a-z0-9.-]{3,})/(?P<prefix>[^\"'\s]*)")
 #: More than one page of small objects would prove no more; one is larger than a chunk.
@@ -157,6 +159,17 @@ def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> 
     run([sys.executable, "-c", RUN_DAGS, folder, str(len(texts))], environment, tmp_path)
     for each in places.values():
         each.assert_copied()
+
+
+def test_the_dag_for_instances_parses() -> None:
+    """`tests/e2e/test_airflow_runs.py` runs such a DAG on fakes of the clouds."""
+    (text,) = INSTANCES.tested("instances_dag")
+    names: dict[str, object] = {}
+    exec(text, names)
+    dag = names["dag"]
+    assert isinstance(dag, DAG)
+    tasks = ("plan", "provision", "transfer", "teardown", "finish")
+    assert set(dag.task_ids) == {f"copy.{task}" for task in tasks}
 
 
 def test_assets(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.clouds.world import Machine, World
 from tests.e2e.cloud_sites import SITES, CloudSite
 from tests.e2e.held_store import MIB, refuse, take, wait_for
 from tests.faults.http_proxy import FaultProxy, running
@@ -31,6 +30,7 @@ from tests.faults.http_rules import Rule
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
+from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

@@ -12,14 +12,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tests.clouds import arm, gce
-from tests.clouds.arm import StrictArm, strict_arm
-from tests.clouds.arm_state import LOCATIONS, SIZES
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.ec2_moto import ON_DEMAND_QUOTA
-from tests.clouds.gce import strict_gce
-from tests.clouds.gce_facts import TYPES, ZONES
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_arm, open_ec2, open_gce
+from tests.clouds.gateways import IMAGE
+
+from strict_clouds import arm, gce
+from strict_clouds.arm import StrictArm
+from strict_clouds.arm_state import LOCATIONS, SIZES
+from strict_clouds.ec2_moto import ON_DEMAND_QUOTA
+from strict_clouds.gce_facts import TYPES, ZONES
+from strict_clouds.world import World
 
 
 class Fake(Protocol):
@@ -73,7 +74,7 @@ class CloudSite:
 
 @contextmanager
 def _aws(world: World) -> Iterator[CloudSite]:
-    with strict_ec2(world) as fake:
+    with open_ec2(world, deployments=("tests",)) as fake:
         regions = "aws:eu-west-3", "aws:us-east-1"
         fake.conditions.opt_in["us-east-2"] = "opt-in-not-required"
         yield CloudSite(
@@ -91,7 +92,7 @@ def _aws(world: World) -> Iterator[CloudSite]:
 
 @contextmanager
 def _azure(world: World) -> Iterator[CloudSite]:
-    with strict_arm(world) as fake:
+    with open_arm(world) as fake:
         fake.conditions.operation_polls = 0
         section = {"subscription_id": arm.SUBSCRIPTION, "endpoint_url": fake.url}
         regions = "azure:westeurope", "azure:eastus"
@@ -110,7 +111,7 @@ def _azure(world: World) -> Iterator[CloudSite]:
 
 @contextmanager
 def _gcp(world: World) -> Iterator[CloudSite]:
-    with strict_gce(world) as fake:
+    with open_gce(world) as fake:
         fake.conditions.now_s = time.time()
         section = {"project": gce.PROJECT, "endpoint_url": fake.url}
         regions = "gcp:us-central1", "gcp:europe-west1"

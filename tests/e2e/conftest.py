@@ -20,8 +20,9 @@ from typing import IO, TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_ec2
+from tests.clouds.gateways import GATEWAY, IMAGE
+from tests.e2e import image as images
 from tests.e2e.beside import Beside
 from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_objects
 from tests.faults import http_proxy, moto_server, versitygw
@@ -43,6 +44,8 @@ from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer.fleets import Fleets
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -399,15 +402,22 @@ def held_job(kit: ClientKit, held: HeldStore) -> TransferJob:
     )
 
 
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[images.Image]:
+    """The gateway's image, for tests with the marker `image`."""
+    with images.built_or_skip(tmp_path_factory.mktemp("image") / "storage") as made:
+        yield made
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with World(tmp_path / "machines") as made:
+    with World(tmp_path / "machines", GATEWAY) as made:
         yield made
 
 
 @pytest.fixture
 def ec2(kit: ClientKit, world: World) -> Iterator[StrictEc2]:
-    with strict_ec2(world) as made:
+    with open_ec2(world, deployments=("live", "tests")) as made:
         made.conditions.opt_in[kit.SOURCE.partition(":")[2]] = "opt-in-not-required"
         yield made
 

@@ -13,13 +13,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.gce import PROJECT, StrictGce, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_arm, open_ec2, open_gce
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.statsd_socket import Metric, statsd_socket
 
 from skyplane_orchestration import Fleet, TransferPlan, TransferResult
+from strict_clouds.arm import SUBSCRIPTION, StrictArm
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.gce import PROJECT, StrictGce
+from strict_clouds.world import World
 
 #: Airflow 3.1 takes half a minute for each run of a DAG on a busy machine.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -85,10 +87,10 @@ def scenarios(tmp_path_factory: pytest.TempPathFactory) -> Scenarios:
     }
     command = [sys.executable, str(HERE / "airflow_scenarios.py"), str(root / "results.json")]
     with (
-        World(root / "machines") as world,
-        strict_ec2(world) as ec2,
-        strict_gce(world) as gce,
-        strict_arm(world) as arm,
+        World(root / "machines", GATEWAY) as world,
+        open_ec2(world, deployments=("tests",)) as ec2,
+        open_gce(world) as gce,
+        open_arm(world) as arm,
         statsd_socket() as statsd,
     ):
         ec2.conditions.opt_in["ap-southeast-2"] = "opt-in-not-required"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_ec2
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.e2e.airflow_site import AirflowSite, airflow_site
 from tests.e2e.held_store import (
     LAST,
@@ -32,6 +32,8 @@ from tests.faults import versitygw
 
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.result import TransferResult
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.world import World
 
 pytestmark = [
     pytest.mark.long,
@@ -74,8 +76,8 @@ def lab(s3_server: versitygw.Server, tmp_path_factory: pytest.TempPathFactory) -
             bucket = dag_id.replace("_", "-")
             places[dag_id] = stack.enter_context(held_store(s3_server, bucket, source))
             extra[f"{dag_id.upper()}_ENDPOINT"] = places[dag_id].proxy.url
-        world = stack.enter_context(World(root / "machines"))
-        ec2 = stack.enter_context(strict_ec2(world))
+        world = stack.enter_context(World(root / "machines", GATEWAY))
+        ec2 = stack.enter_context(open_ec2(world, deployments=("tests",)))
         ec2.conditions.opt_in["ap-southeast-2"] = "opt-in-not-required"
         extra["AIRFLOW_CONN_CLOUD"] = json.dumps(cloud_connection(ec2))
         site = stack.enter_context(airflow_site(root, HERE / "airflow_kill_dags", extra))

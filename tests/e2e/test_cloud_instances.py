@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from tests.clouds.bill import bill_of
-from tests.clouds.ec2 import StrictEc2
-from tests.clouds.ec2_moto import ON_DEMAND_QUOTA
-from tests.clouds.world import World
+from tests.clouds.gateways import needless_rules
 from tests.e2e.held_store import Once
 
 from skyplane_orchestration.cli.main import main
@@ -20,6 +17,10 @@ from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.bill import bill_of
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.ec2_moto import ON_DEMAND_QUOTA
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -57,7 +58,7 @@ def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     assert destination.objects("instances", "q/") == source.objects("instances", "p/")
     assert len(world.machines) == 3
     assert all(machine.firewall.rules for machine in world.machines)
-    assert world.needless_rules() == ()
+    assert needless_rules(world) == ()
     bill = bill_of([ec2.usage], world)
     cost = report["cost"]
     assert cost["instance_usd"] == pytest.approx(bill.machines_usd, rel=0.03)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from tests.clouds.world import World
 from tests.e2e.cloud_moments import Moment, copy_at, moments
 from tests.e2e.held_store import refuse
+
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from tests.clouds.world import World
 from tests.e2e.cloud_moments import Moment, copy_at, moments
+
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

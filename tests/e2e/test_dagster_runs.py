@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from tests.clouds.ec2 import StrictEc2
-from tests.clouds.gce import PROJECT, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_gce
+from tests.clouds.gateways import IMAGE
 from tests.e2e.held_store import refuse
 
 from skyplane_orchestration import Client, Location, MinimizeCost
@@ -25,6 +24,9 @@ from skyplane_orchestration.dagster import (
     build_skyplane_transfer_asset,
 )
 from skyplane_orchestration.model.job import Limits
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.gce import PROJECT
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server
@@ -173,7 +175,7 @@ def test_an_asset_is_copied_by_instances_of_two_clouds(
         destination=Location(f"file://{destination}/", "gcp:us-central1"),
         limits=Limits(instance_limit=1),
     )
-    with strict_gce(world) as gce:
+    with open_gce(world) as gce:
         clouds = {
             "image": IMAGE.image,
             "control_cidrs": ["127.0.0.1/32"],

@@ -6,13 +6,10 @@ import datetime as dt
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.world import Machine, World
-from tests.e2e import image as images
 from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION
 from tests.provision.instances.memory_cloud import MemoryAccount, MemoryCloud
 
@@ -22,10 +19,12 @@ from skyplane_orchestration.provision.instances.boot import InstanceBoot
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.instances.user_data import BootSettings
+from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.e2e import image as images
     from tests.e2e.conftest import ClientKit, S3Server
 
     from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
@@ -35,12 +34,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.
 #: Machines without Docker, with a podman.
 _WITH_PODMAN = ((), ())
 _MOST_MB = 400
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[images.Image]:
-    with images.built_or_skip(tmp_path_factory.mktemp("image") / "storage") as made:
-        yield made
 
 
 @dataclass

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from tests.clouds.ec2 import StrictEc2
-from tests.clouds.world import World
 from tests.live import test_copy
+
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import S3Server

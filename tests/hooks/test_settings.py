@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clouds.world import IMAGE
+from tests.clouds.gateways import IMAGE
 
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -109,10 +109,11 @@ def test_clouds_may_be_in_the_connection_as_an_object_or_as_text() -> None:
         assert "10.0.0.0" not in repr(settings) + repr(settings.provisioner_choice)
 
 
-def test_the_example_of_the_page_can_be_used(repository: Path) -> None:
+@pytest.mark.parametrize("page", ["how-to/cloud-instances.md", "getting-started/aws-instances.md"])
+def test_the_example_of_a_page_can_be_used(page: str, repository: Path) -> None:
     """With credentials from connections of that type, which are asked for at the first call."""
-    page = (repository / "docs/how-to/cloud-instances.md").read_text()
-    block = re.search(r"<!-- test: airflow_extra -->\s*```json\n(.*?)```", page, re.DOTALL)
+    text = (repository / "docs" / page).read_text()
+    block = re.search(r"<!-- test: airflow_extra -->\s*```json\n(.*?)```", text, re.DOTALL)
     assert block is not None
     settings = Settings.from_connection(FakeConnection(SECRET, json.loads(block[1])))
     assert settings.open_provisioner().name == "cloud"
@@ -136,6 +137,10 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
         (
             FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": [{"python": "/tmp/x"}]}}),
             "cannot have a field python",
+        ),
+        (
+            FakeConnection(None, {"provisioner": "ssh", "hosts": {"defaults": {"image": "x"}}}),
+            "cannot have a field image",
         ),
         (
             FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": []}, "hosts_file": "b"}),

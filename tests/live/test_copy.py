@@ -47,7 +47,8 @@ def live() -> Iterator[Live]:
     source, destination = (
         f"{_given(name).rstrip('/')}/{run}/" for name in ("SOURCE", "DESTINATION")
     )
-    choice = ["--provisioner", "cloud", "--clouds", _given("CLOUDS"), "--deployment", f"live-{run}"]
+    deployment = os.environ.get("SKYPLANE_LIVE_DEPLOYMENT", "live")
+    choice = ["--provisioner", "cloud", "--clouds", _given("CLOUDS"), "--deployment", deployment]
     made = Live(source, destination, tuple(choice))
     sweep = ["sweep", "--older-than-s", "0", *choice]
     print(f"after a kill: skyplane-orch {shlex.join(sweep)}")

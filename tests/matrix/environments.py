@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.matrix.lines import REPOSITORY, REQUIREMENTS, Line
+from tests.matrix.lines import REPOSITORY, REQUIREMENTS, STRICT_CLOUDS, Line
 
 FOLDER: Final = REPOSITORY / ".matrix"
 _UV: Final = Path(sys.executable).with_name("uv")
@@ -78,13 +78,15 @@ def environment(line: Line, minor: str, python: Path) -> Path:
     place = FOLDER / f"{line.name}-py{minor}"
     stamp, wanted = (
         place / "made-from",
-        _digest([line.pins, REQUIREMENTS, REPOSITORY / "pyproject.toml"]),
+        _digest(
+            [line.pins, REQUIREMENTS, *(p / "pyproject.toml" for p in (REPOSITORY, STRICT_CLOUDS))]
+        ),
     )
     if not stamp.exists() or stamp.read_text() != wanted:
         _run("venv", "--quiet", "--clear", "--python", python, place)
         _run("pip", "install", "--quiet", "--python", place / "bin" / "python",
              "--constraint", line.pins, "--requirement", REQUIREMENTS, *line.also,
-             "--editable", f".[{','.join(line.extras)}]")  # fmt: skip
+             "--editable", f".[{','.join(line.extras)}]", "--editable", STRICT_CLOUDS)  # fmt: skip
         stamp.write_text(wanted)
     return place / "bin" / "python"
 

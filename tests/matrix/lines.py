@@ -9,6 +9,8 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 REPOSITORY: Final = HERE.parents[1]
 REQUIREMENTS: Final = HERE / "requirements.txt"
+#: The fakes, which are a distribution of their own.
+STRICT_CLOUDS: Final = REPOSITORY / "tests" / "strict_clouds"
 
 #: The extras that the suites use beside that of their orchestrator.
 _COMMON_EXTRAS: Final = ("aws", "azure", "gateway", "gcp", "gcs", "plots", "ssh")

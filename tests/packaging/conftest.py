@@ -1,4 +1,4 @@
-"""The wheel, built once from the tracked files alone."""
+"""The wheels, each built once from the tracked files alone."""
 
 from __future__ import annotations
 
@@ -25,12 +25,26 @@ def tracked_files(repository: Path) -> list[str]:
 def wheel(
     repository: Path, tracked_files: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A wheel of the tracked files; built in a copy, so that no stale build folder helps."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in tracked_files:
+    """A wheel of the tracked files."""
+    return _build(repository, tracked_files, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def fakes_wheel(
+    repository: Path, tracked_files: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The same of the distribution `strict-clouds`."""
+    root = "tests/strict_clouds/"
+    names = [name.removeprefix(root) for name in tracked_files if name.startswith(root)]
+    return _build(repository / root, names, tmp_path_factory.mktemp("fakes"))
+
+
+def _build(source: Path, names: list[str], folder: Path) -> Path:
+    """A wheel of some files, built in a copy, so that no stale build folder helps."""
+    for name in names:
         target = folder / "tree" / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(repository / name, target)
+        shutil.copyfile(source / name, target)
     built = subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist"],
         cwd=folder / "tree",

@@ -19,14 +19,16 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from tests.clouds.gce import PROJECT, strict_gce
-from tests.clouds.world import IMAGE
+from tests.clouds.fakes import open_gce
+from tests.clouds.gateways import IMAGE
 from tests.packaging.environments import (
     UV,
     make_environment,
     make_environment_with_extra,
     skip_without_an_index,
 )
+
+from strict_clouds.gce import PROJECT
 
 PLAN = """
 from skyplane_orchestration import Client, Location, MinimizeCost, TransferJob
@@ -261,7 +263,7 @@ def test_ssh_dials_hosts(with_extra: WithExtra) -> None:
 @pytest.mark.long
 def test_gcp_finds_fleets(with_extra: WithExtra) -> None:
     sweep = ("sweep", "--provisioner", "cloud", "--clouds", "clouds.yaml", "--deployment", "here")
-    with strict_gce() as gce:
+    with open_gce() as gce:
         for extra in ("", "gcp"):
             installed = with_extra(extra)
             clouds = {

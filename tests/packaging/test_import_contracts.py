@@ -38,7 +38,10 @@ VIOLATIONS = {
     "drawing": ("skyplane_orchestration.planner.check", "from matplotlib.figure import Figure"),
     "ssh": ("skyplane_orchestration.grids", "from paramiko import SSHClient"),
     "sans-io": ("skyplane_gateway.protocol.probe", "from time import monotonic"),
+    "fakes-alone": ("strict_clouds.usage", "import tests.manual_clock"),
 }
+#: Folders of the packages.
+ROOTS = ("src", "gateway", "grids", "tests/strict_clouds")
 #: What a violation breaks besides its own contract, because both forbid it.
 ALSO = {"dagster-apart": {"airflow"}, "airflow-apart": {"dagster"}, "cli-apart": {"layers"}}
 
@@ -61,7 +64,7 @@ def broken_contracts(tree: Path) -> set[str]:
         cwd=tree,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(tree / n) for n in ("src", "gateway", "grids")),
+            "PYTHONPATH": os.pathsep.join(str(tree / name) for name in ROOTS),
             "COLUMNS": "200",
         },
         capture_output=True,
@@ -75,17 +78,18 @@ def broken_contracts(tree: Path) -> set[str]:
 
 @pytest.fixture
 def tree(repository: Path, tmp_path: Path) -> Path:
-    """A copy of the three packages and of the contracts, to be spoiled."""
+    """A copy of the packages and of the contracts, to be spoiled."""
     leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "Dockerfile")
-    for name in ("src", "gateway", "grids"):
+    for name in ROOTS:
         shutil.copytree(repository / name, tmp_path / name, ignore=leave_out)
     shutil.copyfile(repository / "setup.cfg", tmp_path / "setup.cfg")
     return tmp_path
 
 
 def add_import(tree: Path, module: str, statement: str) -> None:
-    root = "src" if module.startswith("skyplane_orchestration") else "gateway"
-    path = (tree / root).joinpath(*module.split(".")).with_suffix(".py")
+    package = module.partition(".")[0]
+    (root,) = (tree / name for name in ROOTS if (tree / name / package).is_dir())
+    path = root.joinpath(*module.split(".")).with_suffix(".py")
     path.parent.mkdir(exist_ok=True)
     (path.parent / "__init__.py").touch()
     with path.open("a") as file:

@@ -332,19 +332,34 @@ def instances() -> InstancesHarness:
     return InstancesHarness()
 
 
+@pytest.fixture
+def boxes(sshd: ssh_server.Server) -> Iterator[SshHarness]:
+    """As `ssh`, with gateways in containers of a stand-in for podman."""
+    from tests.provision.ssh.boxes import ContainerHarness
+
+    harness = ContainerHarness(sshd)
+    yield harness
+    _end_all(harness)
+
+
 Harness = LocalHarness | CloudFleetHarness
 
-_HARNESSES = {"local": "local", "ssh": "ssh"}
+_HARNESSES = {"local": "local", "ssh": "ssh", "ssh-containers": "boxes"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fleets on the strict fakes take long: only their situations are in the short suite."""
+    """Fleets on the strict fakes take long: only their situations are in the short suite.
+
+    Containers differ from processes over ssh in little, which has short tests of its own.
+    """
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         is_ours = item.path == Path(__file__).with_name("test_conformance.py")
         is_on_cloud = is_ours and parameters.get("harness") in ("aws", "azure", "gcp")
         if is_on_cloud and item.get_closest_marker("situation") is None:
+            item.add_marker("long")
+        if is_ours and parameters.get("harness") == "ssh-containers":
             item.add_marker("long")
 
 
@@ -355,7 +370,7 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
             _skip_what_it_lacks(request, made)
             yield made
         return
-    harness_class = SshHarness if request.param == "ssh" else LocalHarness
+    harness_class = LocalHarness if request.param == "local" else SshHarness
     _skip_what_it_lacks(request, harness_class)
     yield request.getfixturevalue(_HARNESSES[request.param])
 

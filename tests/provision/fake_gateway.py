@@ -23,15 +23,19 @@ def main() -> None:
         parser.add_argument(f"--{fault}", action="append", default=[])
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--fleet", required=True)
-    parser.add_argument("--detach", action="store_true", required=True)
+    # A process detaches itself, and a container's own process writes its log itself.
+    manner = parser.add_mutually_exclusive_group(required=True)
+    manner.add_argument("--detach", action="store_true")
+    manner.add_argument("--log-file", type=Path)
     options = parser.parse_args()
     config = json.loads(options.config.read_text())
     node = config["node"]
     if node in options.refuse:
         sys.exit(f"{node}: configuration refused")
-    if os.fork():
-        os._exit(0)
-    os.setsid()
+    if options.detach:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
     if node in options.crash:
         sys.exit(f"{node}: cannot bind {config['data_host']}")
     if node in options.stubborn:

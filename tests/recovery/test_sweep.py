@@ -383,8 +383,8 @@ def test_the_report_is_a_document_of_bounded_length(lot: Lot) -> None:
     assert (len(short["uploads"]), short["more"]) == (2, 2)
     assert len(short["transfers"][0]["uploads"]) == 2
     assert report.summary == (
-        "0 fleets would be removed, 1 kept; journals of 1 transfers would be removed, 0 kept; "
-        "0 orphaned uploads would be removed, 4 kept"
+        "fleets would be removed: 0, kept: 1; journals of transfers would be removed: 1, kept: 0; "
+        "orphaned uploads would be removed: 0, kept: 4"
     )
 
 

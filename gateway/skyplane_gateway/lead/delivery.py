@@ -308,4 +308,7 @@ class Delivery:
                 message, refusal = row.error.message, row.error
                 self.routes.take_down(number, message, needs_trial=True, refusal=refusal)
                 return
+            if isinstance(row.error, GatewayUnreachable):
+                self.routes.take_down(number, row.error.message, needs_trial=True)
+                return
         attempt.resolve(outcome, number)

@@ -26,7 +26,7 @@ from skyplane_gateway.buffers import Buffer
 from skyplane_gateway.protocol.errors import (
     FrameAltered,
     LocalProtocolError,
-    RemoteProtocolError,
+    NotEncrypted,
 )
 from skyplane_gateway.protocol.messages import epoch_field
 from skyplane_gateway.protocol.sealing import (
@@ -86,12 +86,12 @@ class AesGcmSealer:
 
     def open(self, outer: bytes, sealed: memoryview) -> memoryview:
         if len(sealed) < SEAL_BYTES:
-            raise RemoteProtocolError(f"sealed part of {len(sealed)} bytes is too short")
+            raise FrameAltered(f"sealed part of {len(sealed)} bytes is too short")
         suite, incarnation, counter, hidden = unpack_prologue(sealed)
         if suite == SUITE_PLAIN:
-            raise RemoteProtocolError("message in plain text, but this transfer is encrypted")
+            raise NotEncrypted("message in plain text, but this transfer is encrypted")
         if suite != SUITE_AES_256_GCM:
-            raise RemoteProtocolError(f"message of suite {suite}, which is unknown")
+            raise FrameAltered(f"message of suite {suite}, which is unknown")
         try:
             body = self._subkey(incarnation, outer).decrypt(_NONCE.pack(counter), hidden, outer)
         except InvalidTag:

@@ -63,3 +63,10 @@ class FrameCorrupt(RemoteProtocolError):
 
 class FrameAltered(FrameCorrupt):
     """An encrypted frame or receipt does not open: somebody on its way has altered it."""
+
+
+class NotEncrypted(FrameAltered):
+    """A frame or receipt is in plain text, but its transfer is encrypted.
+
+    Anybody on its way can have made it, and also a sink that does not have the transfer's key.
+    """

@@ -52,8 +52,8 @@ class Sealer(Protocol):
         """The body.
 
         Raises:
-            FrameAltered: the body was altered, or sealed with another key.
-            RemoteProtocolError: it has another suite, or is too short.
+            FrameAltered: it should be encrypted, and is not authentic.
+            RemoteProtocolError: it should be plain, and has another suite or is too short.
         """
 
 

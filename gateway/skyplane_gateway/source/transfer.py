@@ -18,6 +18,7 @@ from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     GatewayLost,
+    GatewayUnreachable,
     SkyplaneError,
     StoreError,
     UnknownTransfer,
@@ -28,7 +29,8 @@ from skyplane_gateway.protocol import (
     ChunkFramer,
     ChunkId,
     ChunkManifest,
-    FrameCorrupt,
+    FrameAltered,
+    NotEncrypted,
     ProtocolError,
     RawFrame,
     Sealing,
@@ -178,12 +180,15 @@ class SourceTransfer:
             return
         try:
             receipt = open_receipt(header, sealed, self._sealing.receipts)
-        except FrameCorrupt as error:
+        except NotEncrypted as error:
+            # Perhaps the sink has lost the transfer, and so its key. But anybody can say so.
+            outcome = ChunkOutcome.of_failure(sending.order, GatewayUnreachable(error.message))
+        except FrameAltered as error:
+            # Another path, if there is one, may not alter receipts.
+            outcome = ChunkOutcome.of_failure(sending.order, GatewayLost(error.message))
+        except ProtocolError as error:
             # The receipt is damaged: the chunk must be sent again.
             outcome = ChunkOutcome.of_failure(sending.order, ChecksumMismatch(error.message))
-        except ProtocolError as error:
-            # A sink that has lost the transfer has no key for its answer.
-            outcome = ChunkOutcome.of_failure(sending.order, UnknownTransfer(error.message))
         else:
             outcome = outcome_of(sending, receipt)
         self._report(outcome)

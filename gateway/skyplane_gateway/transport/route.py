@@ -166,6 +166,18 @@ class LocalRoute:
         self.writable.set()
         return links
 
+    def await_receipts_taken(self, origin: Link) -> None:
+        """Read no more from `origin`, which causes receipts, while the hop above takes none."""
+        links = self.upstream_links
+        if links and not any(link.is_ready for link in links):
+            origin.pause_reading()
+
+    def receipts_taken(self, link: Link) -> None:
+        """Read again what causes receipts: `link` takes bytes again."""
+        if link in self.upstream_links:
+            for origin in self.upstream_links if self.is_sink else self.downstream_links:
+                origin.resume_reading()
+
     def ready_link(self) -> Link | None:
         """A downstream connection that takes a frame now, round robin."""
         links = self.downstream_links

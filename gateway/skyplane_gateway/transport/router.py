@@ -3,7 +3,8 @@
 A gateway is the source (first), the sink (last) or a relay on each of its routes. Frames
 use any connection of the next hop that is ready. A relay forwards a frame as soon as it is
 whole and does not open it. While no connection of the next hop is ready, the relay stops
-reading from the connection that the frame came by.
+reading from the connection that the frame came by. In the same way nobody reads what causes
+receipts while the upstream neighbour takes none.
 """
 
 from __future__ import annotations
@@ -162,6 +163,7 @@ class Router:
         if route.is_sink:
             route.count_frame(len(sealed))
             self._owner.sink.on_frame(header, sealed)
+            route.await_receipts_taken(link)
             return
         route.waiting.append((header, sealed, link))
         route.forward()
@@ -176,6 +178,7 @@ class Router:
             self._owner.endpoints.on_receipt(header, sealed)
         else:
             self._send_upstream(route, header, sealed)
+            route.await_receipts_taken(link)
 
     def link_writable(self, link: Link) -> None:
         event = link.established
@@ -183,6 +186,7 @@ class Router:
         if route is not None:
             route.writable.set()
             route.forward()
+            route.receipts_taken(link)
 
     # -- state
 

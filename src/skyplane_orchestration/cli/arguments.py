@@ -110,7 +110,7 @@ def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
         f"--{end}-endpoint",
         default="",
         metavar="URL",
-        help=f"address of the {name}'s S3-compatible service or emulator"
+        help=f"address of the S3-compatible service or emulator of the {name}"
         " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL; for gs://"
         " $STORAGE_EMULATOR_HOST; for az:// that of $AZURE_STORAGE_CONNECTION_STRING)",
     )
@@ -126,7 +126,7 @@ def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
         default=[],
         type=pair,
         metavar="NAME=VALUE",
-        help=f"option of the {name}'s store, for example checksum=trusted (repeatable)",
+        help=f"option of the store of the {name}, for example checksum=trusted (repeatable)",
     )
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
 _PROCESSES: Final = "processes_per_instance"
 _FLEETS: Final = "max_active_fleets"
+#: Fields of a host that choose what runs there.
+_PROGRAMS: Final = frozenset({"image", "python"})
 _KNOWN: Final = frozenset(
     {
         "deployment",
@@ -196,9 +198,10 @@ def _hosts(given: object) -> Mapping[str, Any]:
             "hosts of the skyplane connection cannot have private keys; name a connection of type"
             " ssh as conn_id of the host"
         )
-    if any(isinstance(entry, dict) and "python" in entry for entry in entries):
+    named = {name for entry in entries if isinstance(entry, dict) for name in entry}
+    for name in sorted(named & _PROGRAMS):
         raise ConfigurationInvalid(
-            "hosts of the skyplane connection cannot have a field python, because editing a"
+            f"hosts of the skyplane connection cannot have a field {name}, because editing a"
             " connection must not choose a program; use a hosts_file"
         )
     return hosts

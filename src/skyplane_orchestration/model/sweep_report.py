@@ -149,17 +149,18 @@ class SweepReport:
         """One line of counts."""
         done = "would be removed" if self.dry_run else "removed"
         gone = sum(not fleet.error for fleet in self.orphans)
-        parts = [f"{gone} fleets {done}, {len(self.kept)} kept"]
+        parts = [f"fleets {done}: {gone}, kept: {len(self.kept)}"]
         if self.places:
             transfers = [row for place in self.places for row in place.transfers]
             uploads = [row for place in self.places for row in place.uploads]
             parts += [
-                f"journals of {_count(transfers, done)} transfers {done}, "
-                f"{_count(transfers, 'kept')} kept",
-                f"{_count(uploads, done)} orphaned uploads {done}, {_count(uploads, 'kept')} kept",
+                f"journals of transfers {done}: {_count(transfers, done)}, "
+                f"kept: {_count(transfers, 'kept')}",
+                f"orphaned uploads {done}: {_count(uploads, done)}, "
+                f"kept: {_count(uploads, 'kept')}",
             ]
         if self.left:
-            parts.append(f"{len(self.left)} things could not be removed")
+            parts.append(f"things that could not be removed: {len(self.left)}")
         return "; ".join(parts)
 
     def to_dict(self, most_rows: int | None = None) -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""The cost that `status` tells."""
+"""What `status` tells of gateways, and the cost."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.transfer.samples import PLAN, A, fleet_of
 
-from skyplane_orchestration.cli.commands.status import _cost
+from skyplane_orchestration.cli.commands.status import _cost, _print
+from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.model.fleet import FleetInstance
 from skyplane_orchestration.model.plan import InstanceGroup
 
@@ -20,3 +22,17 @@ def test_the_cost_grows_only_while_a_gateway_answers() -> None:
     assert cost is not None
     assert cost.instance_usd > 0
     assert _cost(fleet, {}) is None
+
+
+def test_a_long_error_of_a_gateway_leaves_the_others_readable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    message = "does not answer: " + "x" * 200
+    well = {"state": "ready", "connected": True, "lease_remaining_s": 100.0, "leading": {}}
+    gateways = {"aws:us-east-1/0": well, "aws:us-east-1/1": {"error": {"message": message}}}
+    _print(gateways, Console(is_json=False, is_quiet=False))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:3] == ["aws:us-east-1/0", "ready", "connected"]
+    assert lines[2].split() == ["aws:us-east-1/1", "no", "response"]
+    assert "".join(lines[3:]) == f"aws:us-east-1/1: {message}"

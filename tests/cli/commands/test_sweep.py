@@ -53,7 +53,7 @@ def test_a_dry_run_lists_the_removals(out: Path, capsys: pytest.CaptureFixture[s
     assert lines[1].startswith("  with upload ")
     assert lines[1].endswith(f" of file://{out}/deep/a")
     assert lines[2].startswith("kept: upload ")
-    assert lines[-1].endswith("0 orphaned uploads would be removed, 1 kept")
+    assert lines[-1].endswith("orphaned uploads would be removed: 0, kept: 1")
 
 
 def test_a_sweep_removes_journals_and_uploads(
@@ -88,7 +88,7 @@ def test_a_journal_that_cannot_be_removed_fails_the_sweep(
     assert "cannot be read" in report["left"][0]
     assert files(out) == before
     assert main(["sweep", "--destination", str(out)]) == 1
-    assert "1 things could not be removed" in capsys.readouterr().out
+    assert "things that could not be removed: 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.world import World
 from tests.e2e.cloud_faults.fleets import Workers, instances_plan
 from tests.e2e.cloud_sites import SITES, CloudSite
+
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.world import World
 from tests.e2e.cloud_faults.fleets import OBJECTS, Workers
 from tests.e2e.held_store import refuse, take, wait_for
 
 from skyplane_orchestration.transfer.watch import WatchedTransfer
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from airflow.triggers.base import TriggerEvent

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.world import World
 from tests.e2e.cloud_faults.fleets import OBJECTS, Workers, instances_plan
 from tests.e2e.cloud_sites import CloudSite
 from tests.e2e.held_store import Once, take
@@ -14,6 +13,7 @@ from tests.e2e.held_store import Once, take
 from skyplane_orchestration.errors import QuotaExceeded
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.model.plan import TransferPlan
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

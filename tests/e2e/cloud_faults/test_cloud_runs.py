@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clouds.world import World
 from tests.e2e.cloud_faults.fleets import OBJECTS, Workers
 from tests.e2e.cloud_sites import CloudSite
 from tests.e2e.held_store import PATIENCE_S, refuse, take, wait_for
@@ -16,6 +15,7 @@ from skyplane_orchestration.errors import BudgetReached, TransferFailed
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.beside import Beside

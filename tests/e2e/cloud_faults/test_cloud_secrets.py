@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 import pytest
-from tests.clouds.world import Machine, World
 from tests.e2e.cloud_faults.fleets import Workers, instances_plan
 from tests.e2e.cloud_sites import CloudSite
 from tests.e2e.conftest import STORE_SECRET
@@ -31,6 +30,7 @@ from skyplane_orchestration.errors import TransferFailed
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.provision.instances.cloud import ENROLMENT_PORT
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server

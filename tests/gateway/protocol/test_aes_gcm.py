@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from skyplane_gateway.protocol import (
     ChunkId,
     EntryResult,
+    FrameAltered,
     FrameCorrupt,
     FrameHeader,
     LocalProtocolError,
+    NotEncrypted,
     Receipt,
     ReceiptStatus,
-    RemoteProtocolError,
     open_frame,
     open_receipt,
     seal_frame,
@@ -70,7 +71,7 @@ def test_no_changed_byte_is_accepted() -> None:
     for place in range(len(sealed)):
         bad = bytearray(sealed)
         bad[place] ^= 0x40
-        with pytest.raises(RemoteProtocolError):
+        with pytest.raises(FrameAltered):
             open_frame(HEADER, memoryview(bad), sink())
 
 
@@ -94,13 +95,13 @@ def test_no_changed_field_of_the_outer_header_is_accepted(other: FrameHeader) ->
 
 def test_plain_and_unknown_suites_are_refused() -> None:
     plain = b"".join(seal_frame(HEADER, 64, [PAYLOAD], 0).sealed)
-    with pytest.raises(RemoteProtocolError, match="plain text"):
+    with pytest.raises(NotEncrypted, match="plain text"):
         open_frame(HEADER, memoryview(plain), sink())
     unknown = sealed_frame()
     unknown[1] = 9
-    with pytest.raises(RemoteProtocolError, match="suite 9"):
+    with pytest.raises(FrameAltered, match="suite 9"):
         open_frame(HEADER, memoryview(unknown), sink())
-    with pytest.raises(RemoteProtocolError, match="too short"):
+    with pytest.raises(FrameAltered, match="too short"):
         sink().open(pack_frame_header(HEADER, SEAL_BYTES), memoryview(bytes(SEAL_BYTES - 1)))
 
 
@@ -117,7 +118,7 @@ def test_frames_and_receipts_do_not_open_each_other() -> None:
     forged = b"".join(seal_receipt(CHUNK, DURABLE, source.frames).sealed)
     with pytest.raises(FrameCorrupt):
         open_receipt(CHUNK, memoryview(forged), source.receipts)
-    with pytest.raises(RemoteProtocolError, match="plain text"):
+    with pytest.raises(NotEncrypted, match="plain text"):
         open_receipt(
             CHUNK, memoryview(b"".join(seal_receipt(CHUNK, DURABLE).sealed)), source.receipts
         )

@@ -1,4 +1,8 @@
-"""A whole fleet in one process: real sockets, real TLS, stores in memory."""
+"""A whole fleet in one process: real sockets, stores in memory.
+
+Control calls take the way of callers in the same process. With `over_tls` they take that of other
+processes, which costs ten times the CPU.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.wire_proxy import WireProxy
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.in_memory import open_gateway
 from skyplane_gateway.journal.document import (
     MAX_JOURNAL_BYTES,
     Journal,
@@ -24,8 +30,9 @@ from skyplane_gateway.journal.document import (
     folder_of_destination,
 )
 from skyplane_gateway.lead import retry
-from skyplane_gateway.main import Listening, listen
+from skyplane_gateway.main import listen
 from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.protocol import ChunkFramer
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
@@ -50,24 +57,33 @@ class InProcessFleet:
     routes: tuple[Route, ...]
     directory: Path
     settings: dict[str, Any]
+    over_tls: bool = False
+    wire: WireProxy | None = None
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    gateways: dict[str, Listening] = field(default_factory=dict)
+    gateways: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.authority = Authority(FleetSecret(b"the secret of the service tests!!"), self.key)
-        self._context = self.authority.client_context()
+        self._context = self.authority.client_context() if self.over_tls else None
 
     @property
     def nodes(self) -> list[str]:
         return list(dict.fromkeys(node for route in self.routes for node in route.nodes))
 
     def service(self, node: str) -> GatewayService:
-        return self.gateways[node].service
+        service: GatewayService = self.gateways[node].service
+        return service
 
     def client(self, node: str, authority: Authority | None = None) -> ControlClient:
+        uri = self.authority.expected_uri(node)
+        if not self.over_tls:
+            return ControlClient(*self.control_address(node), None, uri)
         context = self._context if authority is None else authority.client_context()
-        port = self.gateways[node].control_port
-        return ControlClient(HOST, port, context, self.authority.expected_uri(node))
+        return ControlClient(*self.control_address(node), context, uri)
+
+    def control_address(self, node: str) -> tuple[str, int]:
+        gateway = self.gateways[node]
+        return (HOST, gateway.control_port) if self.over_tls else gateway.control
 
     def config(self, node: str) -> GatewayConfig:
         directory = self.directory / node.replace("/", "_").replace(":", "_")
@@ -85,27 +101,37 @@ class InProcessFleet:
             },
             **self.settings,
         )
+        if self.over_tls:
+            self._write_certificates(config)
+        return config
+
+    def _write_certificates(self, config: GatewayConfig) -> None:
+        node = config.node
         issued = self.authority.issue(self.authority.expected_uri(node), 3600.0)
         config.certificate_path.write_text(issued.certificate_pem + issued.private_key_pem)
         config.authority_path.write_text(self.authority.ca_certificate_pem(2**31))
-        return config
 
     async def start(self) -> None:
         # All gateways of the test share one event loop, and so one pool for their calls.
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(128))
+        loop = asyncio.get_running_loop()
+        if getattr(loop, "_default_executor", None) is None:
+            loop.set_default_executor(ThreadPoolExecutor(128))
+        begin = listen if self.over_tls else open_gateway
         for node in self.nodes:
-            self.gateways[node] = await listen(self.config(node))
-        topology = self.topology()
-        for node in self.nodes:
-            await asyncio.to_thread(self.client(node).put_topology, topology)
+            if self.wire is None or node != self.wire.relay:
+                self.gateways[node] = await begin(self.config(node))
+        if self.wire is not None:
+            await self.wire.open(self)
+        for node in self.gateways:
+            await asyncio.to_thread(self.client(node).put_topology, self.topology(node))
         await self.until(lambda: all(g.service.router.is_connected for g in self.gateways.values()))
 
-    def topology(self) -> Topology:
-        return Topology(
-            self.routes,
-            {node: (HOST, gateway.data_port) for node, gateway in self.gateways.items()},
-            {node: (HOST, gateway.control_port) for node, gateway in self.gateways.items()},
-        )
+    def topology(self, seen_by: str = "") -> Topology:
+        data = {node: (HOST, gateway.data_port) for node, gateway in self.gateways.items()}
+        control = {node: self.control_address(node) for node in self.gateways}
+        if self.wire is not None:
+            data |= self.wire.addresses(seen_by)
+        return Topology(self.routes, data, control)
 
     @staticmethod
     async def until(condition: Callable[[], bool]) -> None:
@@ -139,8 +165,11 @@ class InProcessFleet:
                     store=store,
                     credentials=None,
                     verify=verify,
-                    sealing_key=self.authority.sealing_key(transfer, "") if is_encrypted else None,
+                    sealing_key=self.sealing_key(transfer) if is_encrypted else None,
                 )
+
+    def sealing_key(self, transfer: str) -> bytes:
+        return self.authority.sealing_key(transfer, "")
 
     async def submit(self, transfer: str, spec: TransferSpec, *, epoch: int = 1) -> dict[str, Any]:
         lead = self.client(self.topology().sources[0])
@@ -177,6 +206,15 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "POLICY", replace(retry.POLICY, first_pause_s=0.002))
 
 
+@pytest.fixture
+def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of a few kilobytes have several frames, and a silent handshake ends soon."""
+    framer = partial(ChunkFramer, max_payload_bytes=2048)
+    monkeypatch.setattr("skyplane_gateway.source.transfer.ChunkFramer", framer)
+    monkeypatch.setattr("skyplane_gateway.transport.link.HELLO_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("skyplane_gateway.transport.dialer.HELLO_TIMEOUT_S", 0.2)
+
+
 Fleets = Callable[..., Any]
 
 
@@ -185,16 +223,20 @@ def fleet_of(tmp_path: Path) -> Fleets:
     """`async with fleet_of(route(0, "a", "r", "b")) as fleet:`"""
 
     @asynccontextmanager
-    async def make(*routes: Route, **settings: Any) -> AsyncIterator[InProcessFleet]:
+    async def make(
+        *routes: Route, over_tls: bool = False, wire: WireProxy | None = None, **settings: Any
+    ) -> AsyncIterator[InProcessFleet]:
         directory = tmp_path / uuid.uuid4().hex
         directory.mkdir()
-        fleet = InProcessFleet(tuple(routes), directory, {**SMALL, **settings})
+        fleet = InProcessFleet(tuple(routes), directory, {**SMALL, **settings}, over_tls, wire)
         try:
             await fleet.start()
             yield fleet
         finally:
             for gateway in fleet.gateways.values():
                 await gateway.close()
+            if wire is not None:
+                wire.close()
 
     return make
 

@@ -133,7 +133,8 @@ async def test_without_any_path_left_the_transfer_fails_clearly(
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, {f"o{i}": bytes(3 * MIB) for i in range(6)})
     transfer = "77" * 16
-    async with fleet_of(kit.route(0, "a", "r", "b"), ack_deadline_s=0.5) as fleet:
+    routes = kit.route(0, "a", "r", "b")
+    async with fleet_of(routes, over_tls=True, ack_deadline_s=0.5) as fleet:
         await fleet.attach(transfer, source, destination)
         await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
         await fleet.until(lambda: gate.waiting > 0)
@@ -160,7 +161,7 @@ async def test_a_submit_is_taken_while_one_path_is_up(fleet_of: Any, kit: Any) -
     objects = {f"o{i}": bytes([i]) * MIB for i in range(6)}
     kit.fill(source, objects)
     routes = [kit.route(0, "a", "r", "b"), kit.route(1, "a", "c")]
-    async with fleet_of(*routes) as fleet:
+    async with fleet_of(*routes, over_tls=True) as fleet:
         transfer = "78" * 16
         await fleet.attach(transfer, source, destination)
         for lost in ("r", "b"):
@@ -206,7 +207,7 @@ def test_a_fleet_that_ends_in_good_order_warns_of_nothing(
     fleet_of: Any, kit: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+        async with fleet_of(kit.route(0, "a", "r", "b"), over_tls=True) as fleet:
             await fleet.gateways["a"].close()
             await fleet.until(lambda: fleet.service("b").router.loss(0))
             assert "a is ending" in str(fleet.service("b").router.loss(0))

@@ -36,7 +36,7 @@ async def test_a_destination_that_hangs_is_named(
     kit.fill(source, {f"o{number}": bytes(2 * MIB) for number in range(2)})
     over = threading.Event()
     # Threads enough: those that call the store stay until the end.
-    settings = {"ack_deadline_s": 0.6, "stall_deadline_s": 1.2, "store_threads": 32}
+    settings = {"ack_deadline_s": 0.3, "stall_deadline_s": 0.6, "store_threads": 32}
 
     def hang(*_: Any, **__: Any) -> None:
         over.wait(60)

@@ -43,7 +43,7 @@ async def test_a_leaving_lead_is_draining_and_another_source_resumes(
     fleet_of: Any, kit: Any, gate: Any
 ) -> None:
     routes = (kit.route(0, "a", "b"), kit.route(1, "c", "b"))
-    async with fleet_of(*routes) as fleet:
+    async with fleet_of(*routes, over_tls=True) as fleet:
         destination, spec = await begin(fleet, kit, gate)
         fleet.service("a").request_leave("SIGTERM")
         for call in (
@@ -77,7 +77,7 @@ async def test_a_leaving_gateway_does_not_wait_for_a_hanging_store(
     """A store that does not answer must not hold it up: the machine is gone soon."""
 
     routes = (kit.route(0, "a", "b"), kit.route(1, "a", "d"))
-    async with fleet_of(*routes) as fleet:
+    async with fleet_of(*routes, over_tls=True) as fleet:
         destination, _ = await begin(fleet, kit, gate)
         service = fleet.service("d")
         service.request_leave("SIGTERM")
@@ -101,7 +101,7 @@ async def test_a_gateway_that_ends_during_a_submit_begins_no_transfer(
         await answer.wait()
         return await store_verb(endpoints, key, epoch, verb, arguments)
 
-    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+    async with fleet_of(kit.route(0, "a", "b"), over_tls=True) as fleet:
         source, destination = kit.memory_spec(), kit.memory_spec()
         kit.fill(source, {"k": b"v"})
         await fleet.attach(KEY, source, destination)
@@ -134,7 +134,7 @@ async def test_an_upload_that_a_leaving_sink_may_have_begun_is_aborted(
     wrap_stores(create_upload=lose_first_answer)
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, {"large": b"x" * (5 * MIB)})
-    async with fleet_of(kit.route(0, "a", "b"), kit.route(1, "a", "d")) as fleet:
+    async with fleet_of(kit.route(0, "a", "b"), kit.route(1, "a", "d"), over_tls=True) as fleet:
         await fleet.attach(KEY, source, destination)
         await fleet.submit(KEY, kit.copy_spec(source, destination, chunk_bytes=CHUNK))
         await fleet.until(lambda: len(begun) == 1)

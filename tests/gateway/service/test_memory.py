@@ -81,7 +81,7 @@ def test_gateways_take_no_more_for_many_objects_than_for_few(
     async def peak_mib(count: int) -> float:
         _MadeUp.count, _MadeUp.written = count, 0
         forget_peak()
-        async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+        async with fleet_of(kit.route(0, "a", "r", "b"), over_tls=True) as fleet:
             status = await fleet.run(kit.copy_spec(source, destination))
         assert (status["state"], status["copied"]) == ("succeeded", count)
         assert _MadeUp.written == count

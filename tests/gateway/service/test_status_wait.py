@@ -27,7 +27,7 @@ def poll(fleet: Any, wait_s: float) -> asyncio.Task[dict[str, Any]]:
 
 
 async def test_a_poll_waits_for_the_end(fleet_of: Any, kit: Any, gate: Any) -> None:
-    async with fleet_of(kit.route(1, "a", "b")) as fleet:
+    async with fleet_of(kit.route(1, "a", "b"), over_tls=True) as fleet:
         await begin(fleet, kit, gate)
         lead = fleet.service("a").leads.transfer(KEY)
         waiting, patient = poll(fleet, 60.0), asyncio.create_task(lead.wait_for_end(3600.0))
@@ -53,7 +53,7 @@ async def test_a_poll_answers_while_the_transfer_runs(fleet_of: Any, kit: Any, g
 async def test_a_poll_that_waits_hears_that_its_lead_leaves(
     fleet_of: Any, kit: Any, gate: Any
 ) -> None:
-    async with fleet_of(kit.route(1, "a", "b")) as fleet:
+    async with fleet_of(kit.route(1, "a", "b"), over_tls=True) as fleet:
         await begin(fleet, kit, gate)
         lease = fleet.service("a").lease
         lease.renew(1.0)

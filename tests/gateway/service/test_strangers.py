@@ -110,7 +110,7 @@ async def in_mid_transfer(fleet_of: Any, kit: Any, gate: Any, visit: Callable[[A
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, bodies)
     settings = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
-    async with fleet_of(kit.route(0, "a", "r", "b"), **settings) as fleet:
+    async with fleet_of(kit.route(0, "a", "r", "b"), over_tls=True, **settings) as fleet:
         transfer = "58" * 16
         await fleet.attach(transfer, source, destination)
         await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
@@ -186,7 +186,7 @@ async def test_the_data_port_takes_nothing_without_this_fleets_key(
 
 
 async def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any, kit: Any) -> None:
-    async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+    async with fleet_of(kit.route(0, "a", "r", "b"), over_tls=True) as fleet:
 
         def as_node(node: str, target: str) -> ControlClient:
             context = client_context(fleet.service(node).config)

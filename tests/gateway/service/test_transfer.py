@@ -45,7 +45,7 @@ async def test_copies_everything(paths: list[tuple[str, ...]], fleet_of: Any, ki
         source, destination, source_prefix="p/", destination_prefix="q/", chunk_bytes=CHUNK
     )
     routes = [kit.route(number, *nodes) for number, nodes in enumerate(paths)]
-    async with fleet_of(*routes) as fleet:
+    async with fleet_of(*routes, over_tls=True) as fleet:
         status = await fleet.run(spec)
         assert status["error"] is None
         assert status["state"] == "succeeded"

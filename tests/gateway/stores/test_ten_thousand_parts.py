@@ -35,7 +35,7 @@ def soak(store: str) -> Any:
     [
         pytest.param("memory", b"x", id="memory-short"),
         pytest.param("memory", b"xyz", id="memory-full"),
-        pytest.param("file", b"x", id="file"),
+        pytest.param("file", b"x", id="file", marks=pytest.mark.long),
         *map(soak, ["azure", "gcs", "s3"]),
     ],
     indirect=["harness"],

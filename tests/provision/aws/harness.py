@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import boto3
 import pytest
-from tests.clouds.ec2 import Machines, StrictEc2, strict_ec2
-from tests.clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
+from tests.clouds.fakes import open_ec2
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
@@ -21,6 +20,9 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     Ingress,
 )
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
+from strict_clouds.machines import Machines
 
 _ACTIONS: Final = {
     LAUNCH: "RunInstances",
@@ -29,6 +31,8 @@ _ACTIONS: Final = {
     OPEN: "AuthorizeSecurityGroupIngress",
     DELETE: "DeleteSecurityGroup",
 }
+#: Of all tests that have a harness.
+_DEPLOYMENTS: Final = ("local", "prod", "prod eu=*", "prod eu=", "production", "staging", "test")
 _KINDS: Final = {"security-group": "firewall", "volume": "disk", "network-interface": "interface"}
 
 
@@ -104,13 +108,17 @@ class AwsHarness:
         # moto looks at it.
         machine.nics[0] = interface
 
+    def make_group(self, name: str) -> Any:
+        """Somebody else's security group."""
+        return self._moto(self.region).create_security_group(name, "somebody else's")
+
     def launch_foreign(self, name: str) -> None:
-        group = self._moto(self.region).create_security_group("theirs", "somebody else's")
+        group = self.make_group("theirs")
         self._foreign = (self._run("t3.micro", group, name), group)
 
     def run_theirs(self, *types: str) -> None:
         """Somebody else's instances."""
-        group = self._moto(self.region).create_security_group("theirs", "somebody else's")
+        group = self.make_group("theirs")
         for instance_type in types:
             self._run(instance_type, group, "theirs")
 
@@ -162,14 +170,18 @@ class AwsHarness:
         self.ec2.conditions.quotas[name, ON_DEMAND_QUOTA] = vcpus
 
     @contextmanager
-    def instance_profile(self, name: str) -> Iterator[None]:
-        """A profile of this name."""
+    def instance_profile(self, name: str, role: str = "skyplane-gateway") -> Iterator[None]:
+        """A profile of this name, with the role that the documented policy allows to pass."""
         iam = boto3.client("iam", endpoint_url=self.ec2.url, region_name="us-east-1")
+        iam.create_role(RoleName=role, AssumeRolePolicyDocument="{}")
         iam.create_instance_profile(InstanceProfileName=name)
+        iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
         try:
             yield
         finally:
+            iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
             iam.delete_instance_profile(InstanceProfileName=name)
+            iam.delete_role(RoleName=role)
 
     def subnets(self) -> list[tuple[str, str]]:
         """Id and zone of the default subnets, by zone."""
@@ -221,7 +233,7 @@ class AwsHarness:
 
 @contextmanager
 def aws_harness(machines: Machines | None = None) -> Iterator[AwsHarness]:
-    with strict_ec2(machines) as ec2, pytest.MonkeyPatch.context() as patch:
+    with open_ec2(machines, deployments=_DEPLOYMENTS) as ec2, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "strict")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
         yield AwsHarness(ec2)

@@ -9,7 +9,7 @@ import pytest
 from tests.provision.aws.harness import AwsHarness, aws_harness
 from tests.provision.aws.samples import REQUEST, prepared
 
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.firewall import IngressRule
 
 
 class Talker:
@@ -25,7 +25,7 @@ class Talker:
     def cut_power(self) -> None:
         pass
 
-    def allow(self, rules: Iterable[Ingress]) -> None:
+    def allow(self, rules: Iterable[IngressRule]) -> None:
         pass
 
     def console(self) -> str:

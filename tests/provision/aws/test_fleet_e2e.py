@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.clouds.ec2 import StrictEc2, strict_ec2
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_ec2
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.provision.samples import SECRET, expire_leases, make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
@@ -16,6 +16,8 @@ from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.ec2 import StrictEc2
+from strict_clouds.world import World
 
 pytestmark = pytest.mark.e2e
 
@@ -46,7 +48,7 @@ def test_a_fleet_comes_up_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
-    with World(tmp_path) as world, strict_ec2(world) as ec2:
+    with World(tmp_path, GATEWAY) as world, open_ec2(world, deployments=("test",)) as ec2:
         ec2.conditions.hidden_for = 2
         spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
         fleet = worker(ec2).ensure(spec, Authority(SECRET, KEY))
@@ -64,7 +66,7 @@ def test_an_instance_whose_gateways_end_ends_itself(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
-    with World(tmp_path) as world, strict_ec2(world) as ec2:
+    with World(tmp_path, GATEWAY) as world, open_ec2(world, deployments=("test",)) as ec2:
         times = FleetTimes(start_within_s=60.0)
         spec = FleetSpec(KEY, 0, "test", plan(), times)
         authority = Authority(SECRET, KEY)

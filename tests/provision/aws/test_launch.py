@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.clouds.aws_wire import Request
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import (
     ARM_TYPE,
@@ -27,6 +26,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
 from skyplane_orchestration.provision.parallel import in_parallel
+from strict_clouds.aws_wire import Request
 
 OUR_TAGS = {
     "skyplane:fleet": FLEET.fleet_key,
@@ -220,8 +220,9 @@ def test_an_image_that_does_not_exist_is_named(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws(images={REGION: "ami-00000000"}))
     with pytest.raises(ConfigurationInvalid, match="ami-00000000"):
         cloud.launch(REQUEST)
-    cloud = prepared(harness.aws(image_parameters={"arm64": "/none"}))
-    with pytest.raises(ConfigurationInvalid, match="/none"):
+    parameter = "/aws/service/ami-amazon-linux-latest/none"
+    cloud = prepared(harness.aws(image_parameters={"arm64": parameter}))
+    with pytest.raises(ConfigurationInvalid, match=parameter):
         cloud.launch(REQUEST)
     with pytest.raises(ConfigurationInvalid, match="x86_64"):
         cloud.launch(a_request(instance_type=X86_TYPE))

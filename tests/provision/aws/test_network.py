@@ -106,8 +106,7 @@ def test_too_many_rules_name_the_quota(harness: AwsHarness) -> None:
 
 
 def test_a_group_of_our_name_without_our_tags_is_not_touched(harness: AwsHarness) -> None:
-    by_hand = boto3.client("ec2", endpoint_url=harness.ec2.url, region_name="eu-west-3")
-    by_hand.create_security_group(GroupName=f"skyplane-{FLEET.fleet_key}", Description="theirs")
+    harness.make_group(f"skyplane-{FLEET.fleet_key}")
     with pytest.raises(ConfigurationInvalid, match="does not have the tags"):
         prepared(harness.aws())
     assert harness.firewall(REGION) == set()

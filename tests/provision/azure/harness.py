@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from typing import Any, Final
 
-from tests.clouds.arm import SUBSCRIPTION, Machines, StrictArm, strict_arm
-from tests.clouds.arm_network import openings
-from tests.clouds.arm_state import FIREWALLS, LOCATIONS, MACHINES, Resource, properties
+from tests.clouds.fakes import open_arm
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
@@ -20,6 +19,10 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     Ingress,
 )
+from strict_clouds.arm import SUBSCRIPTION, StrictArm
+from strict_clouds.arm_network import openings
+from strict_clouds.arm_state import FIREWALLS, LOCATIONS, MACHINES, Resource, properties
+from strict_clouds.machines import Machines
 
 _RULES: Final = {
     LAUNCH: "machines.put",
@@ -35,6 +38,8 @@ _ACTIONS: Final = {
     OPEN: "Microsoft.Network/networkSecurityGroups/write",
     DELETE: "Microsoft.Resources/subscriptions/resourceGroups/delete",
 }
+#: What the page wants for `self_delete_role`.
+FOR_SELF_DELETE: Final = ("Microsoft.Authorization/roleAssignments/write",)
 _KINDS: Final = {
     "network-security-group": "firewall",
     "disk": "disk",
@@ -140,7 +145,10 @@ class AzureHarness:
         )
 
     def firewall(self, region: str) -> set[Ingress]:
-        return self.arm.open_to(region.partition(":")[2], "skyplane:fleet")
+        return {
+            Ingress(*astuple(rule))
+            for rule in self.arm.open_to(region.partition(":")[2], "skyplane:fleet")
+        }
 
     def name_of(self, resource: CloudResource) -> str:
         return _KINDS[resource.kind]
@@ -154,5 +162,5 @@ class AzureHarness:
 
 @contextmanager
 def azure_harness(machines: Machines | None = None) -> Iterator[AzureHarness]:
-    with strict_arm(machines) as arm:
+    with open_arm(machines, also=FOR_SELF_DELETE) as arm:
         yield AzureHarness(arm)

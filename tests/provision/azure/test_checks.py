@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.clouds.arm_state import SIZES
-from tests.clouds.arm_wire import SUBSCRIPTION
 from tests.provision.azure.harness import AzureHarness
+
+from strict_clouds.arm_state import SIZES
+from strict_clouds.arm_wire import SUBSCRIPTION
 
 READ = {"actions": ["*/read"], "notActions": []}
 COMPUTE = {"actions": ["microsoft.compute/*"], "notActions": ["Microsoft.Compute/disks/*"]}

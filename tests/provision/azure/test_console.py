@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.clouds.arm import SUBSCRIPTION
 from tests.provision.azure.harness import AzureHarness, azure_harness
 from tests.provision.azure.samples import a_request, prepared
 
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
+from strict_clouds.arm import SUBSCRIPTION
 
 
 class _Machine:

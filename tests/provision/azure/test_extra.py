@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-from tests.clouds.arm import SUBSCRIPTION
 from tests.test_imports import loaded_by
 
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
+from strict_clouds.arm import SUBSCRIPTION
 
 MODULE = "skyplane_orchestration.provision.azure.client"
 

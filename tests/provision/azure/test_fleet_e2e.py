@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
-from tests.clouds.arm_machines import SELF_DELETE
-from tests.clouds.arm_state import FIREWALLS, NETWORKS
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_arm
+from tests.clouds.gateways import GATEWAY, IMAGE
+from tests.provision.azure.harness import FOR_SELF_DELETE
 from tests.provision.azure.test_launch import IDENTITY
 from tests.provision.samples import SECRET, expire_leases, make_plan
 
@@ -19,6 +18,10 @@ from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.arm import SUBSCRIPTION, StrictArm
+from strict_clouds.arm_machines import SELF_DELETE
+from strict_clouds.arm_state import FIREWALLS, NETWORKS
+from strict_clouds.world import World
 
 pytestmark = pytest.mark.e2e
 
@@ -50,7 +53,7 @@ def worker(arm: StrictArm, **options: str) -> InstanceProvisioner:
 
 
 def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
-    with World(tmp_path) as world, strict_arm(world) as arm:
+    with World(tmp_path, GATEWAY) as world, open_arm(world) as arm:
         arm.conditions.hidden_for = 2
         arm.conditions.operation_polls = 0
         spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
@@ -66,7 +69,7 @@ def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path) -> None:
-    with World(tmp_path) as world, strict_arm(world) as arm:
+    with World(tmp_path, GATEWAY) as world, open_arm(world) as arm:
         arm.conditions.operation_polls = 0
         spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
         authority = Authority(SECRET, KEY)
@@ -87,7 +90,7 @@ def test_machines_that_may_delete_themselves_are_billed_no_longer_than_they_work
 ) -> None:
     """No sweep and no teardown, as after the death of everything of ours."""
     options = {"self_delete_role": SELF_DELETE, "managed_identity": identity}
-    with World(tmp_path) as world, strict_arm(world) as arm:
+    with World(tmp_path, GATEWAY) as world, open_arm(world, also=FOR_SELF_DELETE) as arm:
         arm.conditions.operation_polls = 0
         spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
         authority = Authority(SECRET, KEY)

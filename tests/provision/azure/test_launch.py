@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.clouds.arm_machines import SELF_DELETE
-from tests.clouds.arm_state import ADDRESSES, DISKS, INTERFACES, properties
 from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import (
     ARM_TYPE,
@@ -28,6 +26,8 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
 )
 from skyplane_orchestration.provision.azure import AzureCloud
+from strict_clouds.arm_machines import SELF_DELETE
+from strict_clouds.arm_state import ADDRESSES, DISKS, INTERFACES, properties
 
 IDENTITY = (
     "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity"

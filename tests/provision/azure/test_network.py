@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.clouds.arm_state import FIREWALLS, properties
 from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import FLEET, PEER, REGION, WORKERS, prepared
 
 from skyplane_orchestration.errors import CloudUnavailable
 from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.arm_state import FIREWALLS, properties
 
 
 def test_sources_of_the_same_ports_share_a_rule(harness: AzureHarness) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.clouds.arm import SUBSCRIPTION
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.azure import AzureOptions
 from skyplane_orchestration.provision.azure.options import region_tag
+from strict_clouds.arm import SUBSCRIPTION
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.clouds.arm_state import NETWORKS
-from tests.clouds.arm_wire import ROUTES, SUBSCRIPTION
 from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import FLEET, REGION, WORKERS, a_request
 from tests.provision.azure.test_launch import IDENTITY
@@ -17,6 +15,8 @@ from skyplane_orchestration.provision.azure import AzureOptions
 from skyplane_orchestration.provision.azure.actions import action_of
 from skyplane_orchestration.provision.azure.permissions import ONLY_DOCTOR, needed
 from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.arm_state import NETWORKS
+from strict_clouds.arm_wire import ROUTES, SUBSCRIPTION
 
 ROOT: Final = f"/subscriptions/{SUBSCRIPTION}"
 

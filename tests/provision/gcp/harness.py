@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tests.clouds.gce import PROJECT, Machines, StrictGce, strict_gce
-from tests.clouds.gce_facts import ZONES
+from tests.clouds.fakes import open_gce
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
@@ -18,6 +17,9 @@ from skyplane_orchestration.provision.instances.cloud import (
     CloudResource,
     Ingress,
 )
+from strict_clouds.gce import PROJECT, StrictGce
+from strict_clouds.gce_facts import ZONES
+from strict_clouds.machines import Machines
 
 _METHODS: Final = {
     LAUNCH: "instances.insert",
@@ -33,6 +35,8 @@ _PERMISSIONS: Final = {
     OPEN: "compute.firewalls.create",
     DELETE: "compute.firewalls.delete",
 }
+#: What the page wants on the account of the gateways, and not in the project.
+_ON_ACCOUNTS: Final = ("iam.serviceAccounts.actAs",)
 _FOREIGN: Final = "theirs"
 
 
@@ -143,5 +147,5 @@ class GcpHarness:
 
 @contextmanager
 def gcp_harness(machines: Machines | None = None) -> Iterator[GcpHarness]:
-    with strict_gce(machines) as gce:
+    with open_gce(machines, also=_ON_ACCOUNTS) as gce:
         yield GcpHarness(gce)

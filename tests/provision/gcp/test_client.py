@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.clouds.gce import PROJECT
 from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import FLEET, REGION, a_request, prepared
 
@@ -19,6 +18,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 from skyplane_orchestration.security.credentials import SCOPES_OPTION, CredentialSources
+from strict_clouds.gce import PROJECT
 
 
 def tokens(harness: GcpHarness) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tests.provision.gcp.harness import gcp_harness
 from tests.provision.gcp.samples import a_request, prepared
 
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from strict_clouds.firewall import IngressRule
 
 
 class Talker:
@@ -25,7 +25,7 @@ class Talker:
     def console(self) -> str:
         return "one\ntwo\nthrée\n"
 
-    def allow(self, rules: Iterable[Ingress]) -> None:
+    def allow(self, rules: Iterable[IngressRule]) -> None:
         pass
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.clouds.gce import PROJECT, StrictGce, strict_gce
-from tests.clouds.world import IMAGE, World
+from tests.clouds.fakes import open_gce
+from tests.clouds.gateways import GATEWAY, IMAGE
 from tests.provision.samples import SECRET, expire_leases, make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
@@ -17,6 +17,8 @@ from skyplane_orchestration.provision.clouds_file import parse_clouds
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
 from skyplane_orchestration.security.credentials import CredentialSources
+from strict_clouds.gce import PROJECT, StrictGce
+from strict_clouds.world import World
 
 pytestmark = pytest.mark.e2e
 
@@ -43,7 +45,7 @@ def worker(gce: StrictGce) -> InstanceProvisioner:
 
 
 def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
-    with World(tmp_path) as world, strict_gce(world) as gce:
+    with World(tmp_path, GATEWAY) as world, open_gce(world) as gce:
         gce.conditions.now_s = time.time()
         gce.conditions.hidden_for = 1
         gce.conditions.deleting_for = 2
@@ -59,7 +61,7 @@ def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_instances_that_have_powered_off_are_swept_with_their_disks(tmp_path: Path) -> None:
-    with World(tmp_path) as world, strict_gce(world) as gce:
+    with World(tmp_path, GATEWAY) as world, open_gce(world) as gce:
         gce.conditions.now_s = time.time()
         spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
         authority = Authority(SECRET, KEY)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.clouds.gce_instances import check_labels
 from tests.provision.gcp.samples import FLEET, REGION
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.names import instance_name, network_tag
+from strict_clouds.gce_instances import check_labels
 
 LONGEST_REGION = "gcp:northamerica-northeast1"
 

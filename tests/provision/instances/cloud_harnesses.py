@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
-from tests.clouds.ec2 import Machines
 from tests.provision.aws.harness import aws_harness
 from tests.provision.azure.harness import azure_harness
 from tests.provision.gcp.harness import gcp_harness
 from tests.provision.instances.cloud_harness import CloudHarness
+
+from strict_clouds.machines import Machines
 
 
 class OpensCloud(Protocol):

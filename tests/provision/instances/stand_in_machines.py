@@ -12,7 +12,8 @@ from tests.provision.instances.memory_cloud import Gateway, stand_in_user_data
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import GatewayUnreachable
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, FleetTags, Ingress
+from skyplane_orchestration.provision.instances.cloud import CloudInstance, FleetTags
+from strict_clouds.firewall import IngressRule
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StandInMachine:
-    """A machine as the strict fakes know it: see `Machine` of `tests/clouds/ec2_instances.py`.
+    """A machine as the strict fakes know it: see `Machine` of `strict_clouds/machines.py`.
 
     Args:
         address: of its own, in 198.51.100.0/24.
@@ -43,12 +44,12 @@ class StandInMachine:
     def console(self) -> str:
         return "\n".join(self.lines)
 
-    def allow(self, rules: Iterable[Ingress]) -> None:
+    def allow(self, rules: Iterable[IngressRule]) -> None:
         """Sessions of stand-ins pass no firewall."""
 
 
 class StandInMachines:
-    """See `Machines` of `tests/clouds/ec2_instances.py`.
+    """See `Machines` of `strict_clouds/machines.py`.
 
     Attributes:
         failing: names of instances that power themselves off in place of an enrolment.

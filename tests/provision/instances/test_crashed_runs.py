@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
-from tests.clouds.arm import SUBSCRIPTION, strict_arm
-from tests.clouds.ec2 import strict_ec2
-from tests.clouds.gce import PROJECT, strict_gce
+from tests.clouds.fakes import open_arm, open_ec2, open_gce
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import MortalCloud, SilentBoot
 from tests.provision.instances.harness import Killed
@@ -30,6 +28,8 @@ from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
+from strict_clouds.arm import SUBSCRIPTION
+from strict_clouds.gce import PROJECT
 
 SEED: Final = 161803398
 #: Verbs of clouds until a fleet is launched, about.
@@ -96,7 +96,7 @@ def killed_at(moment: int) -> Callable[[str], None]:
 def three_clouds() -> Iterator[Sites]:
     clock = ManualClock(float(int(time.time())))
     aws_region, azure_region, gcp_region = TYPES
-    with strict_ec2() as ec2, strict_arm() as arm, strict_gce() as gce:
+    with open_ec2(deployments=("other", "test")) as ec2, open_arm() as arm, open_gce() as gce:
         gce.conditions.now_s = clock.now_s
         for conditions in (ec2.conditions, arm.conditions, gce.conditions):
             conditions.vcpu_quota = 1000

@@ -11,6 +11,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.ssh import SshOptions
 from skyplane_orchestration.provision.ssh.hosts import SshHost, read_hosts
 
+IMAGE = "registry.example/skyplane-gateway@sha256:" + "ab" * 32
 FILE = """
 defaults: {user: skyplane, python: /opt/gateway/bin/python}
 local:rack:
@@ -55,6 +56,8 @@ def test_a_host_has_its_own_fields_before_the_defaults(tmp_path: Path) -> None:
         ("local:a: [{address: x, ports: '40000'}]", "ports of host x must be a first and a last"),
         ("local:a: [{address: x, ports: 5-4}]", "such as 40000-40099, not '5-4'"),
         ("local:a: [{address: x, ports: 0-9}]", "such as 40000-40099, not '0-9'"),
+        ("local:a: [{address: x, image: 'gateway:1.0'}]", "image 'gateway:1.0' is not pinned by"),
+        (f"local:a: [{{address: x, image: {IMAGE}, directory: '/a,b'}}]", "directory '/a,b' of"),
         ("local:a: [x, x]", "has x twice"),
     ],
 )
@@ -74,6 +77,10 @@ def test_the_file_of_the_page_is_read(tmp_path: Path) -> None:
     hosts = read_hosts(path)
     assert [len(group) for group in hosts.values()] == [2, 1]
     assert {host.user for group in hosts.values() for host in group} == {"skyplane"}
+    (text,) = Page("docs/how-to/ssh-hosts.md").tested("containers")
+    path.write_text(text)
+    ((first, second),) = read_hosts(path).values()
+    assert first.image == second.image != ""
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Pars
         "--gateways",
         choices=("auto", "always", "never"),
         default="auto",
-        help="start gateways as processes of their own; auto: not for up to 64 MB, or 4 GB"
-        " in one region, which are copied inside this process (default: %(default)s)",
+        help="start gateways outside this process; auto copies small jobs inside it: up to 64 MB, 4"
+        " GB within one region, 1 GB in place of instances (default: %(default)s)",
     )
     planner_options.add_objective(parser)
     planner_options.add_limits(parser, launches=True)

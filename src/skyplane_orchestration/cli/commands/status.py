@@ -97,25 +97,28 @@ def _cost_line(fleet: Fleet, cost: CostOutcome) -> str:
 
 
 def _print(gateways: dict[str, Any], console: Console) -> None:
-    from skyplane_orchestration.cli.render import table
+    from skyplane_orchestration.cli.render import table, text_line
     from skyplane_orchestration.formatting import duration, size
 
     rows: list[tuple[str, ...]] = []
+    errors: list[str] = []
     transfers: list[tuple[str, ...]] = []
     for node, document in sorted(gateways.items()):
         if "error" in document:
-            rows.append((node, "no response", "", "", document["error"]["message"]))
+            rows.append((node, "no response", "", ""))
+            errors.append(f"{node}: {document['error']['message']}")
             continue
         connected = "connected" if document["connected"] else "not connected"
         lease = duration(document["lease_remaining_s"])
-        rows.append((node, document["state"], connected, lease, ""))
+        rows.append((node, document["state"], connected, lease))
         for key, status in document["leading"].items():
             copied = f"{status['copied']}/{status['objects']}"
             earlier = str(status.get("copied_earlier", 0))
             copied_bytes = size(status["copied_bytes"])
             transfers.append((key, status["state"], copied, earlier, copied_bytes, node))
-    parts = [table(("gateway", "state", "connections", ">lease", ""), rows)]
+    parts = [table(("gateway", "state", "connections", ">lease"), rows)]
     if transfers:
         columns = ("transfer", "state", ">objects", ">earlier", ">copied", "lead")
         parts.append(table(columns, transfers))
-    console.print(*parts)
+    # In a table a long message would leave no room for the other columns.
+    console.print(*parts, *map(text_line, errors))

@@ -15,6 +15,12 @@ from urllib.parse import urlsplit
 
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.container import (
+    CONTAINER_USER,
+    MOST_OPEN_FILES,
+    require_pinned,
+    run_options,
+)
 from skyplane_orchestration.units import SECONDS_PER_MINUTE
 
 #: EC2's limit, the smallest of the clouds.
@@ -24,13 +30,9 @@ MOST_USER_DATA_BYTES: Final = 16 << 10
 #: it. A pull, an install or a start that hangs would otherwise keep the machine to its hard end.
 SETUP_MINUTES: Final = 15
 
-#: Extras of the wheel that a gateway needs.
-_WHEEL_EXTRAS: Final = "aws,azure,gateway,gcs"
+#: The gateway's pins within a wheel of this project.
+_PINS: Final = "skyplane_gateway/requirements.lock"
 
-# A name as of a registry (https://github.com/distribution/reference), then the digest.
-_IMAGE: Final = re.compile(
-    r"[a-z0-9]+(?:[._:/-]+[a-z0-9]+)*(?::[A-Za-z0-9_.-]{1,128})?@sha256:[0-9a-f]{64}"
-)
 _WHEEL_NAME: Final = re.compile(r"skyplane_orchestration-[A-Za-z0-9_.!+-]+\.whl")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -41,8 +43,8 @@ class BootSettings:
 
     Args:
         image: `registry.example/skyplane-gateway@sha256:...`; instances must be able to pull it.
-        wheel_url: HTTPS address of the wheel; its requirements come from the instance's package
-            index, in whatever version that has.
+        wheel_url: HTTPS address of the wheel. The gateway's pinned requirements, which are a file
+            in the wheel, come from the instance's package index.
         wheel_sha256: of the wheel, 64 hex characters.
 
     Raises ConfigurationInvalid for anything else.
@@ -70,12 +72,7 @@ class BootSettings:
     def _check_image(self) -> None:
         if self.wheel_sha256:
             raise ConfigurationInvalid("wheel_sha256 is of no use without wheel_url")
-        if not _IMAGE.fullmatch(self.image):
-            raise ConfigurationInvalid(
-                f"image {self.image!r} is not pinned by a digest (`registry/name@sha256:` and 64"
-                " hex characters); `docker image inspect --format '{{.RepoDigests}}' IMAGE` shows"
-                " the digest"
-            )
+        require_pinned(self.image)
 
     def _check_wheel(self) -> None:
         try:
@@ -116,7 +113,8 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
         "URL": shlex.quote(settings.wheel_url),
         "NAME": shlex.quote(settings.wheel_name),
         "SHA256": settings.wheel_sha256,
-        "EXTRAS": _WHEEL_EXTRAS,
+        "PINS": _PINS,
+        "RUN": shlex.join(run_options(f"{CONTAINER_USER}:{CONTAINER_USER}", MOST_OPEN_FILES)),
         "DOCUMENT": shlex.quote(document.to_json()),
     }
     template = _HEAD + (_CONTAINER if settings.image else _WHEEL)
@@ -236,10 +234,8 @@ await_gateways &
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
 # document is in no argument of a process.
 printf '%s\n' @DOCUMENT@ |
-    "$engine" run --interactive --rm --network host --user 10001:10001 --read-only \
-        --tmpfs /tmp:rw,nosuid,nodev,noexec,mode=1777 --cap-drop ALL \
-        --security-opt no-new-privileges --ulimit nofile=65536:65536 --log-driver none \
-        --stop-timeout 40 "$image" enrol --address "$address"
+    "$engine" run --interactive @RUN@ \
+        "$image" enrol --address "$address"
 """
 
 _WHEEL: Final = r"""
@@ -272,8 +268,12 @@ retry curl --fail --silent --show-error --location --proto '=https' --max-time 3
     --output "$wheel" @URL@
 printf '%s  %s\n' @SHA256@ "$wheel" | sha256sum -c -
 umask 022
+# The wheel has the pins of its requirements, so the checksum covers them too.
+"$python" -m zipfile -e "$wheel" "$directory/wheel"
 "$python" -m venv "$directory/venv"
-retry "$directory/venv/bin/pip" install --quiet --no-cache-dir "${wheel}[@EXTRAS@]"
+# Wheels only: nothing of a package runs at its installation, and no compiler is needed.
+retry "$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps \
+    --only-binary :all: --requirement "$directory/wheel/@PINS@" "$wheel"
 
 say "starting the gateways on $address"
 await_gateways &

@@ -24,7 +24,7 @@ from skyplane_orchestration.provision.local.checks import local_findings, requir
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.processes.fleets import ProcessFleets
 from skyplane_orchestration.provision.processes.launch import Addresses
-from skyplane_orchestration.provision.processes.place import FleetPlace, Seat
+from skyplane_orchestration.provision.processes.place import FleetPlace, ProcessProgram, Seat
 from skyplane_orchestration.provision.processes.run_directory import (
     FleetDirectory,
     RunRoot,
@@ -155,4 +155,4 @@ class LocalProvisioner:
 
     def _seat(self, region: str, directory: FleetDirectory) -> Seat:
         addresses = Addresses(self.options.address(region))
-        return Seat(directory, addresses, self.options.command_line(region))
+        return Seat(directory, addresses, ProcessProgram(self.options.command_line(region)))

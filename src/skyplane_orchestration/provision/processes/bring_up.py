@@ -201,14 +201,13 @@ class _BringUp:
         )
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(files)
-        config = ("--config", str(files.config_path), "--fleet", self.spec.key)
+        is_end = region in (plan.src, plan.dst)
         try:
-            # With `--detach` the process only forks and exits, so nothing has to wait for it.
             self._launchers[files] = files.machine.start(
                 files.directory,
-                [*seat.command_line, *config, "--detach"],
+                seat.program.command(files, self.spec.key, is_end=is_end),
                 seat.search_path,
-                is_end=region in (plan.src, plan.dst),
+                is_end=is_end,
             )
         except OSError as error:
             raise ProvisionFailed(
@@ -277,7 +276,7 @@ class _BringUp:
             control=(config.control_host, ports[0]),
             data=(config.data_host, ports[1]),
             fingerprint=fingerprint_of(certificate),
-            details={"pid": str(ports[2]), "directory": str(files.directory)},
+            details=self.place.seat(node).program.details(files, ports[2]),
         )
 
 

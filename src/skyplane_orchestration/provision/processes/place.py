@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.model.fleet import instance_of
@@ -22,6 +22,35 @@ from skyplane_orchestration.provision.processes.run_directory import (
 T = TypeVar("T")
 
 
+class Program(Protocol):
+    """How the gateways of an instance are started."""
+
+    def command(self, files: GatewayFiles, fleet_key: str, *, is_end: bool) -> list[str]:
+        """A command that starts a gateway and then ends. `is_end`: it talks to object stores."""
+
+    def details(self, files: GatewayFiles, pid: int) -> dict[str, str]:
+        """For its handle. `pid`: as the gateway itself sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessProgram:
+    """A `Program` whose gateways are processes.
+
+    Args:
+        command_line: the program of a gateway, without its own options.
+    """
+
+    command_line: tuple[str, ...]
+
+    def command(self, files: GatewayFiles, fleet_key: str, *, is_end: bool) -> list[str]:
+        config = ("--config", str(files.config_path), "--fleet", fleet_key)
+        # With `--detach` the process only forks and exits, so nothing has to wait for it.
+        return [*self.command_line, *config, "--detach"]
+
+    def details(self, files: GatewayFiles, pid: int) -> dict[str, str]:
+        return {"pid": str(pid), "directory": str(files.directory)}
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
     """Where and how the gateways of one instance run.
@@ -29,14 +58,14 @@ class Seat:
     Args:
         directory: the fleet's directory on the instance's machine.
         addresses: to listen on.
-        command_line: the program of a gateway, without its own options.
+        program: starts the gateways.
         search_path: where Python looks for modules first.
         ports: to listen on, two per gateway; empty for any.
     """
 
     directory: FleetDirectory
     addresses: Addresses
-    command_line: tuple[str, ...]
+    program: Program
     search_path: tuple[str, ...] = ()
     ports: range = range(0)
 

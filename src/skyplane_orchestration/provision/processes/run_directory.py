@@ -229,11 +229,17 @@ class RunRoot:
     def locked(self, *, timeout_s: float, clock: Clock) -> Iterator[None]:
         """Hold the lock of the directory, for a decision about all fleets in it.
 
-        A process that also needs the lock of a fleet takes this one first. Raises DirectoryBusy
-        after the timeout.
+        All processes of a provisioner that also need the lock of a fleet take both in one order.
+        Raises DirectoryBusy after the timeout.
         """
+
+        def try_lock() -> int | None:
+            # The end of its last fleet may have removed it.
+            self.machine.make_root(self.path)
+            return self.machine.try_lock(self.path)
+
         busy = f"another process starts a fleet in {self.path}"
-        with _held(self.machine, lambda: self.machine.try_lock(self.path), busy, timeout_s, clock):
+        with _held(self.machine, try_lock, busy, timeout_s, clock):
             yield
 
     def fleet(self, fleet_key: str) -> FleetDirectory:

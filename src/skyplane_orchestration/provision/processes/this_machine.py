@@ -37,6 +37,12 @@ _QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 _PASSED_TO_ALL: Final = frozenset({"PATH", "LANG", "TZ", "VIRTUAL_ENV"})
 _PREFIXES_PASSED_TO_ALL: Final = ("LC_", "COVERAGE_")
 
+PROXIES: Final = frozenset(
+    name
+    for lower in ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+    for name in (lower, lower.upper())
+)
+
 #: Variables for access to stores: trusted certificates and proxies, no credentials.
 _PASSED_TO_ENDS: Final = frozenset(
     {
@@ -45,11 +51,7 @@ _PASSED_TO_ENDS: Final = frozenset(
         "AWS_CA_BUNDLE",
         "REQUESTS_CA_BUNDLE",
         "CURL_CA_BUNDLE",
-        *(
-            name
-            for lower in ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-            for name in (lower, lower.upper())
-        ),
+        *PROXIES,
     }
 )
 
@@ -150,10 +152,9 @@ class ThisMachine:
         """As `Machine.scan`.
 
         A process belongs to the fleet if its command line has `--fleet <key>` and a `--config`
-        in the fleet's directory, and if its user owns that directory, since any user can write
-        such a command line. Zombies have no command line and do not count.
+        in the fleet's directory, and if its user owns the gateway's directory, since any user can
+        write such a command line. Zombies have no command line and do not count.
         """
-        owner = _owner_of(run_root, fleet_key)
         found: list[tuple[int, str, int]] = []
         seen: set[int] = set()
         # A process may fork and end before its command line is read. The next listing has its
@@ -164,7 +165,8 @@ class ThisMachine:
                 break
             for pid in listed - seen:
                 key, directory, user = _read(pid)
-                if key == fleet_key and directory.parent == run_root / key and user == owner:
+                is_ours = key == fleet_key and directory.parent == run_root / key
+                if is_ours and user == _owner_of(directory):
                     found.append((pid, str(directory), user))
             seen |= listed
         return sorted(found)
@@ -180,8 +182,17 @@ class ThisMachine:
     ) -> int:
         """As `Machine.start`.
 
-        Airflow kills a task's process group and waits for its open pipes. So a gateway gets its
-        own session, and inherits no file descriptor and no environment.
+        A gateway inherits no environment.
+        """
+        return self.launch(
+            directory, argv, _gateway_environment(directory, search_path, is_end=is_end)
+        )
+
+    def launch(self, directory: Path, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Start a program that logs to `gateway.log` in a directory; its process id.
+
+        Airflow kills a task's process group and waits for its open pipes. So the program gets its
+        own session, and inherits no file descriptor.
         """
         with (directory / "gateway.log").open("ab") as log:
             launcher = subprocess.Popen(
@@ -192,7 +203,7 @@ class ThisMachine:
                 close_fds=True,
                 start_new_session=True,
                 cwd="/",
-                env=_gateway_environment(directory, search_path, is_end=is_end),
+                env=environment,
             )
         self._launchers[launcher.pid] = launcher
         return launcher.pid
@@ -255,9 +266,9 @@ def _gateway_environment(
     return scrubbed
 
 
-def _owner_of(run_root: Path, fleet_key: str) -> int:
-    """The owner of the fleet's directory, or of the run directory if the fleet has none."""
-    for place in (run_root / fleet_key, run_root):
+def _owner_of(directory: Path) -> int:
+    """The owner of a gateway's directory, or of the next parent: an ending gateway deletes it."""
+    for place in (directory, directory.parent, directory.parent.parent):
         with contextlib.suppress(FileNotFoundError):
             return place.stat().st_uid
     return os.geteuid()

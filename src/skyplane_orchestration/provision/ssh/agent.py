@@ -1,8 +1,8 @@
 """The agent: does on a host what the ssh provisioner asks, as long as its session lasts.
 
 It gets one request per line on its standard input and answers on its standard output, both JSON.
-Nothing of it is installed: its source and those of `this_machine` and `environment` come over the
-session. So it imports the standard library only, and these two.
+Nothing of it is installed: its source and those of its helpers come over the
+session. So it imports the standard library only, and these.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from skyplane_orchestration.provision.processes.this_machine import ThisMachine
 from skyplane_orchestration.provision.ssh.environment import EnvironmentMaker
+from skyplane_orchestration.provision.ssh.programs import Programs
 
 #: The agent ends after this time without a request: a broken network may not end its session.
 _IDLE_TIMEOUT_S: Final = 600.0
@@ -37,6 +38,7 @@ class Agent:
 
     machine: ThisMachine = field(default_factory=ThisMachine)
     environments: EnvironmentMaker = field(default_factory=EnvironmentMaker)
+    programs: Programs = field(default_factory=Programs)
 
     def verbs(self) -> dict[str, Callable[..., Any]]:
         machine = self.machine
@@ -49,7 +51,9 @@ class Agent:
                 *(machine.poll, machine.free_ports, machine.processors, machine.open_files_limit),
                 *(self.make_directory, self.remove_root, self.default_root, self.missing_modules),
                 *(self.put, self.python_version, self.wall_s, self.why_not_listen),
-                self.environments.make_environment,
+                *(self.environments.make_environment, self.start_container),
+                *(self.programs.program_path, self.programs.account),
+                *(self.programs.begin_program, self.programs.end_of_program),
             )
         }
 
@@ -88,6 +92,18 @@ class Agent:
         except OSError as error:
             return error.strerror or str(error)
         return ""
+
+    def start_container(self, directory: Path, command: list[str], owner: int | None) -> int:
+        """Start a gateway's container, with this environment; the launcher's process id.
+
+        Args:
+            owner: the user and group that the gateway is; None for the account's.
+        """
+        (directory / "gateway.log").touch(mode=0o600)
+        if owner is not None:
+            for path in (directory, *directory.iterdir()):
+                os.chown(path, owner, owner)
+        return self.machine.launch(directory, command, os.environ)
 
     def put(self, path: Path, content_base64: str) -> None:
         """Write a private file."""

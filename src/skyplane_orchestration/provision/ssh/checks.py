@@ -13,6 +13,8 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.processes.launch import require_open_files
 from skyplane_orchestration.provision.processes.runner import Runner
+from skyplane_orchestration.provision.ssh.container_hosts import free_images, why_no_container
+from skyplane_orchestration.provision.ssh.containers import ContainerMachine
 from skyplane_orchestration.provision.ssh.logins import Login, OpenHost
 
 #: Modules that a gateway imports at its start; those of stores come later.
@@ -72,10 +74,7 @@ def cannot_make_environment(entry: OpenHost) -> str:
 
 def _lacking(entry: OpenHost, runner: Runner, *, needs_modules: bool) -> Iterator[str]:
     host, machine = entry.host, entry.machine
-    text = missing_modules(entry) if needs_modules else ""
-    if text and not host.python:
-        text = cannot_make_environment(entry)
-    if text:
+    if text := _cannot_run_gateways(entry, needs_modules=needs_modules):
         yield text
     for name, address in (("address", host.address), ("data_address", host.data_address)):
         reason = machine.why_not_listen(address) if address else ""
@@ -83,6 +82,7 @@ def _lacking(entry: OpenHost, runner: Runner, *, needs_modules: bool) -> Iterato
             yield f"gateways cannot listen on its {name} {address}: {reason}"
     try:
         entry.root.prepare()
+        free_images(entry, runner)
         machine.remove_root(entry.root.path)
     except SkyplaneError as error:
         yield str(error)
@@ -97,13 +97,24 @@ def _lacking(entry: OpenHost, runner: Runner, *, needs_modules: bool) -> Iterato
         yield f"its clock is {_offset(ahead_s)} this one; set both by NTP"
 
 
+def _cannot_run_gateways(entry: OpenHost, *, needs_modules: bool) -> str:
+    """Why gateways cannot run on a host; empty if they can."""
+    if entry.host.image:
+        return why_no_container(entry)
+    text = missing_modules(entry) if needs_modules else ""
+    return cannot_make_environment(entry) if text and not entry.host.python else text
+
+
 def _described(entry: OpenHost, clock: Clock) -> str:
     machine = entry.machine
     ports = "any free port"
     if entry.host.ports:
         ports = f"{len(_free_ports(entry))} free ports of {entry.host.ports}"
+    program = f"Python {machine.python_version()}"
+    if isinstance(machine, ContainerMachine) and machine.engine is not None:
+        program = f"{machine.engine.program} {machine.engine.version} with the image"
     return (
-        f"Python {machine.python_version()}, {counted(machine.processors(), 'processor')},"
+        f"{program}, {counted(machine.processors(), 'processor')},"
         f" {ports}, its clock is {_offset(_seconds_ahead(entry, clock))} this one"
     )
 

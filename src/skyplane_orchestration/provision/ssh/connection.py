@@ -43,6 +43,7 @@ _MODULES: Final = tuple(
     for package, module in (
         ("processes", "this_machine"),
         ("ssh", "environment"),
+        ("ssh", "programs"),
         ("ssh", "agent"),
     )
 )

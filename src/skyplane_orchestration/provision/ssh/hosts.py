@@ -11,10 +11,13 @@ import yaml
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
+from skyplane_orchestration.provision.container import require_pinned
 
 _DEFAULTS: Final = "defaults"
 _PORTS: Final = range(1, 65536)
 _SSH_PORT: Final = 22
+#: `--mount` separates its fields by commas.
+_NOT_IN_MOUNTS: Final = frozenset(",\"'")
 #: Not for files: secrets that an orchestrator keeps itself.
 _SECRETS: Final = frozenset({"private_key", "passphrase"})
 
@@ -38,6 +41,8 @@ class SshHost:
         directory: directory for fleets on the machine; empty for one in `/tmp`.
         data_address: address of the machine for other gateways; empty for `address`.
         ports: first and last port for gateways, as `40000-40099`; empty for any.
+        image: image of the gateway, with its digest, which podman or docker of the machine runs;
+            empty for processes of `python`.
 
     Raises ConfigurationInvalid for an invalid value.
     """
@@ -52,6 +57,7 @@ class SshHost:
     directory: str = ""
     data_address: str = ""
     ports: str = ""
+    image: str = ""
     private_key: str = field(default="", repr=False)
     passphrase: str = field(default="", repr=False)
 
@@ -71,9 +77,15 @@ class SshHost:
             raise ConfigurationInvalid(
                 f"directory {self.directory!r} of host {self.address} is not an absolute path"
             )
-
         if self.ports:
             self.port_range  # noqa: B018 - it refuses a wrong text
+        if self.image:
+            require_pinned(self.image)
+            if set(self.directory) & _NOT_IN_MOUNTS:
+                raise ConfigurationInvalid(
+                    f"directory {self.directory!r} of host {self.address} cannot be shown to a"
+                    " container; use a path without commas and quotes"
+                )
 
     @property
     def port_range(self) -> range:

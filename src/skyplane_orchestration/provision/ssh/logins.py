@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.ssh.containers import ContainerMachine
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 from skyplane_orchestration.provision.ssh.machine import RemoteMachine
 
@@ -38,7 +39,8 @@ class Login:
 
     def opened(self) -> OpenHost:
         """Wait for its end. Raises the errors of `AgentSession`."""
-        machine = RemoteMachine(self.host.name, self.session.result().call)
+        kind = ContainerMachine if self.host.image else RemoteMachine
+        machine = kind(self.host.name, self.session.result().call)
         path = Path(self.host.directory) if self.host.directory else machine.default_root()
         return OpenHost(self.host, machine, RunRoot(path, machine))
 

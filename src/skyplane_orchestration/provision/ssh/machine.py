@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from skyplane_orchestration.provision.ssh.package import GatewayPackage
 
 #: Calls a verb of an agent with paths, values and options: see `AgentSession.call`.
 AgentCall = Callable[[str, tuple[str, ...], tuple[Any, ...], dict[str, Any]], Any]
+
+
+#: Most time for a command that only looks, and for one that works on files.
+_LOOK_TIMEOUT_S: Final = 60.0
+WORK_TIMEOUT_S: Final = 900.0
+_MOST_LAST_WORDS: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program that has ended on a host."""
+
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def said(self) -> str:
+        """The end of what it said about a failure, in one line."""
+        said = " ".join((self.errors.strip() or self.output).split())
+        return said[-_MOST_LAST_WORDS:] or f"it says nothing, with status {self.status}"
 
 
 class RemoteMachine:
@@ -116,6 +138,21 @@ class RemoteMachine:
         while (reason := self._call("make_environment", path, requirements)) is None:
             pass  # The agent waits for a while before it says so.
         return str(reason)
+
+    def program_path(self, name: str) -> str:
+        """Where a program is; empty if it is not installed."""
+        return str(self._call("program_path", None, name))
+
+    def account(self) -> dict[str, Any]:
+        """`user`, `group` (ids), `name`, `stays`: see `Programs.account`."""
+        return dict(self._call("account", None))
+
+    def run(self, *command: str, timeout_s: float = _LOOK_TIMEOUT_S) -> Ended:
+        """Run a program to its end."""
+        number = self._call("begin_program", None, list(command), timeout_s)
+        while (ended := self._call("end_of_program", None, number)) is None:
+            pass  # The agent waits for a while before it says so.
+        return Ended(*ended)
 
     def bring(self, package: GatewayPackage, folder: Path) -> None:
         """Put the gateway's package into a folder, unless it is there."""

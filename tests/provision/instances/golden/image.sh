@@ -89,7 +89,5 @@ await_gateways &
 # The file system is read-only; keys are in memory only. `printf` is part of the shell, so the
 # document is in no argument of a process.
 printf '%s\n' '{"schema_version": 1, "fleet_key": "abababababababababababababababab", "instance": "aws:us-east-1/0", "port": 7600, "start_within_s": 900.0, "authority_pem": "-----BEGIN CERTIFICATE-----\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\nMIIB+/==\n-----END CERTIFICATE-----\n", "token_hex": "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e"}' |
-    "$engine" run --interactive --rm --network host --user 10001:10001 --read-only \
-        --tmpfs /tmp:rw,nosuid,nodev,noexec,mode=1777 --cap-drop ALL \
-        --security-opt no-new-privileges --ulimit nofile=65536:65536 --log-driver none \
-        --stop-timeout 40 "$image" enrol --address "$address"
+    "$engine" run --interactive --rm --network host --read-only --tmpfs /tmp:rw,nosuid,nodev,noexec,mode=1777 --cap-drop ALL --security-opt no-new-privileges --log-driver none --stop-timeout 40 --user 10001:10001 --ulimit nofile=65536:65536 \
+        "$image" enrol --address "$address"

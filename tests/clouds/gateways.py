@@ -1,0 +1,63 @@
+"""What this project gives the strict fakes: the gateways that their machines run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from skyplane_orchestration.provision.instances.user_data import BootSettings
+from skyplane_orchestration.provision.ssh.package import gateway_requirements
+from strict_clouds.firewall import WideRule
+from strict_clouds.world import Program, World
+
+_REPOSITORY: Final = Path(__file__).parents[2]
+
+
+def wheel_with(pins: str) -> bytes:
+    """A wheel of which stand-ins read the gateway's pins only."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("skyplane_gateway/requirements.lock"), pins)
+    return buffer.getvalue()
+
+
+_WHEEL_BYTES: Final = wheel_with(gateway_requirements())
+
+#: What machines boot: an image, or a wheel.
+IMAGE: Final = BootSettings(image="registry.example/skyplane-gateway@sha256:" + "ab" * 32)
+WHEEL: Final = BootSettings(
+    wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl",
+    wheel_sha256=hashlib.sha256(_WHEEL_BYTES).hexdigest(),
+)
+
+#: What runs in their place: the gateway of the source tree.
+GATEWAY: Final = Program(
+    command=(sys.executable, "-m", "skyplane_gateway"),
+    image=IMAGE.image,
+    wheel_url=WHEEL.wheel_url,
+    wheel=_WHEEL_BYTES,
+    script="skyplane-gateway",
+    environment={"PYTHONPATH": str(_REPOSITORY / "gateway")},
+)
+
+
+def needless_rules(world: World) -> tuple[WideRule, ...]:
+    """Those of `World.wide_rules` that no fleet needs.
+
+    Any source may become the lead, and only the lead calls control ports. So a machine may
+    leave unused ports open to another one, if the orchestrator has called these ports.
+    """
+    machines = {machine.address: machine.firewall for machine in world.machines}
+    found = []
+    for wide in world.wide_rules():
+        called = {port for peer, port in machines[wide.address].connections if peer not in machines}
+        used = {port for _, port in wide.used_by}
+        is_open = set(range(wide.rule.first_port, wide.rule.last_port + 1))
+        is_from_machine = wide.rule.source_cidr.removesuffix("/32") in machines
+        if not is_from_machine or not is_open - used <= called:
+            found.append(wide)
+    return tuple(found)

@@ -1,0 +1,68 @@
+"""The fakes of Google Cloud and Azure refuse what the caller's role does not allow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from strict_clouds.arm import SUBSCRIPTION, strict_arm
+from strict_clouds.gce import PROJECT, strict_gce
+
+GCP_ROLE: dict[str, Any] = {"title": "t", "includedPermissions": ["compute.projects.get"]}
+AZURE_ROLE: dict[str, Any] = {
+    "Name": "n",
+    "IsCustom": True,
+    "Description": "d",
+    "Actions": ["Microsoft.Compute/*"],
+    "NotActions": ["Microsoft.Compute/disks/read"],
+    "DataActions": [],
+    "NotDataActions": [],
+    "AssignableScopes": [f"/subscriptions/{SUBSCRIPTION}"],
+}
+
+
+def refusal(url: str) -> Any:
+    """The error of a 403."""
+    with pytest.raises(HTTPError) as caught:
+        urlopen(url)
+    assert caught.value.code == 403
+    return json.loads(caught.value.read())["error"]
+
+
+def test_google_names_the_permission_that_the_role_lacks() -> None:
+    with strict_gce(policy=GCP_ROLE) as gce:
+        project = f"{gce.url}/compute/v1/projects/{PROJECT}"
+        urlopen(project)
+        error = refusal(f"{project}/regions")
+    assert error["errors"][0]["reason"] == "forbidden"
+    assert "Required 'compute.regions.list' permission" in error["message"]
+
+
+def test_azure_names_the_action_that_the_role_lacks() -> None:
+    with strict_arm(policy=AZURE_ROLE) as arm:
+        root = f"{arm.url}/subscriptions/{SUBSCRIPTION}"
+        listed = "providers/Microsoft.Compute/virtualMachines?api-version=1&statusOnly=true"
+        urlopen(f"{root}/{listed}")
+        for path, action in (
+            ("providers/Microsoft.Compute/disks", "Microsoft.Compute/disks/read"),
+            ("resourceGroups", "Microsoft.Resources/subscriptions/resourceGroups/read"),
+        ):
+            error = refusal(f"{root}/{path}?api-version=1")
+            assert error["code"] == "AuthorizationFailed"
+            assert f"'{action}'" in error["message"]
+
+
+def test_other_definitions_are_errors() -> None:
+    with pytest.raises(ValueError, match="etag"), strict_gce(policy={**GCP_ROLE, "etag": "x"}):
+        pass
+    for changes in (
+        {"DataActions": ["Microsoft.Storage/*"]},
+        {"AssignableScopes": ["/subscriptions/other"]},
+        {"condition": "@Resource"},
+    ):
+        with pytest.raises(ValueError), strict_arm(policy={**AZURE_ROLE, **changes}):
+            pass

@@ -1,0 +1,204 @@
+"""Every field of every message of the wire, as the protocol itself packs and reads it.
+
+Outer headers come from the structs of `protocol`, bodies from its own readers. So a field that is
+added to the protocol appears here, and with it the attacks on it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+from unittest import mock
+
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes
+from skyplane_gateway.protocol import (
+    ChunkId,
+    ChunkManifest,
+    EntryResult,
+    FrameHeader,
+    GoodbyeReason,
+    ObjectEntry,
+    Receipt,
+    ReceiptStatus,
+    Side,
+    chunk_manifest,
+    decode_chunk_manifest,
+    encode_chunk_manifest,
+    frames,
+    handshake,
+    messages,
+    open_receipt,
+    receipt,
+    seal_frame,
+    seal_receipt,
+    sealing,
+)
+from skyplane_gateway.protocol._codec import Reader
+from skyplane_gateway.protocol.messages import MessageType
+
+_FLEET, _TRANSFER = b"f" * 8, b"t" * 16
+_CHUNK = ChunkId(_FLEET, _TRANSFER, 1, 0, 1, 1)
+_PREFIX_NAMES = ("type", "flags", "version", "length")
+#: Name and size in bytes.
+_Sized = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message.
+
+    Attributes:
+        place: its bytes in the message; from the end for what follows the payload.
+    """
+
+    kind: MessageType
+    name: str
+    place: slice
+
+    def __str__(self) -> str:
+        return f"{self.kind.name}-{self.name}"
+
+    @property
+    def is_outer(self) -> bool:
+        """Relays read it, or it belongs to no transfer."""
+        start: int = self.place.start
+        return self.kind not in _SEALED or 0 <= start < messages.HEAD_BYTES[self.kind]
+
+
+_SEALED = (MessageType.DATA, MessageType.RECEIPT)
+
+
+def _packed(layout: struct.Struct, names: Iterable[str]) -> Iterator[_Sized]:
+    """The items of a struct; raises ValueError where a name is missing."""
+    items = re.findall(r"\d+s|[BHIQ]", layout.format)
+    for name, item in zip(names, items, strict=True):
+        yield name, struct.calcsize(f">{item}")
+
+
+def _read(module: Any, call: Callable[[], object]) -> Iterator[_Sized]:
+    """What `call` reads with the `Reader` of that module."""
+    noted: list[_Sized] = []
+
+    class Noting(Reader):
+        def _take(self, size: int, name: str) -> memoryview:
+            noted.append((name, size))
+            return super()._take(size, name)
+
+    with mock.patch.object(module, "Reader", Noting):
+        call()
+    for index, (name, size) in enumerate(noted):
+        is_text = noted[index + 1 : index + 2] and noted[index + 1][0] == name
+        yield (f"length of {name}" if is_text else name), size
+
+
+def _outer(layout: struct.Struct, *more: str) -> Iterator[_Sized]:
+    yield from _packed(layout, (*_PREFIX_NAMES, *(f.name for f in fields(ChunkId)), *more))
+
+
+def _prologue() -> Iterator[_Sized]:
+    names = list(inspect.signature(sealing.pack_prologue).parameters)
+    yield from _packed(sealing._PROLOGUE, names)
+
+
+def _prefix() -> Iterator[_Sized]:
+    yield from _packed(messages._PREFIX, _PREFIX_NAMES)
+
+
+def _sample_frame() -> tuple[bytes, list[_Sized]]:
+    attributes = ObjectAttributes(content_type="text/plain", metadata=(("name", "value"),))
+    entry = ObjectEntry("secret-key-1", 1000, attributes, IF_ABSENT)
+    manifest = encode_chunk_manifest(ChunkManifest(1000, (entry,)))
+    header = FrameHeader(_CHUNK, 0, is_last=True)
+    raw = seal_frame(header, 0, (bytes(1000),), 0, manifest)
+    outer = messages.pack_frame_header(header, sum(map(len, raw.sealed)))
+    body = ("payload_crc32c", "offset", "length of manifest")
+    return outer + b"".join(raw.sealed), [
+        *_outer(messages._FRAME, "frame"),
+        *_prologue(),
+        *_packed(frames._CHECK, ("head_crc32c",)),
+        *_packed(frames._FIELDS, body),
+        *_read(chunk_manifest, lambda: decode_chunk_manifest(manifest)),
+        ("payload", 1000),
+        ("tag", sealing.TAG_BYTES),
+    ]
+
+
+def _sample_receipt() -> tuple[bytes, list[_Sized]]:
+    entry = EntryResult(ReceiptStatus.DURABLE, '"etag"', 1, 1000)
+    raw = seal_receipt(_CHUNK, Receipt(1, ReceiptStatus.DURABLE, entries=(entry,)))
+    sealed = b"".join(raw.sealed)
+    outer = messages.pack_receipt_header(_CHUNK, len(sealed))
+    return outer + sealed, [
+        *_outer(messages._RECEIPT),
+        *_prologue(),
+        ("body_crc32c", receipt._CHECK_BYTES),
+        *_read(receipt, lambda: open_receipt(_CHUNK, memoryview(sealed))),
+        ("tag", sealing.TAG_BYTES),
+    ]
+
+
+def _of_body(
+    data: bytes, module: Any, read: Callable[[bytes], object]
+) -> tuple[bytes, list[_Sized]]:
+    body = data[messages.PREFIX_BYTES :]
+    return data, [*_prefix(), *_read(module, lambda: read(body))]
+
+
+_HELLO = handshake.Hello(_FLEET, bytes(16), 0, Side.UPSTREAM, "a")
+_CHALLENGE = handshake.Challenge(_FLEET, bytes(16), "r")
+
+#: A message of each type and its fields in order.
+_SAMPLES: dict[MessageType, tuple[bytes, list[_Sized]]] = {
+    MessageType.HELLO: _of_body(handshake.pack_hello(_HELLO), handshake, handshake.unpack_hello),
+    MessageType.CHALLENGE: _of_body(
+        handshake.pack_challenge(_CHALLENGE, bytes(32)), handshake, handshake.unpack_challenge
+    ),
+    MessageType.PROOF: _of_body(handshake.pack_proof(bytes(32)), handshake, handshake.unpack_proof),
+    MessageType.DATA: _sample_frame(),
+    MessageType.RECEIPT: _sample_receipt(),
+    MessageType.GOODBYE: _of_body(
+        messages.pack_goodbye(GoodbyeReason.PROTOCOL_ERROR, "why"),
+        messages,
+        messages.unpack_goodbye,
+    ),
+}
+
+
+def uncovered_bytes(kind: MessageType) -> int:
+    """Bytes of a message of that type that belong to no field."""
+    sample, sized = _SAMPLES[kind]
+    return len(sample) - sum(size for _, size in sized)
+
+
+def _fields_of(kind: MessageType) -> Iterator[Field]:
+    names: dict[str, int] = {}
+    start = 0
+    for name, size in _SAMPLES[kind][1]:
+        names[name] = names.get(name, 0) + 1
+        unique = name if names[name] == 1 else f"{name} {names[name]}"
+        if size:
+            is_behind_payload = kind in _SEALED and name == "tag"
+            place = slice(-size, None) if is_behind_payload else slice(start, start + size)
+            yield Field(kind, unique, place)
+        start += size
+
+
+#: Every field that has bytes, of every type of message.
+FIELDS = tuple(field for kind in MessageType for field in _fields_of(kind))
+
+
+def changed(message: bytes, field: Field, change: Callable[[bytes], bytes]) -> bytes:
+    """The message with other bytes in that field.
+
+    Inside the encrypted part the sample says where the field is. A shorter message has its last
+    byte of ciphertext changed instead.
+    """
+    start, stop, _ = field.place.indices(len(message))
+    if field.kind in _SEALED and field.place.start >= 0 and not field.is_outer:
+        stop = min(stop, len(message) - sealing.TAG_BYTES)
+        start = min(start, stop - 1)
+    return message[:start] + change(message[start:stop]) + message[stop:]

@@ -1,0 +1,134 @@
+"""Hosts whose gateways are containers, with a stand-in for podman and docker."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tests.provision import ssh_server
+from tests.provision.conftest import FAKE_GATEWAY, FakeSession, SshHarness
+from tests.provision.ssh import stand_in_engine
+
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
+from skyplane_orchestration.provision.ssh.hosts import SshHost
+
+IMAGE: Final = "registry.example/skyplane-gateway@sha256:" + "ab" * 32
+MARK: Final = "localhost/skyplane-brought:" + "ab" * 32
+DOCKER: Final = {"ServerVersion": "28.2.2", "SecurityOptions": ["name=seccomp,profile=builtin"]}
+
+
+def podman_info(*, cgroups: str = "cgroupfs") -> dict[str, Any]:
+    host = {"security": {"rootless": True}, "cgroupManager": cgroups}
+    return {"host": host, "version": {"Version": "5.4.0"}}
+
+
+@dataclass
+class Box:
+    """A host whose account has a stand-in engine.
+
+    Args:
+        state: folder of the stand-in; all of the account's programs are in its `bin` and `tools`.
+        interpreter: a Python for the agent.
+    """
+
+    state: Path
+    interpreter: str
+
+    @classmethod
+    def made(cls, server: ssh_server.Server) -> Box:
+        """With podman, and an image that can be pulled."""
+        box = cls(server.make_folder(), server.python)
+        for source in (FAKE_GATEWAY, Path(stand_in_engine.__file__)):
+            shutil.copyfile(source, box.state / source.name)
+        (box.state / "tools").mkdir()
+        for tool in ("sh", "python3"):
+            found = shutil.which(tool, path="/usr/bin:/bin")
+            assert found is not None
+            (box.state / "tools" / tool).symlink_to(found)
+        for name in ("calls", "state.json"):
+            (box.state / name).touch()
+            (box.state / name).chmod(0o666)
+        box.facts()
+        box.install("podman")
+        return box
+
+    def python(self, *words: str) -> str:
+        """The Python of a host whose containers get these words for their gateway."""
+        path = self.state / "-".join(["python", *words]).replace("/", ":")
+        # Real engines of this machine are not to be found.
+        search = f"PATH={self.state}/bin:{self.state}/tools STAND_IN_WORDS='{' '.join(words)}'"
+        path.write_text(f'#!/bin/sh\n{search} exec {self.interpreter} "$@"\n')
+        path.chmod(0o755)
+        return str(path)
+
+    def facts(self, **changed: Any) -> None:
+        """What the engine is and does from now on."""
+        facts = {"info": podman_info(), "registry": [IMAGE], **changed}
+        (self.state / "facts.json").write_text(json.dumps(facts))
+
+    def install(self, *programs: str) -> None:
+        """Exactly these programs are there."""
+        shutil.rmtree(self.state / "bin", ignore_errors=True)
+        (self.state / "bin").mkdir()
+        for program in programs:
+            path = self.state / "bin" / program
+            words = f"python3 -I -S {self.state}/stand_in_engine.py {self.state} {program}"
+            path.write_text(f'#!/bin/sh\nexec {words} {self.state}/fake_gateway.py "$@"\n')
+            path.chmod(0o755)
+
+    def has(self) -> tuple[int, list[str]]:
+        """The number of its containers, and its images."""
+        with stand_in_engine.held_state(self.state) as state:
+            return len(state["containers"]), sorted(state["images"])
+
+    def calls(self, verb: str) -> list[list[str]]:
+        lines = (self.state / "calls").read_text().splitlines()
+        return [call for call in map(json.loads, lines) if call[1] == verb]
+
+
+class ContainerHarness(SshHarness):
+    """The ssh provisioner, with two hosts that share a stand-in engine."""
+
+    def __init__(self, server: ssh_server.Server) -> None:
+        super().__init__(server)
+        self.box = Box.made(server)
+
+    def provisioner(  # type: ignore[override]
+        self, *extra: str, clock: Clock = SYSTEM_CLOCK, **options: Any
+    ) -> SshProvisioner:
+        given: Mapping[str, tuple[SshHost, ...]] = options.pop("hosts", self.ssh_options.hosts)
+        python = self.box.python(*extra)
+        usual = self.ssh_options.hosts[self.source][0].python
+        hosts = {
+            region: tuple(
+                replace(host, image=IMAGE, python=python if host.python == usual else host.python)
+                for host in group
+            )
+            for region, group in given.items()
+        }
+        chosen = SshOptions(hosts, ready_timeout_s=30.0, term_grace_s=5.0)
+        return SshProvisioner(replace(chosen, **options), connect=FakeSession, clock=clock)
+
+    def kill(self, gateway: GatewayHandle) -> None:
+        pid = self.pid(gateway.node)
+        os.kill(pid, signal.SIGKILL)
+        while pid in self.running():
+            time.sleep(0.005)
+
+    def pid(self, node: str) -> int:
+        name = node.replace("/", "%2F")
+        (pid,) = [pid for pid, line in self.running().items() if f"/{name}/config.json" in line]
+        return pid
+
+    def traces(self) -> list[str]:
+        containers, images = self.box.has()
+        return [*super().traces(), *images, *["a container"] * containers]
