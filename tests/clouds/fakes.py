@@ -23,10 +23,17 @@ _FILES: Final = Path(__file__).parents[2] / "docs" / "reference" / "permissions"
 
 
 def open_ec2(
-    machines: Machines | None = None, *, deployments: Iterable[str]
+    machines: Machines | None = None, *, deployments: Iterable[str], also: Iterable[str] = ()
 ) -> AbstractContextManager[StrictEc2]:
-    """Args: `deployments` are those whose fleets the caller may launch and end."""
-    return strict_ec2(machines, aws_policy(*deployments))
+    """The fake, with the policy of the documentation.
+
+    Args:
+        deployments: those whose fleets the caller may launch and end.
+        also: actions that the page names for some options.
+    """
+    policy = aws_policy(*deployments)
+    more = [{"Effect": "Allow", "Action": action, "Resource": "*"} for action in also]
+    return strict_ec2(machines, {**policy, "Statement": [*policy["Statement"], *more]})
 
 
 def open_gce(

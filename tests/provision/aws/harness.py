@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import boto3
 import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ssm.models import ssm_backends
 from tests.clouds.fakes import open_ec2
 from tests.manual_clock import ManualClock
 from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
@@ -222,18 +224,33 @@ class AwsHarness:
 
     def make_parameter(self, name: str, value: str) -> None:
         """An SSM parameter of the region."""
-        ssm = boto3.client(
-            "ssm", endpoint_url=self.ec2.url, region_name=self.region.partition(":")[2]
+        # The policy of fleets lets nobody write one.
+        moto = ssm_backends[DEFAULT_ACCOUNT_ID][self.region.partition(":")[2]]
+        moto.put_parameter(
+            name,
+            description="",
+            value=value,
+            parameter_type="String",
+            allowed_pattern="",
+            keyid="",
+            overwrite=False,
+            tags=[],
+            data_type="text",
+            tier=None,
+            policies=None,
         )
-        ssm.put_parameter(Name=name, Value=value, Type="String")
 
     def _moto(self, region: str) -> Any:
         return backend_of(region.partition(":")[2])
 
 
 @contextmanager
-def aws_harness(machines: Machines | None = None) -> Iterator[AwsHarness]:
-    with open_ec2(machines, deployments=_DEPLOYMENTS) as ec2, pytest.MonkeyPatch.context() as patch:
+def aws_harness(
+    machines: Machines | None = None, *, also: Iterable[str] = ()
+) -> Iterator[AwsHarness]:
+    """Args: `also` are actions besides those of the documented policy."""
+    opened = open_ec2(machines, deployments=_DEPLOYMENTS, also=also)
+    with opened as ec2, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "strict")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
         yield AwsHarness(ec2)

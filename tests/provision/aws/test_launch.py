@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.provision.aws.harness import AwsHarness
+from tests.provision.aws.harness import AwsHarness, aws_harness
 from tests.provision.aws.samples import (
     ARM_TYPE,
     FLEET,
@@ -195,13 +195,14 @@ def test_an_image_of_ones_own_has_its_own_root_device(harness: AwsHarness) -> No
         cloud.launch(a_request(instance_type=ARM_TYPE))
 
 
-def test_an_own_image_of_a_parameter_has_its_own_root_device(harness: AwsHarness) -> None:
+def test_an_own_image_of_a_parameter_has_its_own_root_device() -> None:
     """Else the root disk keeps the size of the image and is not encrypted."""
-    image = harness.make_image("x86_64")
-    harness.make_parameter("/own/image", image)
-    cloud = prepared(harness.aws(image_parameters={"x86_64": "/own/image"}))
-    cloud.launch(a_request(instance_type=X86_TYPE))
-    (launch,) = harness.ec2.requests("RunInstances")
+    with aws_harness(also=["ssm:GetParameter"]) as harness:
+        image = harness.make_image("x86_64")
+        harness.make_parameter("/own/image", image)
+        cloud = prepared(harness.aws(image_parameters={"x86_64": "/own/image"}))
+        cloud.launch(a_request(instance_type=X86_TYPE))
+        (launch,) = harness.ec2.requests("RunInstances")
     assert launch.parameters["ImageId"] == image
     assert launch.parameters["BlockDeviceMapping.1.DeviceName"] == "/dev/sda1"
 
