@@ -203,7 +203,10 @@ class LaunchRefused(ProvisionFailed):
 
     def adding(self, reason: str) -> LaunchRefused:
         """The same error with a further reason in its message."""
-        return type(self)(f"{self.message}; {reason}", quota=self.quota, series=self.series)
+        more = type(self)(f"{self.message}; {reason}", quota=self.quota, series=self.series)
+        more.region, more.instance_type = self.region, self.instance_type
+        more.launched, more.ended = self.launched, self.ended
+        return more
 
 
 class QuotaExceeded(LaunchRefused):

@@ -84,6 +84,14 @@ def test_the_error_of_the_cloud_stays_if_there_is_no_other_plan(why: SkyplaneErr
         account.fleet()
 
 
+def test_an_error_with_a_further_reason_keeps_the_bill_of_the_refused_fleet() -> None:
+    error = refusal()
+    error.launched, error.ended = 2, ("an instance",)
+    more = error.adding("and more")
+    assert (more.region, more.instance_type) == (error.region, error.instance_type)
+    assert (more.launched, more.ended, more.quota) == (2, ("an instance",), "L-1")
+
+
 def test_a_fleet_with_instances_of_others_keeps_its_plan() -> None:
     """They may carry a transfer."""
     account = Account(refusal())
