@@ -150,6 +150,9 @@ class InstanceProvisioner:
             raise ConfigurationInvalid(
                 f"fleet {fleet.key} was made by the provisioner {fleet.provisioner!r}; use that one"
             )
+        # A teardown would end the instances of the other clouds only.
+        for gateway in fleet.gateways:
+            self._tools.clouds.of(gateway.region)
 
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
