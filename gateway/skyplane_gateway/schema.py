@@ -83,7 +83,7 @@ def reading(what: str) -> Iterator[None]:
     """Translate the errors of lookups and conversions to ConfigurationInvalid."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigurationInvalid(f"{what} is broken: {why}") from error
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from bench import provision
+from bench.instances import LOOKS
 
 
 @pytest.mark.long
@@ -16,3 +17,5 @@ def test_a_smoke_run_has_all_cases(capsys: pytest.CaptureFixture[str]) -> None:
     by_action = {name: value for name, value in cases.items() if name.startswith("calls ")}
     assert cases["calls"] == sum(by_action.values())
     assert cases["calls aws RunInstances"] == 4
+    # A wrong name would count no look, and keep every floor.
+    assert all(f"calls {name}" in by_action for name in LOOKS)

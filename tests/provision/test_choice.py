@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.transfer import samples
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.choice import ProvisionerChoice
+from skyplane_orchestration.provision.local.hosts import host_identity
 
 HOSTS = Path("hosts.yaml")
 
@@ -87,3 +91,32 @@ def test_a_command_overrides_the_deployment_of_the_environment(
     choice = ProvisionerChoice()
     assert choice.command("local", "sweep") == "skyplane-orch sweep --deployment local"
     assert choice.command("prod", "sweep") == "skyplane-orch sweep --deployment prod"
+
+
+@pytest.mark.parametrize("made_by", ["local", "ssh", "cloud"])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        ProvisionerChoice(),
+        ProvisionerChoice("ssh", hosts={"local:rack": [{"address": "192.0.2.1"}]}),
+        ProvisionerChoice(
+            "aws",
+            clouds={
+                "image": f"registry.example/gateway@sha256:{'0' * 64}",
+                "control_cidrs": ["203.0.113.7/32"],
+                "aws": {},
+            },
+        ),
+    ],
+    ids=lambda choice: choice.provisioner,
+)
+def test_a_fleet_of_another_provisioner_is_refused(choice: ProvisionerChoice, made_by: str) -> None:
+    """Else its teardown would end nothing, and call the gateways that answer ended."""
+    provisioner = choice.open()
+    fleet = Fleet.without_gateways("f1ee7", "test", samples.PLAN)
+    fleet = replace(fleet, provisioner=made_by, host=host_identity())
+    if made_by == provisioner.name:
+        provisioner.check_host(fleet)
+        return
+    with pytest.raises(ConfigurationInvalid, match=f"was made by the provisioner '{made_by}'"):
+        provisioner.check_host(fleet)

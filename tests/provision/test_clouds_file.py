@@ -45,12 +45,20 @@ def test_one_section_counts_alone(tmp_path: Path) -> None:
         ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
         ({"colour": "red"}, "unknown fields: colour"),
         ({"aws": ["us-east-1"]}, "aws must be an object with settings"),
+        ({"aws": False}, "aws must be an object with settings, which may be empty, not a bool"),
+        ({"provision_s": {"aws": 10**400}}, "provision_s.aws"),
+        ({"gateway_settings": {1: 2}}, "gateway_settings"),
         ({"gateway_settings": {"node": "me"}}, "gateway_settings cannot hold node"),
     ],
 )
 def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=words):
         parse_clouds(GOOD | changes)
+
+
+def test_a_number_as_a_field_of_a_section_is_named() -> None:
+    with pytest.raises(ConfigurationInvalid, match="unknown fields: 7"):
+        parse_clouds(GOOD | {"aws": {7: "regions"}}).open(CredentialSources())
 
 
 def test_a_file_without_a_cloud_is_refused() -> None:

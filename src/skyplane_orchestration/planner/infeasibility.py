@@ -175,8 +175,8 @@ def no_route(grid: Grid, src: str, destinations: Sequence[str]) -> PlanInfeasibl
 def no_instance(tag: str, quota: Quota) -> PlanInfeasible:
     """The error when a quota of the account allows no instance at an end."""
     return PlanInfeasible(
-        f"no gateway can run in {tag}, by {quota.owner}; raise that, or give the location another"
-        " region",
+        f"no gateway can run in {tag}, by {quota.owner}; raise or extend that, or give the"
+        " location another region",
         binding=(f"{quota.name} {tag}",),
         most_gbps=0.0,
     )

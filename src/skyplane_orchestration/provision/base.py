@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
@@ -91,6 +91,19 @@ def require_fleet_limit(max_active_fleets: int | None) -> None:
     if max_active_fleets is not None and max_active_fleets < 1:
         raise ConfigurationInvalid(
             f"max_active_fleets must be at least 1, not {max_active_fleets}; omit it for no limit"
+        )
+
+
+def require_made_by(provisioner: str, fleet: Fleet) -> None:
+    """Raise ConfigurationInvalid for a fleet of another provisioner, which this one does not see.
+
+    A fleet without gateways is of none.
+    """
+    if fleet.provisioner not in ("", provisioner):
+        settings = {SSH: " with its hosts_file", CLOUD: " with its clouds_file"}
+        raise ConfigurationInvalid(
+            f"fleet {fleet.key} was made by the provisioner {fleet.provisioner!r}; use that one"
+            f"{settings.get(fleet.provisioner, '')}"
         )
 
 
@@ -189,7 +202,10 @@ class Provisioner(Protocol):
         """
 
     def check_host(self, fleet: Fleet) -> None:
-        """Raise ForeignHost if this process cannot reach the fleet."""
+        """Raise ForeignHost if this process cannot reach the fleet.
+
+        Raises ConfigurationInvalid for a fleet that another provisioner has made.
+        """
 
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None

@@ -177,7 +177,11 @@ def _settings(document: object, source: str) -> CloudsSettings:
         raise ConfigurationInvalid(
             f"it has unknown fields: {', '.join(unknown)}; known fields: {', '.join(sorted(known))}"
         )
-    clouds = {name: section or {} for name, section in document.items() if name in _MAKERS}
+    clouds = {
+        name: {} if section is None else section
+        for name, section in document.items()
+        if name in _MAKERS
+    }
     if not clouds:
         raise ConfigurationInvalid(
             f"it has no cloud; add a section for one, which may be empty: {', '.join(_MAKERS)}"

@@ -143,6 +143,17 @@ def test_a_deadline_leaves_time_to_come_up(harbour: Grid) -> None:
         multicast_plan(harbour, S, [A, B], Deadline(60.0), volume_gb=100.0)
 
 
+@pytest.mark.parametrize("slow_s", [250.0, 900.0])
+def test_a_cloud_that_starts_too_slowly_for_a_deadline_has_no_relay(
+    harbour: Grid, slow_s: float
+) -> None:
+    grid = replace(harbour, provision_s={"aws": 10.0, "gcp": 10.0, "azure": slow_s})
+    answer = multicast_plan(grid, S, [A, B], Deadline(260.0), volume_gb=100.0)
+    assert not answer.relays
+    assert answer.provision_s == 10.0
+    assert answer.throughput_gbps >= 3.2 * (1 - 1e-9)  # 800 Gbit in 250 s
+
+
 def test_a_byte_is_read_once_and_written_at_every_destination(small_grid: Any) -> None:
     edges = {("aws:s", "aws:a"): (4.0, 0.02), ("aws:s", "aws:b"): (4.0, 0.02)}
     answer = multicast_plan(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -59,6 +59,7 @@ class InstancesHarness:
         *,
         clock: Clock = HASTY,
         die: Callable[[str], None] = lambda verb: None,
+        clouds: Sequence[str] = ("aws", "gcp", "azure"),
         **options: Any,
     ) -> InstanceProvisioner:
         self.account.failing.clear()
@@ -67,7 +68,7 @@ class InstancesHarness:
             return MemorySession(self.account, (host, port), expected_uri)
 
         return InstanceProvisioner(
-            [MemoryCloud(name, self.account, die) for name in ("aws", "gcp", "azure")],
+            [MemoryCloud(name, self.account, die) for name in clouds],
             MemoryBoot(self.account),
             replace(self.options, **options),
             connect=connect,

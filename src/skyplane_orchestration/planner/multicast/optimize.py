@@ -29,7 +29,12 @@ from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.gap import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
-from skyplane_orchestration.planner.job_cost import Candidate
+from skyplane_orchestration.planner.job_cost import (
+    BoundedCandidate,
+    Candidate,
+    provision_waits,
+    within_wait,
+)
 from skyplane_orchestration.planner.multicast.build_plan import assemble_multicast
 from skyplane_orchestration.planner.multicast.check import multicast_violations
 from skyplane_orchestration.planner.multicast.objectives import MulticastSearch
@@ -40,6 +45,7 @@ from skyplane_orchestration.planner.multicast.problem import (
 from skyplane_orchestration.planner.objectives import LEAST_GBPS, objective_value
 from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.problem import PlanProblem
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +88,7 @@ def multicast_plan(
     problem = build_multicast_problem(
         grid, src, request.destinations, goal_gbps=LEAST_GBPS, limits=limits, policy=policy
     )
-    search = MulticastSearch(request, problem, proof_s)
-    best = search.best(objective)
+    search, best = _best(request, problem, objective, proof_s)
     candidate = best.candidate
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)
     search.require_policy(candidate, policy)
@@ -102,6 +107,31 @@ def multicast_plan(
     found = replace(found, solver=replace(report, solve_s=time.perf_counter() - started))
     _log(found)
     return found
+
+
+def _best(
+    request: PlanRequest, problem: PlanProblem, objective: Objective, proof_s: float
+) -> tuple[MulticastSearch, BoundedCandidate]:
+    """The best plan, and the search that has found it.
+
+    A plan waits for the slowest cloud that it may use. Where no plan is found that keeps a deadline
+    so, it uses quicker clouds only.
+
+    Raises PlanInfeasible.
+    """
+    if not isinstance(objective, Deadline):
+        search = MulticastSearch(request, problem, proof_s)
+        return search, search.best(objective)
+    waits_s = provision_waits(problem)
+    in_time_s = [wait_s for wait_s in waits_s if wait_s < objective.seconds] or waits_s[:1]
+    refusals: list[PlanInfeasible] = []
+    for wait_s in reversed(in_time_s):
+        search = MulticastSearch(request, within_wait(problem, wait_s), proof_s)
+        try:
+            return search, search.best(objective)
+        except PlanInfeasible as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
 
 
 def _log(found: MulticastPlan) -> None:

@@ -112,9 +112,11 @@ class Clouds:
         known = [region for region in wanted if region.partition(":")[0] in self._by_name]
         unusable = frozenset(self.unusable(known))
         usable = [region for region in known if region not in unusable]
-        name = f"the regions that are enabled for {', '.join(sorted(self._by_name)) or 'no cloud'}"
+        clouds = ", ".join(sorted(self._by_name)) or "no cloud"
+        disabled = f"the regions that are enabled for {clouds}"
+        unset = f"the clouds that have settings ({clouds})"
         closed = tuple(
-            RegionQuota(region, name, instances=0)
+            RegionQuota(region, disabled if region in unusable else unset, instances=0)
             for region in wanted
             if region in unusable or region not in known
         )

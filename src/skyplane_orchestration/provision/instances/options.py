@@ -109,7 +109,7 @@ def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:
     of a reference to credentials.
     """
     known = {field.name for field in fields(kind)}
-    if unknown := sorted(set(settings) - known):
+    if unknown := sorted(str(name) for name in set(settings) - known):
         raise ConfigurationInvalid(
             f"{what} has unknown fields: {', '.join(unknown)}; known fields:"
             f" {', '.join(sorted(known))}"

@@ -19,7 +19,12 @@ from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import (
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    require_made_by,
+)
 from skyplane_orchestration.provision.control_sessions import SessionFactory, open_sessions
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.instances.boot import Boot
@@ -146,10 +151,10 @@ class InstanceProvisioner:
         return {one.instance: tail for one, tail in zip(ended, tails, strict=True) if tail}
 
     def check_host(self, fleet: Fleet) -> None:
-        if fleet.provisioner != CLOUD:
-            raise ConfigurationInvalid(
-                f"fleet {fleet.key} was made by the provisioner {fleet.provisioner!r}; use that one"
-            )
+        require_made_by(self.name, fleet)
+        # A teardown would end the instances of the other clouds only.
+        for gateway in fleet.gateways:
+            self._tools.clouds.of(gateway.region)
 
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None

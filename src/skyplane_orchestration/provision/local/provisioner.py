@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
-from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import LOCAL, SSH, Fleet
+from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import (
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    require_made_by,
+)
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.local import hosts
@@ -116,11 +120,7 @@ class LocalProvisioner:
         return self._fleets().log_tails(self._place(fleet_key), max_bytes)
 
     def check_host(self, fleet: Fleet) -> None:
-        if fleet.provisioner == SSH:
-            raise ConfigurationInvalid(
-                f"fleet {fleet.key} runs on machines over ssh; use the provisioner 'ssh' with its"
-                " hosts_file"
-            )
+        require_made_by(self.name, fleet)
         hosts.require_this_host(fleet.host, fleet.key)
 
     def sweep(

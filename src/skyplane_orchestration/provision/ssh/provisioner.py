@@ -27,7 +27,12 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import (
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    require_made_by,
+)
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.parallel import in_parallel
@@ -144,7 +149,8 @@ class SshProvisioner:
             return self._fleets.log_tails(_place(fleet_key, opened), max_bytes)
 
     def check_host(self, fleet: Fleet) -> None:
-        """Nothing: every process with the hosts file reaches the fleet."""
+        """Every process with the hosts file reaches the fleet."""
+        require_made_by(self.name, fleet)
 
     def sweep(
         self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
