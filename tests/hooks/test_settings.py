@@ -144,7 +144,7 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
         ),
         (
             FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": []}, "hosts_file": "b"}),
-            "needs a hosts_file, .* and only one",
+            "hosts_file and hosts exclude each other",
         ),
         (
             FakeConnection(None, {"provisioner": "cloud", "clouds": "{"}),

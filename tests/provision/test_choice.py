@@ -22,10 +22,10 @@ HOSTS = Path("hosts.yaml")
     [
         ({"provisioner": "moon"}, "there is no provisioner 'moon'"),
         ({"provisioner": "ssh"}, "needs a hosts_file"),
-        ({"provisioner": "ssh", "hosts_file": HOSTS, "hosts": {}}, "only one"),
+        ({"provisioner": "ssh", "hosts_file": HOSTS, "hosts": {}}, "exclude each other"),
         ({"hosts_file": HOSTS}, "'ssh' only"),
         ({"provisioner": "cloud"}, "needs a clouds_file, or clouds"),
-        ({"provisioner": "cloud", "clouds_file": HOSTS, "clouds": {}}, "only one"),
+        ({"provisioner": "cloud", "clouds_file": HOSTS, "clouds": {}}, "exclude each other"),
         ({"provisioner": "aws"}, "'aws' needs a clouds_file, or clouds"),
         ({"clouds_file": HOSTS}, "^clouds_file is for the provisioner 'cloud' or 'aws' or "),
         ({"clouds": {"aws": {}}}, "^clouds is for the provisioner 'cloud' or 'aws' or "),

@@ -47,9 +47,9 @@ _SHOWN_FAILURES: Final = 10
 #: Fields whose option has another name.
 _RENAMED: Final = {
     "clouds_file": "--clouds",
-    "clouds_file, or clouds in its place": "--clouds",
+    "a clouds_file, or clouds in its place": "--clouds FILE",
     "hosts_file": "--hosts",
-    "hosts_file, or hosts in its place": "--hosts",
+    "a hosts_file, or hosts in its place": "--hosts FILE",
     "max_relays": "--relays",
     "publish_last": "--last",
     "policy max_job_usd": "--max-job-usd",

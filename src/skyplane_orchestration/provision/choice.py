@@ -61,11 +61,13 @@ class ProvisionerChoice:
             ((CLOUD, *CLOUDS), "clouds", (self.clouds_file, self.clouds)),
         ):
             count = sum(one is not None for one in given)
-            if self.provisioner in owners and count != 1:
+            if self.provisioner in owners and count == 0:
                 raise ConfigurationInvalid(
                     f"the provisioner {self.provisioner!r} needs a {what}_file, or {what} in its"
-                    " place, and only one"
+                    " place"
                 )
+            if count > 1:
+                raise ConfigurationInvalid(f"{what}_file and {what} exclude each other; omit one")
             if self.provisioner not in owners and count:
                 named = what if given[0] is None else f"{what}_file"
                 kinds = " or ".join(map(repr, owners))
