@@ -7,7 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.timeout(900)]
 
 #: What works where no cgroup and no systemd is there.
-_STORAGE = '[storage]\ndriver = "{1}"\nrunroot = "{0}/run"\n{2} = "{0}/root"\n'
+_STORAGE = '[storage]\ndriver = "{2}"\nrunroot = "{0}/run{1}"\n{3} = "{0}/root{1}"\n'
 _ENGINE = """
 [engine]
 cgroup_manager = "cgroupfs"
@@ -51,6 +51,9 @@ _REGISTRY = '[[registry]]\nlocation = "{}"\ninsecure = true\n'
 class Account:
     """The account of the hosts, with Podman or Docker.
 
+    Each host has a Podman of its own, as if they were two machines: an image that one removes may
+    be in use at the other, and Podman 4.3 without root then breaks its store now and then.
+
     Args:
         folder: Podman's files, and the only programs on the account's path.
         user: its name, which may be root.
@@ -67,15 +70,18 @@ class Account:
         return CONTAINER_USER if self.user == "root" else pwd.getpwnam(self.user).pw_uid
 
     @property
-    def python(self) -> str:
-        return str(self.folder / "python")
+    def stores(self) -> tuple[int, ...]:
+        """Numbers of the places where images and containers are: one of each host, or Docker's."""
+        return (0, 1) if self.program == "podman" else (0,)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        names = {"CONTAINERS_CONF": "engine", "CONTAINERS_STORAGE_CONF": "storage"}
+    def python(self, host: int) -> str:
+        return str(self.folder / f"python{host}")
+
+    def environment(self, store: int) -> dict[str, str]:
+        names = {"CONTAINERS_CONF": "engine", "CONTAINERS_STORAGE_CONF": f"storage{store}"}
         names |= {"CONTAINERS_REGISTRIES_CONF": "registries"}
         files = {name: str(self.folder / f"{file}.conf") for name, file in names.items()}
-        own = {"HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder / "runtime")}
+        own = {"HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder / f"runtime{store}")}
         daemon = {"DOCKER_HOST": os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")}
         return {**files, **own, **daemon, "PATH": self.path}
 
@@ -85,13 +91,16 @@ class Account:
         others = [SEARCH_PATH] if self.program == "podman" else []
         return ":".join([str(self.folder / "bin"), *others])
 
-    def engine(self, *arguments: str) -> str:
-        """What the engine prints for the account."""
-        done = self.run_engine(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def engine(self, *arguments: str, stores: Sequence[int] = ()) -> str:
+        """What the engine prints for the account, in all stores or in some."""
+        output = ""
+        for store in stores or self.stores:
+            done = self.run_engine(store, *arguments)
+            assert done.returncode == 0, done.stderr
+            output += done.stdout
+        return output
 
-    def run_engine(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run_engine(self, store: int, *arguments: str) -> subprocess.CompletedProcess[str]:
         entry = pwd.getpwnam(self.user)
         return subprocess.run(
             [self.program, *arguments],
@@ -99,7 +108,7 @@ class Account:
             group=entry.pw_gid,
             extra_groups=[],
             cwd="/",
-            env=self.environment,
+            env=self.environment(store),
             capture_output=True,
             text=True,
             check=False,
@@ -110,7 +119,7 @@ class Account:
         entry = pwd.getpwnam(self.user)
         (self.folder / "engine.conf").write_text(_ENGINE)
         (self.folder / "registries.conf").write_text(_REGISTRY.format(registry))
-        for name in ("runtime", "bin"):
+        for name in ("runtime0", "runtime1", "bin"):
             (self.folder / name).mkdir(mode=0o700)
             os.chown(self.folder / name, entry.pw_uid, entry.pw_gid)
         if self.program == "podman":
@@ -119,32 +128,38 @@ class Account:
         for tool in ("docker", "sh", "python3"):
             if found := shutil.which(tool, path=SEARCH_PATH):
                 (self.folder / "bin" / tool).symlink_to(found)
-        words = " ".join(f"{name}='{value}'" for name, value in self.environment.items())
-        Path(self.python).write_text(f'#!/bin/sh\nexec /usr/bin/env {words} python3 "$@"\n')
-        Path(self.python).chmod(0o755)
+        for host in (0, 1):
+            environment = self.environment(self.stores[host % len(self.stores)])
+            words = " ".join(f"{name}='{value}'" for name, value in environment.items())
+            python = Path(self.python(host))
+            python.write_text(f'#!/bin/sh\nexec /usr/bin/env {words} python3 "$@"\n')
+            python.chmod(0o755)
         if self.program == "podman":
             # The second copies the whole image for each container, and works everywhere.
             assert self._stores_by("overlay") or self._stores_by("vfs")
-        elif not (self.folder / "bin" / "docker").exists() or self.run_engine("ps").returncode:
+        elif not (self.folder / "bin" / "docker").exists() or self.run_engine(0, "ps").returncode:
             pytest.skip("no Docker daemon answers an account without privileges (DOCKER_HOST)")
 
     def _stores_by(self, driver: str) -> bool:
         place = "graphroot" if self.user == "root" else "rootless_storage_path"
-        (self.folder / "storage.conf").write_text(_STORAGE.format(self.folder, driver, place))
-        return self.run_engine("info").returncode == 0
+        for store in self.stores:
+            text = _STORAGE.format(self.folder, store, driver, place)
+            (self.folder / f"storage{store}.conf").write_text(text)
+        return all(self.run_engine(store, "info").returncode == 0 for store in self.stores)
 
     def has(self) -> tuple[list[str], list[str]]:
         """The containers and images of gateways."""
         images = self.engine("images", "--format", "{{.Repository}}").split()
         return self.containers(), sorted(name for name in images if "/skyplane-" in name)
 
-    def containers(self) -> list[str]:
+    def containers(self, *stores: int) -> list[str]:
         listed = ("ps", "--all", "--quiet", "--filter", "label=skyplane:fleet")
-        return self.engine(*listed).split()
+        return self.engine(*listed, stores=stores).split()
 
     def clean(self) -> None:
-        if numbers := self.containers():
-            self.engine("rm", "--force", *numbers)
+        for store in self.stores:
+            if numbers := self.containers(store):
+                self.engine("rm", "--force", *numbers, stores=(store,))
         if self.program == "podman" and self.user != "root":
             # It keeps a process that holds the account's namespace.
             self.engine("system", "migrate")
@@ -172,11 +187,12 @@ def account(reference: str, request: pytest.FixtureRequest) -> Iterator[Account]
 def hosts_file(account: Account, reference: str, kit: ClientKit, tmp_path: Path) -> Path:
     """Source and destination have a host each, of which no Python has a requirement."""
     folder = account.server.make_folder()
-    document: dict[str, Any] = {"defaults": {"image": reference, "python": account.python}}
+    document: dict[str, Any] = {"defaults": {"image": reference}}
     for number, region in enumerate((kit.SOURCE, kit.SINK)):
         host = account.server.host(number, folder, user=account.user)
         names = ("address", "port", "user", "key_file", "host_key", "directory")
-        document[region] = [{name: getattr(host, name) for name in names}]
+        entry = {name: getattr(host, name) for name in names}
+        document[region] = [entry | {"python": account.python(number)}]
     path = tmp_path / "hosts.yaml"
     path.write_text(json.dumps(document))
     return path
@@ -203,12 +219,13 @@ def job_of(servers: tuple[S3Server, S3Server], bucket: str) -> TransferJob:
     )
 
 
-def is_confined(account: Account, container: str) -> None:
+def is_confined(account: Account, store: int, container: str) -> None:
     """It is neither root nor privileged, and can write to `/tmp` and its own directory only."""
-    (found,) = json.loads(account.engine("inspect", container))
+    (found,) = json.loads(account.engine("inspect", container, stores=(store,)))
     assert found["HostConfig"]["ReadonlyRootfs"] is True
     script = "id -u; grep -hE 'CapEff|NoNewPrivs' /proc/1/status; touch /opt/skyplane/x 2>&1; :"
-    said = account.engine("exec", container, "sh", "-c", script).splitlines()
+    command = ("exec", container, "sh", "-c", script)
+    said = account.engine(*command, stores=(store,)).splitlines()
     assert int(said[0]) == account.inside
     assert [line.split()[-1] for line in said[1:3]] == ["0" * 16, "1"]
     assert "Read-only file system" in said[3]
@@ -231,8 +248,9 @@ def test_two_hosts_copy_with_containers_and_keep_nothing(
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))
     containers, _ = account.has()
     assert len(containers) == len(fleet.gateways)
-    for container in containers:
-        is_confined(account, container)
+    for store in account.stores:
+        for container in account.containers(store):
+            is_confined(account, store, container)
     result = client.transfer(job, fleet)
     assert (result.objects, result.encrypted) == (3, True)
     source, destination = servers
