@@ -266,7 +266,7 @@ class State:
         return Reply(200, {"status": "Succeeded"})
 
     def finish_all(self) -> Iterator[str]:
-        """End all operations; the names of those that had not ended."""
+        """End all operations. Yields the name of each one that was still running."""
         for name, operation in self._operations.items():
             if not operation.is_done:
                 operation.error, operation.is_done = operation.finish(), True
