@@ -783,7 +783,7 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
     plan = client.plan(fast)
     assert {tag: group.count for tag, group in plan.instances.items()} == {A: 1, B: 1}
     assert f"the plan has all instances that {A} may have: 1, by my machines" in plan.notes
-    grid = client.grid_within_quotas((A, B), Policy(exclude=("azure:*",)))
+    grid = client.grid_within_quotas((A, B), Policy(exclude_regions=("azure:*",)))
     assert {tag.partition(":")[0] for tag in grid.account} == {"aws", "gcp"}
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     with pytest.raises(PlanInfeasible, match=r"no gateway can run in aws:ap-northeast-1, by my"):

@@ -132,7 +132,7 @@ def test_a_single_text_is_no_list_of_globs() -> None:
     with pytest.raises(ConfigurationInvalid, match=r"include must be a list.*'\*\.csv'"):
         TransferJob(SOURCE, DESTINATION, include="*.csv")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationInvalid, match="exclude"):
-        Policy(exclude="aws:*")  # type: ignore[arg-type]
+        Policy(exclude_regions="aws:*")  # type: ignore[arg-type]
     listed = TransferJob(SOURCE, DESTINATION, include=["*.csv"])  # type: ignore[arg-type]
     assert listed.include == ("*.csv",)
 

@@ -147,7 +147,7 @@ def test_nothing_is_deleted_after_an_empty_listing(
     assert check_extra(job, NONE, random.Random(1)).is_source_empty
     result = delete(job)
     assert (result.state, result.deleted, calls) == ("succeeded", 0, [])
-    assert "because the listing of the source came back empty" in result.warnings[0]
+    assert "because the listing of the source came back empty" in result.warnings[-1]
 
 
 @pytest.mark.parametrize("end", ["in", "out"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -20,6 +20,7 @@ from skyplane_gateway.selection import (
     Candidate,
     EscapeName,
     KeyCheck,
+    PatternUse,
     Selection,
     SelectionRule,
     asks_own_time,
@@ -46,6 +47,7 @@ class ListingDiff:
         counters: counts listed and reserved keys; reserved ones are left out.
         keeping: see `TransferSpec.keeping`.
         asks_times: copies of objects get the time in their metadata.
+        publish_last: patterns of keys that are copied last.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ListingDiff:
         counters: Counters,
         keeping: Keeping,
         asks_times: bool = False,
+        publish_last: Iterable[str] = (),
     ) -> None:
         self._rule = rule
         self._source = source
@@ -68,6 +71,7 @@ class ListingDiff:
         self._counters = counters
         self._keeping = keeping
         self._asks_times = asks_times
+        self._patterns = PatternUse(rule, publish_last)
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
@@ -90,6 +94,7 @@ class ListingDiff:
             for one, at in await self._timed(pairs):
                 yield decide(self._rule, one, at, self._check_key)
             if len(step) < _STEP_OBJECTS:
+                self._counters.unmatched_patterns = self._patterns.unmatched()
                 return
 
     async def _timed(
@@ -106,7 +111,8 @@ class ListingDiff:
         return [(replace(one, own_time_s=times.get(one.source.key)), at) for one, at in pairs]
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
-        for row in self._source.list(prefix, self._rule.wants):
+        for row in self._source.list(prefix, self._patterns.wants):
+            self._patterns.see(row.key, self._rule.source_prefix)
             self._counters.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1

@@ -39,9 +39,10 @@ class SkyplaneJobOperator(SkyplaneOperator):
             same for the destination.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
-            older_than, min_size, max_size, delete, max_delete, bwlimit,
-            on_illegal_key, on_archived_object, server_side_copy, encrypt: see `TransferJob`. A
-            template of a time, size or rate that renders to an empty text means no bound.
+            older_than, min_size, max_size, delete, max_delete, allow_unmatched_patterns,
+            bwlimit, on_illegal_key, on_archived_object, server_side_copy, encrypt: see
+            `TransferJob`. A template of a time, size or rate that renders to an empty text
+            means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -143,6 +144,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         max_size: str | None = None,
         delete: bool = False,
         max_delete: str = DEFAULT_MAX_DELETE,
+        allow_unmatched_patterns: bool = False,
         bwlimit: str | None = None,
         on_illegal_key: IllegalKeyRule = "fail",
         on_archived_object: ArchivedObjectRule = "fail",
@@ -178,6 +180,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         self.max_size = max_size
         self.delete = delete
         self.max_delete = max_delete
+        self.allow_unmatched_patterns = allow_unmatched_patterns
         self.bwlimit = bwlimit
         self.on_illegal_key = on_illegal_key
         self.on_archived_object = on_archived_object

@@ -67,6 +67,7 @@ class JobArguments(TypedDict, total=False):
     max_size: str | None
     delete: bool
     max_delete: str
+    allow_unmatched_patterns: bool
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule
@@ -119,6 +120,7 @@ DEFAULTS: Final[JobArguments] = {
     "max_size": None,
     "delete": False,
     "max_delete": DEFAULT_MAX_DELETE,
+    "allow_unmatched_patterns": False,
     "bwlimit": None,
     "on_illegal_key": "fail",
     "on_archived_object": "fail",
@@ -170,6 +172,7 @@ def job_of(arguments: Any) -> TransferJob:
         max_size=arguments.max_size or None,
         delete=arguments.delete,
         max_delete=arguments.max_delete,
+        allow_unmatched_patterns=arguments.allow_unmatched_patterns,
         bwlimit=arguments.bwlimit or None,
         on_illegal_key=arguments.on_illegal_key,
         on_archived_object=arguments.on_archived_object,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -9,7 +10,13 @@ from typing import Any, Final
 
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Selection, metadata_not_carried, refuse_overlap, select
+from skyplane_gateway.selection import (
+    PatternUse,
+    Selection,
+    metadata_not_carried,
+    refuse_overlap,
+    select,
+)
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
 from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
@@ -29,8 +36,11 @@ from skyplane_orchestration.storage.open import (
     spec_of,
     transfer_spec_of,
 )
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.units import bytes_to_gb
+
+log = logging.getLogger(__name__)
 
 #: Most objects that are listed for a plan; a plan for more has a note.
 LISTING_CAP: Final = 200_000
@@ -154,11 +164,13 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
     """What a transfer would do with each object now. Raises EmptySource or StoreError."""
     require_file(job)
     with open_ends(job, credentials) as (source, destination):
-        listing = CountingLister(partial(source.list, wants=rule_of(job).wants), "source")
+        rule = rule_of(job)
+        use = PatternUse(rule, job.publish_last)
+        listing = CountingLister(partial(source.list, wants=use.wants), "source")
         rows = list(
             select(
-                rule_of(job),
-                listing,
+                rule,
+                use.watch(listing, rule.source_prefix),
                 CountingLister(destination.list, "destination"),
                 check_key=partial(check_destination_key, job.destination.kind),
                 escape_name=partial(escape_name, job.destination.kind),
@@ -166,6 +178,9 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
             )
         )
         require_some(job, source, selected=len(rows), listed=listing.count)
+    # The listings for the deletes show both ends.
+    for warning in unmatched_warnings(() if job.delete else use.unmatched(), "at the source"):
+        log.warning("%s", warning)
     spec = transfer_spec_of(job)
     return [_strict(row, spec) for row in rows] if spec.strict_metadata else rows
 

@@ -16,6 +16,7 @@ from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KEEPING_RULES,
     Lister,
+    PatternUse,
     Selection,
     SourceDigest,
     is_reserved,
@@ -29,6 +30,7 @@ from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import journal_folder, open_ends, own_time_of, rule_of
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
@@ -52,8 +54,9 @@ class _LimitedListings:
     `listing` has the rows of the source that the run knows, and gets the others.
     """
 
-    def __init__(self, most: int, listing: SourceListing) -> None:
+    def __init__(self, most: int, listing: SourceListing, patterns: PatternUse) -> None:
         self._left = most
+        self.patterns = patterns
         self._listing = listing
         self.reserved = 0
         self.first_reserved = ""
@@ -72,13 +75,14 @@ class _LimitedListings:
 
     def of_source(self, job: TransferJob, store: ObjectStore) -> Lister:
         """Counts objects that are left out because their keys are reserved."""
-        lister = self._listing.lister(job, store, through=listed_ahead)
+        lister = self._listing.lister(job, store, through=listed_ahead, wants=self.patterns.wants)
 
         def listed(prefix: str) -> Iterator[ObjectInfo]:
             for row in self._limited(lister(prefix)):
                 if job.recursive and is_reserved(row.key):
                     self.reserved += 1
                     self.first_reserved = self.first_reserved or row.key
+                self.patterns.see(row.key, job.source.key)
                 yield row
 
         return listed
@@ -99,7 +103,8 @@ def result_if_unchanged(
     if job.move or job.conflict not in KEEPING_RULES:
         return None
     began_s = clock.monotonic()
-    listings = _LimitedListings(MOST_KEYS, listing or SourceListing(clock))
+    patterns = PatternUse(rule_of(job), job.publish_last)
+    listings = _LimitedListings(MOST_KEYS, listing or SourceListing(clock), patterns)
     try:
         with timed("comparison of both ends"):
             kept = _kept_objects(job, transfer_key, credentials, listings)
@@ -132,6 +137,8 @@ def result_if_unchanged(
         warnings=(
             *reserved_warnings(job, listings.reserved, listings.first_reserved),
             *archived_warnings(listings.archived),
+            # The listings for the deletes show both ends.
+            *unmatched_warnings(() if job.delete else patterns.unmatched(), "at the source"),
         ),
         reserved=listings.reserved,
         source_digest=listings.digest.text,

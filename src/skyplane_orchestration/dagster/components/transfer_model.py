@@ -38,14 +38,13 @@ _LIMITS: Final = (
     "safety_margin",
     "chunk_mib",
 )
-#: Field -> its name in `Policy`.
-_POLICY: Final = {
-    "allow_regions": "allow",
-    "exclude_regions": "exclude",
-    "max_job_usd": "max_job_usd",
-    "on_no_capacity": "on_no_capacity",
-    "network_tier": "network_tier",
-}
+_POLICY: Final = (
+    "allow_regions",
+    "exclude_regions",
+    "max_job_usd",
+    "on_no_capacity",
+    "network_tier",
+)
 #: Field -> its name in `Location`, without `source_` and `destination_`.
 _LOCATION: Final = {
     "url": "url",
@@ -97,6 +96,7 @@ class TransferModel(dg.Model, dg.Resolvable):
     max_size: str | None = None
     delete: bool | None = None
     max_delete: str | None = None
+    allow_unmatched_patterns: bool | None = None
     bwlimit: str | None = None
     on_illegal_key: IllegalKeyRule | None = None
     on_archived_object: ArchivedObjectRule | None = None
@@ -128,7 +128,7 @@ class TransferModel(dg.Model, dg.Resolvable):
         source, destination = (Location(**_taken(given, _names(end))) for end in _ENDS)
         objective = chosen_objective(**_taken(given, {name: name for name in _OBJECTIVE}))
         limits = Limits(**_taken(given, {name: name for name in _LIMITS}))
-        policy = Policy(**_taken(given, _POLICY))
+        policy = Policy(**_taken(given, {name: name for name in _POLICY}))
         # The other fields have their names in a job.
         return TransferJob(source, destination, objective, limits=limits, policy=policy, **given)
 
