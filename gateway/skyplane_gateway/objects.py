@@ -142,6 +142,8 @@ class ObjectInfo:
         stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
         archived: why the object cannot be read now, and what to do; empty where it can be read,
             or where a listing does not tell. Only listings tell it.
+        leftover: why temporary objects of its upload are still there; empty where none are. Only
+            completions tell it. An abort of the upload removes them.
     """
 
     key: str
@@ -154,6 +156,7 @@ class ObjectInfo:
     storage_class: str | None = None
     stored_unix_s: float | None = None
     archived: str = ""
+    leftover: str = ""
 
     @property
     def written_unix_s(self) -> float:
