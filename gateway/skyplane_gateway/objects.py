@@ -144,6 +144,9 @@ class ObjectInfo:
             or where a listing does not tell. Only listings tell it.
         leftover: why temporary objects of its upload are still there; empty where none are. Only
             completions tell it. An abort of the upload removes them.
+        md5: of the whole body, in hex; None where the answer states none. At Azure it may be what
+            a writer claimed. Listings of S3 never have it: they do not show an encryption, which
+            makes an ETag something else.
     """
 
     key: str
@@ -157,6 +160,7 @@ class ObjectInfo:
     stored_unix_s: float | None = None
     archived: str = ""
     leftover: str = ""
+    md5: str | None = None
 
     @property
     def written_unix_s(self) -> float:
@@ -180,6 +184,7 @@ class ObjectInfo:
             storage_class=data.get("storage_class"),
             stored_unix_s=data.get("stored_unix_s"),
             archived=data.get("archived", ""),
+            md5=data.get("md5"),
         )
 
 

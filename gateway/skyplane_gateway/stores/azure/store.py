@@ -121,7 +121,8 @@ class AzureStore:
     ) -> Iterator[ObjectInfo]:
         what = self._container.doing("listing", prefix)
         rows = listing.objects(self._container, prefix, start_after, what)
-        return (row for row in rows if not row.key.startswith(UPLOADS_FOLDER))
+        shown = (row for row in rows if not row.key.startswith(UPLOADS_FOLDER))
+        return shown if self._container.uses_md5 else (replace(row, md5=None) for row in shown)
 
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._container.doing("looking at", check_azure_key(key))):
@@ -288,7 +289,8 @@ class AzureStore:
         return False
 
     def _info(self, key: str, answer: Answer) -> ObjectInfo:
-        return info_of(key, answer.headers, trusted=self._container.trusts_checksum)
+        info = info_of(key, answer.headers, trusted=self._container.trusts_checksum)
+        return info if self._container.uses_md5 else replace(info, md5=None)
 
     def _find_written(self, key: str, data: Body) -> ObjectInfo | None:
         """The object at `key` if it has these bytes; None if not, or if that is not known.

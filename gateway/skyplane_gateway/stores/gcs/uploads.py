@@ -38,11 +38,11 @@ from skyplane_gateway.objects import (
     Precondition,
     UploadInfo,
 )
+from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
 from skyplane_gateway.stores.gcs.listing import pages
 from skyplane_gateway.stores.gcs.requests import (
-    from_text,
     to_text,
     unix_s,
 )
@@ -101,7 +101,7 @@ class Uploads:
         part = self._bucket.copy_from(source, name, what, metadata)
         self._require_open(upload_id, name, part, what)
         return PartInfo(
-            number, part["generation"], int(part["size"]), from_text(part.get("crc32c"))
+            number, part["generation"], int(part["size"]), stated_crc32c(part.get("crc32c"))
         )
 
     def _require_open(self, upload_id: str, name: str, part: Resource, what: str) -> None:
@@ -219,7 +219,10 @@ class Uploads:
             _, _, number = row["name"].rpartition("/")
             if _PART.match(number):
                 found[int(number)] = Piece(
-                    row["name"], row["generation"], int(row["size"]), from_text(row.get("crc32c"))
+                    row["name"],
+                    row["generation"],
+                    int(row["size"]),
+                    stated_crc32c(row.get("crc32c")),
                 )
         return found
 

@@ -41,6 +41,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import SentBody
@@ -54,7 +55,6 @@ from skyplane_gateway.stores.s3.requests import (
     attribute_arguments,
     attributes_of,
     copy_arguments,
-    from_header,
     full_checksum,
     not_carried_of,
     part_arguments,
@@ -239,7 +239,7 @@ class S3Store:
                 **copy_arguments(source),
             )
         made = answer["CopyPartResult"]
-        crc32c = from_header(made.get("ChecksumCRC32C")) if self._bucket.checks_copies else None
+        crc32c = stated_crc32c(made.get("ChecksumCRC32C")) if self._bucket.checks_copies else None
         return PartInfo(number, _part_etag(made, what), source.length, crc32c)
 
     def complete_upload(
