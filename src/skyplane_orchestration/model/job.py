@@ -195,10 +195,11 @@ def _with_old_names(cls: type[_T]) -> type[_T]:
 
     @wraps(make)
     def init(self: _T, *values: Any, **named: Any) -> None:
-        for old in _OLD_NAMES.keys() & named.keys():
+        known = _renamed(named)
+        for old in named.keys() - known.keys():
             text = f"Policy({old}=...) is now {_OLD_NAMES[old]}; the next release refuses {old}"
             warnings.warn(text, FutureWarning, stacklevel=2)
-        make(self, *values, **_renamed(named))
+        make(self, *values, **known)
 
     cls.__init__ = init  # type: ignore[method-assign,assignment]
     for old, new in _OLD_NAMES.items():
