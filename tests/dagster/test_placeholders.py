@@ -235,8 +235,8 @@ def test_places_without_partitions_take_no_placeholder(text: str) -> None:
     with pytest.raises(ConfigurationInvalid, match="destinations: "):
         build_skyplane_sweep_sensor(destinations=[Location(text)])
     for name in ("include", "exclude"):
+        globs: Job = {name: [text]}
         with pytest.raises(ConfigurationInvalid, match=f"{name}: "):
-            globs: Job = {name: [text]}
             build_skyplane_source_asset("x", HERE, **globs)
 
 
