@@ -140,7 +140,7 @@ class AssetTransfer:
     def jobs_of(self, context: AnyContext, asset_count: int = 1) -> dict[str, TransferJob]:
         """Partition key -> its job, for all partitions of the run; see `partitions_of`.
 
-        Raises ConfigurationInvalid. It looks again at what is checked when the asset is made,
+        Raises ConfigurationInvalid. The checks of the definition are made again,
         since Dagster can change its partitions afterwards.
         """
         partitions = partitions_of(context, self.key)
