@@ -30,7 +30,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 
 VALUES: list[Any] = [
-    "x", "true", "false", "ture", "", "None", "{{ x }}", "5", 5, 0, 1, 1.5, math.nan, math.inf,
+    "x", "true", "false", "yes", "", "None", "{{ x }}", "5", 5, 0, 1, 1.5, math.nan, math.inf,
     True, False, None, ["x"], ["x", 5], [], ("x",), {"x"}, {"a": "b"}, {"a": 1}, {1: "a"}, b"x",
 ]  # fmt: skip
 JOB = TransferJob(Location("s3://a/"), Location("s3://b/"))
