@@ -24,6 +24,7 @@ class RangeOrder:
         strict_metadata: fail and send nothing when the copy would lose metadata.
         storage_class: of the copy, as the destination names it; None for its default.
         tags_for: see `Keeping.tags_for`.
+        keeps_attributes: see `Keeping.attributes`.
     """
 
     source_key: str
@@ -35,6 +36,7 @@ class RangeOrder:
     strict_metadata: bool = False
     storage_class: str | None = None
     tags_for: str = ""
+    keeps_attributes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ class Copier:
             strict_metadata=self._spec.strict_metadata,
             storage_class=row.source.storage_class,
             tags_for=self._keeping.tags_for,
+            keeps_attributes=self._keeping.attributes,
         )
 
     def _copied(self, row: Selection, outcome: RangeOutcome, attempts: int) -> None:

@@ -30,6 +30,7 @@ from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
@@ -77,6 +78,9 @@ class AssetTransfer:
     retry_policy: dg.RetryPolicy | None = None
     pool: str | None = None
     checks: bool = False
+
+    def __post_init__(self) -> None:
+        require_manifest(self.manifest)
 
     @property
     def check_specs(self) -> tuple[dg.AssetCheckSpec, ...]:

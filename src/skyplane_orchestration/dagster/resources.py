@@ -113,8 +113,8 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         Args:
             job: in place of the job of the asset, which is then the only one of the op.
                 `{partition_key}` in its URLs is replaced by the key of the partition.
-            manifest: path or URL for the list of all objects (Parquet). `{asset_key}` and
-                `{partition_key}` in it are replaced.
+            manifest: path or URL for the list of all objects, in the format of its suffix.
+                `{asset_key}` and `{partition_key}` in it are replaced.
             gateways: `auto`: inside this process for small jobs: up to 64 MB, or 4 GB in one
                 region; beside instances up to 1 GB. `always`: apart; `never`: always inside.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.argument_types import file_as
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_plan, require_writable
@@ -20,7 +20,7 @@ def add(commands: arguments.Subparsers) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=file_as(".json"),
         metavar="FLEET.json",
         help="write the fleet to a file (default: stdout)",
     )

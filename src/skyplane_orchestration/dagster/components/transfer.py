@@ -21,6 +21,7 @@ from skyplane_orchestration.dagster.translator import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.output_format import require_manifest
 
 
 @dg.scaffold_with(SkyplaneTransferScaffolder)
@@ -34,8 +35,8 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
     transfers: Sequence[TransferModel] = Field(min_length=1, description="One asset each.")
     manifest: str | None = Field(
         None,
-        description="Path or URL for the list of all objects (Parquet); {asset_key} and"
-        " {partition_key} are replaced.",
+        description="Path or URL for the list of all objects, in the format of its suffix;"
+        " {asset_key} and {partition_key} are replaced.",
     )
     # `GatewayPlace`, whose module would load the provisioners.
     gateways: Literal["auto", "always", "never"] = Field(
@@ -62,6 +63,7 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Raises ConfigurationInvalid for a transfer that is not valid."""
+        require_manifest(self.manifest)
         jobs = self._jobs()
         op = self.op or OpSpec()
 

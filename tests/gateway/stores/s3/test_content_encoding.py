@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.gateway.stores.async_first import AsyncFirst
 
 from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores.http_client import Answer
 from skyplane_gateway.stores.s3.async_requests import _boto_answer
 from skyplane_gateway.stores.s3.requests import attributes_of
-from tests.gateway.stores.async_first import AsyncFirst
 
 DATE = "Tue, 02 Jan 2024 03:04:05 GMT"
 ENCODINGS = {
