@@ -5,6 +5,8 @@ awscrt, a library of 12 MB, is imported with the first checksum: a listing needs
 
 from __future__ import annotations
 
+from base64 import b64decode
+from binascii import Error as Base64Error
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +32,22 @@ def crc32c_of_file(path: Path) -> int:
         while count := file.readinto(buffer):
             found = crc32c(buffer[:count], found)
     return found
+
+
+def hex_of(text: str | None, size_bytes: int) -> str | None:
+    """A digest of so many bytes that a store states in base64, in hex; None for anything else,
+    such as a checksum of checksums (`...-N`)."""
+    try:
+        raw = b64decode(text or "", validate=True)
+    except Base64Error:
+        return None
+    return raw.hex() if len(raw) == size_bytes else None
+
+
+def stated_crc32c(text: str | None) -> int | None:
+    """The CRC32C in a store's answer: base64 of four big-endian bytes; None for anything else."""
+    found = hex_of(text, 4)
+    return None if found is None else int(found, 16)
 
 
 def verify(what: str, data: Body, crc32c: int) -> None:

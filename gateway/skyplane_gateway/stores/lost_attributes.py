@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.objects import HEADERS, ObjectAttributes
 from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.mtime import mtime_ns_of
 
@@ -20,13 +20,8 @@ def lost_attributes(attributes: ObjectAttributes, key: str) -> tuple[str, ...]:
     content_type = (attributes.content_type or "").lower()
     is_usual = content_type in ("", *_DEFAULT_TYPES, guessed_type(key))
     times = 0 if mtime_ns_of(attributes) is None else 1
-    found = {
-        # A key with a slash at its end becomes a folder.
-        "content-type": not (is_usual or key.endswith("/")),
-        "content-encoding": attributes.content_encoding,
-        "content-language": attributes.content_language,
-        "content-disposition": attributes.content_disposition,
-        "cache-control": attributes.cache_control,
-        "user-metadata": len(attributes.metadata) > times,
-    }
+    found = {name.replace("_", "-"): getattr(attributes, name) for name in HEADERS}
+    # A key with a slash at its end becomes a folder.
+    found["content-type"] = not (is_usual or key.endswith("/"))
+    found["user-metadata"] = len(attributes.metadata) > times
     return tuple(name for name, is_there in found.items() if is_there)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from skyplane_gateway.object_filter import keys_of_lines
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
-from skyplane_orchestration.model.output_format import MANIFESTS, suffix_of
+from skyplane_orchestration.model.output_format import suffix_of
 
 
 def commas(text: str) -> list[str]:
@@ -41,22 +41,17 @@ def keys_of_file(path: str) -> tuple[str, ...]:
     return keys
 
 
-def file_as(suffix: str) -> Callable[[str], Path]:
-    """The converter of an option that names a file to write, in the format of this suffix."""
-    return lambda text: Path(_written_as(text, (suffix,)))
+def written_as(*suffixes: str) -> Callable[[str], str]:
+    """The converter of an option that names a file to write, in the format of its suffix."""
 
+    def output_file(text: str) -> str:
+        try:
+            suffix_of(text, suffixes)
+        except ConfigurationInvalid as error:
+            raise argparse.ArgumentTypeError(error.message) from error
+        return text
 
-def manifest_file(text: str) -> str:
-    """A path or URL of a manifest."""
-    return _written_as(text, MANIFESTS)
-
-
-def _written_as(text: str, suffixes: Sequence[str]) -> str:
-    try:
-        suffix_of(text, suffixes)
-    except ConfigurationInvalid as error:
-        raise argparse.ArgumentTypeError(error.message) from error
-    return text
+    return output_file
 
 
 def number_above_zero(text: str) -> float:

@@ -17,10 +17,10 @@ from skyplane_gateway.config import (
 )
 from skyplane_orchestration.cli.argument_types import (
     keys_of_file,
-    manifest_file,
     number_above_zero,
     pair,
     whole_number_from,
+    written_as,
 )
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
@@ -235,7 +235,7 @@ def add_selection(parser: Parser) -> None:
 def add_manifest(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--manifest",
-        type=manifest_file,
+        type=written_as(*MANIFESTS),
         metavar="PATH",
         help="write a list of all objects to a path or URL, in the format of its suffix:"
         f" {', '.join(MANIFESTS)} (default: Parquet)",

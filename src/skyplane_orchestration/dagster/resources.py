@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.security.credentials import CredentialSources
 
 
-class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+class SkyplaneResource(dg.ConfigurableResource, extra="forbid"):  # type: ignore[type-arg]
     """Settings that all processes of one Dagster deployment share, since ops may run in several."""
 
     deployment: str = Field(
@@ -98,6 +98,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         context: dg.AssetExecutionContext,
         *,
         job: TransferJob | None = None,
+        partition_key: str | None = None,
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
     ) -> Iterator[Event]:
@@ -112,7 +113,9 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         Args:
             job: in place of the job of the asset, which is then the only one of the op.
-                `{partition_key}` in its URLs is replaced by the key of the partition.
+                `{partition_key}` in it is replaced by the key of the partition.
+            partition_key: that of `context`, for a job whose code has written it in another form
+                than `{partition_key}`, such as `2026/01/31`.
             manifest: path or URL for the list of all objects, in the format of its suffix.
                 `{asset_key}` and `{partition_key}` in it are replaced.
             gateways: `auto`: inside this process for small jobs: up to 64 MB, or 4 GB in one
@@ -123,7 +126,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         Raises dagster.Failure, which Dagster retries only if a retry can help.
         """
-        yield from OneOp(self, context, gateways).run(job, manifest)
+        yield from OneOp(self, context, gateways).run(job, manifest, partition_key)
 
     def client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
         """A client for a run; `gateways` as in `run`. Raises ConfigurationInvalid."""

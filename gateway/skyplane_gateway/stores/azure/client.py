@@ -17,7 +17,7 @@ from skyplane_gateway.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
 from skyplane_gateway.stores.ca_bundle import tls_context
-from skyplane_gateway.stores.options import check_options
+from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, uses_md5
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
@@ -25,6 +25,7 @@ _API_VERSION: Final = "2023-11-03"
 _CHOICES: Final = {
     "checksum": ("", "sent", "trusted"),
     "anonymous": ("false", "true"),
+    CONTENT_MD5: MD5_USES,
     "storage-class": ("", *CLASSES["azure"], KEEP),
     "tags": ("", KEEP),
 }
@@ -65,6 +66,7 @@ class Container:
 
     Attributes:
         trusts_checksum: our claim in a blob's metadata counts as its checksum.
+        uses_md5: see `options.uses_md5`.
         tls: None for an endpoint without TLS.
         proxy: its URL; None for none.
         reads_tags: reads of a blob's attributes also ask for its tags.
@@ -73,6 +75,7 @@ class Container:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         check_options(spec, "an Azure store", _CHOICES)
         self.spec = spec
+        self.uses_md5 = uses_md5(spec)
         self.reads_tags = spec.option("tags") == KEEP
         account, _, name = spec.bucket.partition("/")
         if not account or not name or "/" in name:

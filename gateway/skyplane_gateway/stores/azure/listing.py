@@ -13,6 +13,7 @@ from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import chosen_tier, not_carried_of, unix_s
+from skyplane_gateway.stores.checksums import hex_of
 
 #: Most that the service returns at once.
 _PAGE_KEYS: Final = 5000
@@ -174,6 +175,7 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
         archived=_why_archived(found),
+        md5=hex_of(found.get("content-md5"), 16),
     )
 
 

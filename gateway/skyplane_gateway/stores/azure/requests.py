@@ -14,7 +14,7 @@ from awscrt import checksums
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
-from skyplane_gateway.stores.checksums import verify
+from skyplane_gateway.stores.checksums import hex_of, verify
 from skyplane_gateway.stores.mtime import dated, undated
 
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
@@ -157,6 +157,7 @@ def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInf
         attributes=attributes_of(headers),
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
+        md5=hex_of(headers.get("content-md5"), 16),
     )
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -17,6 +16,7 @@ from urllib.parse import quote, urlencode
 
 from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.stores.checksums import hex_of, stated_crc32c
 from skyplane_gateway.stores.mtime import dated, undated
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
@@ -52,7 +52,7 @@ _NOT_CARRIED: Final = {
 
 #: The fields that a listing shows of an object.
 ROW_FIELDS: Final = (
-    "name,generation,size,updated,crc32c,storageClass,"
+    "name,generation,size,updated,crc32c,md5Hash,storageClass,"
     "customTime,temporaryHold,eventBasedHold,retention,contexts"
 )
 #: The fields of an answer about one object.
@@ -162,7 +162,8 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
             size_bytes=int(resource["size"]),
             etag=str(resource["generation"]),
             last_modified=unix_s(resource["updated"]),
-            crc32c=from_text(resource.get("crc32c")),
+            crc32c=stated_crc32c(resource.get("crc32c")),
+            md5=hex_of(resource.get("md5Hash"), 16),
             attributes=attributes_of_resource(resource) if with_attributes else None,
             not_carried=not_carried_of_resource(resource),
             storage_class=_class_of(resource.get("storageClass")),
@@ -245,14 +246,6 @@ def not_carried_of_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
 def to_text(crc32c: int) -> str:
     """Base64 of four big-endian bytes."""
     return b64encode(crc32c.to_bytes(4, "big")).decode()
-
-
-def from_text(text: str | None) -> int | None:
-    try:
-        raw = b64decode(text or "", validate=True)
-    except Base64Error:
-        return None
-    return int.from_bytes(raw, "big") if len(raw) == 4 else None
 
 
 def unix_s(text: str) -> float:

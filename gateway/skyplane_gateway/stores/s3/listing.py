@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
+from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.s3.errors import mapped
 from skyplane_gateway.stores.s3.requests import (
     class_of,
     etag_of,
-    from_header,
     is_archived,
     not_carried_of,
     why_archived,
@@ -114,7 +114,7 @@ def parts(
         with mapped(what):
             page: dict[str, Any] = dict(client.list_parts(**arguments))
         for entry in page.get("Parts", []):
-            crc32c = from_header(entry.get("ChecksumCRC32C"))
+            crc32c = stated_crc32c(entry.get("ChecksumCRC32C"))
             found.append(
                 PartInfo(entry["PartNumber"], entry.get("ETag", ""), entry["Size"], crc32c)
             )

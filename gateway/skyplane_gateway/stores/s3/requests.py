@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
+import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -17,6 +17,7 @@ from skyplane_gateway.objects import (
     Tags,
     time_pin,
 )
+from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.server_side import CopySource
 
 #: The storage class of an object that names none.
@@ -26,6 +27,7 @@ _STANDARD = "STANDARD"
 _ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 _SENT_ENCODING = "aws-chunked"
+_MD5 = re.compile(r"[0-9a-f]{32}")
 
 _HEADERS = {
     "content_type": "ContentType",
@@ -173,7 +175,20 @@ def full_checksum(answer: Mapping[str, Any]) -> int | None:
     """CRC32C of the whole object; None for a checksum of the parts' checksums."""
     if answer.get("ChecksumType") == "COMPOSITE":
         return None
-    return from_header(answer.get("ChecksumCRC32C"))
+    return stated_crc32c(answer.get("ChecksumCRC32C"))
+
+
+def md5_of(answer: Mapping[str, Any]) -> str | None:
+    """MD5 of the whole object, from an answer to GET or HEAD; None where its ETag is none.
+
+    That of an object of several parts has a hyphen. One that was encrypted by KMS or with a
+    customer's key has another ETag.
+    """
+    etag: str = answer.get("ETag", "").strip('"').lower()
+    is_encrypted = answer.get("ServerSideEncryption", "AES256") != "AES256"
+    if is_encrypted or answer.get("SSECustomerAlgorithm") or not _MD5.fullmatch(etag):
+        return None
+    return etag
 
 
 def answered_at(answer: Mapping[str, Any]) -> float:
@@ -185,14 +200,3 @@ def answered_at(answer: Mapping[str, Any]) -> float:
 def to_header(crc32c: int) -> str:
     """`x-amz-checksum-crc32c`: base64 of four big-endian bytes."""
     return b64encode(crc32c.to_bytes(4, "big")).decode()
-
-
-def from_header(text: str | None) -> int | None:
-    """The checksum of a whole body; None for none and for a checksum of checksums (`...-N`)."""
-    if text is None:
-        return None
-    try:
-        raw = b64decode(text, validate=True)
-    except Base64Error:
-        return None
-    return int.from_bytes(raw, "big") if len(raw) == 4 else None

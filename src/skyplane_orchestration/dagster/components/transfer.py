@@ -14,6 +14,7 @@ from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransfe
 from skyplane_orchestration.dagster.components.transfer_model import TransferModel
 from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.one_op import Event
+from skyplane_orchestration.dagster.partitions import require_manifests
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
@@ -21,7 +22,6 @@ from skyplane_orchestration.dagster.translator import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.output_format import require_manifest
 
 
 @dg.scaffold_with(SkyplaneTransferScaffolder)
@@ -63,7 +63,6 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Raises ConfigurationInvalid for a transfer that is not valid."""
-        require_manifest(self.manifest)
         jobs = self._jobs()
         op = self.op or OpSpec()
 
@@ -81,6 +80,8 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
         ) -> Iterator[Event]:
             yield from self.execute(context, skyplane)
 
+        for spec in transfers.specs:
+            require_manifests(self.manifest, spec.partitions_def, len(jobs))
         return dg.Definitions(assets=[transfers])
 
     def _jobs(self) -> dict[str, TransferJob]:
