@@ -142,6 +142,8 @@ class ObjectInfo:
         stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
         archived: why the object cannot be read now, and what to do; empty where it can be read,
             or where a listing does not tell. Only listings tell it.
+        leftover: why temporary objects of its upload are still there; empty where none are. Only
+            completions tell it. An abort of the upload removes them.
         md5: of the whole body, in hex; None where the answer states none. At Azure it may be what
             a writer claimed. Listings of S3 never have it: they do not show an encryption, which
             makes an ETag something else.
@@ -157,6 +159,7 @@ class ObjectInfo:
     storage_class: str | None = None
     stored_unix_s: float | None = None
     archived: str = ""
+    leftover: str = ""
     md5: str | None = None
 
     @property

@@ -255,7 +255,11 @@ class MultipartCopier:
                 "attributes": _attributes_of(copy.info),
             }
         )
-        self.open.discard(upload)
+        if answer.get("leftover"):
+            # It stays in `open`: the end of the transfer tries again, and then a sweep.
+            self._journal.state.upload_left(upload.key)
+        else:
+            self.open.discard(upload)
         if int(answer["crc32c"]) != crc32c:
             raise ChecksumMismatch(
                 f"{upload.key!r} does not have the bytes that were read at the source"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     ReadBackMismatch,
     SkyplaneError,
+    StoreError,
     UnknownTransfer,
 )
 from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
@@ -227,8 +229,7 @@ class Destination:
             landed = self._find_written(key, size, crc32c, _attributes_in(arguments))
             if landed is None:
                 raise
-            self.store.abort_upload(key, upload_id)
-            info = landed
+            info = replace(landed, leftover=self._left_after_abort(key, upload_id))
         with self._lock:
             self._uploads.pop((key, upload_id), None)
         try:
@@ -236,7 +237,16 @@ class Destination:
         except ReadBackMismatch as error:
             # The upload no longer exists: only a new one can succeed.
             raise ReadBackMismatch(error.message, is_permanent=True) from error
-        return {"etag": info.etag, "crc32c": crc32c}
+        left = {"leftover": info.leftover} if info.leftover else {}
+        return {"etag": info.etag, "crc32c": crc32c, **left}
+
+    def _left_after_abort(self, key: str, upload_id: str) -> str:
+        try:
+            self.store.abort_upload(key, upload_id)
+        except StoreError as error:
+            log.warning("%r is written, but its upload %s stays: %s", key, upload_id, error)
+            return error.message
+        return ""
 
     def _abort(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         key, upload_id = arguments["key"], str(arguments["upload_id"])

@@ -46,6 +46,7 @@ class FakeSink:
         self.asked: list[dict[str, Any]] = []
         self.errors: dict[str, list[SkyplaneError]] = {}
         self.upload_ids: Iterator[str] = iter(())
+        self.leftover = ""
         self._verbs = verbs
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +58,8 @@ class FakeSink:
             return {"upload_id": next(self.upload_ids, f"id-{arguments['key']}")}
         if verb == "copy_part":
             return PartInfo(arguments["number"], "e", arguments["size_bytes"]).to_dict()
-        return {"crc32c": arguments.get("crc32c"), "etag": "e"}
+        left = {"leftover": self.leftover} if self.leftover and verb == "complete" else {}
+        return {"crc32c": arguments.get("crc32c"), "etag": "e", **left}
 
 
 class FakeDelivery:

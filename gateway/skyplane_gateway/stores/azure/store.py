@@ -10,6 +10,7 @@ computed, so it counts only with the option `checksum=trusted`.
 
 from __future__ import annotations
 
+import logging
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +23,9 @@ from urllib3.exceptions import HTTPError
 
 from skyplane_gateway.errors import (
     InvalidKey,
+    NotFound,
     PreconditionFailed,
+    SkyplaneError,
     StoreError,
     StoreUnavailable,
 )
@@ -65,6 +68,8 @@ from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
 from skyplane_gateway.stores.memory import MemoryReader
 
 __all__ = ["AzureStore", "ambient_credentials", "open_from_spec", "sendable_credentials"]
+
+log = logging.getLogger(__name__)
 
 _MAX_BLOCKS = 50_000
 _MAX_BLOCK_BYTES = 4000 * MIB
@@ -201,11 +206,21 @@ class AzureStore:
             raise StoreError(
                 f"the parts of {key!r} have {found} bytes, not the {size_bytes} expected"
             )
-        answer = self._uploads.complete(key, upload_id, parts, precondition, crc32c)
-        info = self.head(key)
-        etag = info.etag if answer is None else answer.get("etag", info.etag)
+        made, leftover = self._uploads.complete(key, upload_id, parts, precondition, crc32c)
         what = self._container.doing("completing", key)
-        if info.etag != etag:
+        try:
+            with mapped(what):
+                info = replace(self._info(key, self._head(key, None)), leftover=leftover)
+        except NotFound:
+            raise
+        except SkyplaneError as error:
+            trusted = crc32c if self._container.trusts_checksum else None
+            written = written_info(key, made, size_bytes, None, trusted)
+            if written is None:
+                raise
+            log.warning("%r is written, but cannot be looked at: %s", key, error)
+            return replace(written, leftover=leftover)
+        if info.etag != made.get("etag", info.etag):
             raise PreconditionFailed(
                 f"{what}: another write replaced the object at once; list it again"
             )

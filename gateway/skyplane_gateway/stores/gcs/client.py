@@ -86,6 +86,7 @@ class Client:
         data: Any = None,
         expected: tuple[int, ...] = (200,),
         stream: bool = False,
+        has_checksum: bool = False,
     ) -> requests.Response:
         """The answer to one request; with `stream` its body is not read yet.
 
@@ -103,7 +104,7 @@ class Client:
             )
             if answer.status_code in expected:
                 return answer
-            raise self._refused(answer, what)
+            raise self._refused(answer, what, has_checksum=has_checksum)
 
     def send_for_json(self, method: str, url: str, what: str, **more: Any) -> dict[str, Any]:
         """As `send`, for an answer of the JSON API."""
@@ -142,10 +143,12 @@ class Client:
         sdk._bucket_metadata_cache = None
         return sdk.bucket(self.spec.bucket, self.spec.option("user_project") or None)
 
-    def _refused(self, answer: requests.Response, what: str) -> StoreError:
+    def _refused(
+        self, answer: requests.Response, what: str, *, has_checksum: bool = False
+    ) -> StoreError:
         refusal = refusal_of(answer.status_code, answer.headers, answer.content)
         is_renewable = self._given is not None and "expires_at" in self._given
-        return from_refusal(refusal, what, is_renewable=is_renewable)
+        return from_refusal(refusal, what, is_renewable=is_renewable, has_checksum=has_checksum)
 
     def close(self) -> None:
         """The next request would open connections again."""

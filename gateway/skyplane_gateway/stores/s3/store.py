@@ -8,6 +8,7 @@ none, for servers that refuse the header.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -71,6 +72,8 @@ __all__ = [
     "sendable_credentials",
     "session_credentials",
 ]
+
+log = logging.getLogger(__name__)
 
 _GIB = 1024 * MIB
 
@@ -288,7 +291,7 @@ class S3Store:
             raise failure from error
         if "ETag" not in answer:
             raise StoreUnavailable(f"{what}: the answer names no object; look and try again")
-        return self._confirmed(key, answer["ETag"], size_bytes, what)
+        return self._confirmed(key, answer, size_bytes, what)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         bucket = self._bucket
@@ -343,13 +346,23 @@ class S3Store:
             return isinstance(error, ClientError) and code_of(error) == "NoSuchUpload"
         return False
 
-    def _confirmed(self, key: str, etag: str, size_bytes: int, what: str) -> ObjectInfo:
-        """Look at the completed object and check its size.
+    def _confirmed(
+        self, key: str, answer: Mapping[str, Any], size_bytes: int, what: str
+    ) -> ObjectInfo:
+        """Look at the completed object and check its size, if it can be looked at.
 
         The caller compares the checksum and removes a bad object, since it is visible already.
         """
-        with mapped(what):
-            head = self._bucket.head(key, with_checksum=self._bucket.trusts_checksum)
+        etag, trusted = answer["ETag"], self._bucket.trusts_checksum
+        try:
+            with mapped(what):
+                head = self._bucket.head(key, with_checksum=trusted)
+        except NotFound:
+            raise
+        except SkyplaneError as error:
+            log.warning("%r is written, but cannot be looked at: %s", key, error)
+            crc32c = full_checksum(answer) if trusted else None
+            return ObjectInfo(key, size_bytes, etag, answered_at(answer), crc32c)
         # A server that gives no ETag here has given one for the completion.
         if head.get("ETag", etag).strip('"') != etag.strip('"'):
             raise PreconditionFailed(
