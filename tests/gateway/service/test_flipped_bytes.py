@@ -1,7 +1,7 @@
 """One bit of what a source's store answers is changed on the way.
 
-The table of docs/reference/semantics.md says what is compared. What it calls compared is read
-again until it is right, or fails; what it does not is counted.
+The table of docs/reference/semantics.md names the checksums. An object that has one there is read
+again until its bytes are right, or fails; one that has none is counted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SIZES: Final = {
 
 
 def table() -> dict[tuple[str, str], str]:
-    """Row and column -> what is compared."""
+    """Row and column -> the checksum that is compared."""
     _, _, rest = PAGE.read_text().partition("<!-- test: compared -->\n")
     lines = [line.strip("|").split("|") for line in rest.partition("\n\n")[0].splitlines()]
     head, _, *rows = [[cell.strip() for cell in line] for line in lines]
