@@ -92,6 +92,7 @@ class CopiedObject:
     attempts: int
     not_carried: set[str]
     is_server_side: bool
+    compared: str
 
 
 class MultipartCopier:
@@ -185,7 +186,8 @@ class MultipartCopier:
             if is_refused or isinstance(failure, ChecksumMismatch):
                 raise CopyAgain(failure) from failure
             raise ObjectFailed(failure) from failure
-        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side)
+        compared = "" if info.crc32c is None else "CRC32C"
+        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side, compared)
 
     def _begun(self, row: Selection, info: ObjectInfo, *, is_server_side: bool) -> _Copy:
         """A copy without any part. Raises StoreError where it would lack too much."""

@@ -16,6 +16,7 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -31,6 +32,7 @@ from skyplane_orchestration.dagster.partitions import (
     require_one_fleet,
     require_partitioned,
 )
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
@@ -95,6 +97,7 @@ class AssetOptions(JobOptions, total=False):
     resource_key: str
 
 
+@checks_arguments
 def build_skyplane_transfer_asset(
     name: str,
     *,
@@ -145,7 +148,14 @@ def build_skyplane_transfer_asset(
     Raises ConfigurationInvalid for an invalid job, an unknown placeholder, or partitions that
     would copy the same.
     """
-    key = dg.AssetKey([*key_prefix, name])
+    parts = [*key_prefix, name]
+    # Dagster makes the name of a field of the key and the check.
+    if not all(parts) or (checks and not parts[0][0].isalpha()):
+        raise ConfigurationInvalid(
+            f"name: {'/'.join(parts)!r} is no asset key; it begins with a letter, and no part of it"
+            " is empty"
+        )
+    key = dg.AssetKey(parts)
     asset = AssetTransfer(
         key=key,
         job=TransferJob(source=_location(source), destination=_location(destination), **job),
@@ -170,7 +180,7 @@ def build_skyplane_transfer_asset(
         metadata={"dagster/uri": destination.url, **(metadata or {})},
         tags=tags,
         kinds={"skyplane", asset.job.source.kind, destination.kind},
-        owners=owners,
+        owners=list(owners),
         automation_condition=automation_condition,
         backfill_policy=backfill_policy,
         check_specs=asset.check_specs,
@@ -191,6 +201,7 @@ def build_skyplane_transfer_asset(
     return transfer_asset
 
 
+@checks_arguments
 def build_skyplane_transfer_assets(
     destinations: Mapping[str, Location | str],
     *,
@@ -209,11 +220,12 @@ def build_skyplane_transfer_assets(
 
     Raises ConfigurationInvalid for an invalid job, and if two assets have one manifest.
     """
-    require_manifests(options.get("manifest"), options.get("partitions_def"), len(destinations))
-    return [
+    made = [
         build_skyplane_transfer_asset(name, source=source, destination=destination, **options)
         for name, destination in destinations.items()
     ]
+    require_manifests(options.get("manifest"), options.get("partitions_def"), len(made))
+    return made
 
 
 def _location(place: Location | str) -> Location:

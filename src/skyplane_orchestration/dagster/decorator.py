@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.checks import check_spec
 from skyplane_orchestration.dagster.one_op import JOB_METADATA
 from skyplane_orchestration.dagster.partitions import require_partitioned
@@ -18,6 +19,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 
 
+@checks_arguments
 def skyplane_assets(
     *,
     jobs: Mapping[str, TransferJob],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from skyplane_gateway.schema import checked
 from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, check_facts
 from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.data_versions import data_version_of
@@ -81,6 +82,9 @@ class OneOp:
         """The selected assets in the order of their definition, with the jobs of partitions."""
         selected = self.context.selected_asset_keys
         try:
+            checked(TransferJob | None, job, "job")
+            checked(str | None, manifest, "manifest")
+            checked(str | None, made_for, "partition_key")
             _require_one(selected, job, made_for)
             assets = [
                 AssetTransfer(spec.key, job or _job_of(spec), manifest, made_for)

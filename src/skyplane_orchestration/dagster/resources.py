@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from skyplane_orchestration.security.credentials import CredentialSources
 
 
-class SkyplaneResource(dg.ConfigurableResource, extra="forbid"):  # type: ignore[type-arg]
+class SkyplaneResource(
+    dg.ConfigurableResource,  # type: ignore[type-arg]
+    extra="forbid",
+    strict=True,
+    allow_inf_nan=False,
+):
     """Settings that all processes of one Dagster deployment share, since ops may run in several."""
 
     deployment: str = Field(
@@ -84,6 +89,12 @@ class SkyplaneResource(dg.ConfigurableResource, extra="forbid"):  # type: ignore
     hard_end_s: float = Field(
         default=86400.0, gt=0, description="Gateways end after this time in any case."
     )
+
+    @field_validator("processes_per_instance", "max_active_fleets", mode="wrap")
+    @classmethod
+    def _from_environment(cls, value: object, check: Callable[[object], object]) -> object:
+        """Until a run reads the environment, `EnvVar.int` is the number 0."""
+        return value if isinstance(value, type(dg.EnvVar.int(""))) else check(value)
 
     @field_validator("clouds", mode="before")
     @classmethod

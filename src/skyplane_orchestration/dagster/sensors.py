@@ -7,6 +7,7 @@ from typing import Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.placeholders import unpartitioned
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
@@ -17,6 +18,7 @@ _FLEETS_EVERY_S: Final = 900
 _DESTINATIONS_EVERY_S: Final = 21_600
 
 
+@checks_arguments
 def build_skyplane_sweep_sensor(
     name: str = "skyplane_sweep",
     *,

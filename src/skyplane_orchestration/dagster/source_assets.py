@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.ops import failure_of, op_name
 from skyplane_orchestration.dagster.placeholders import filled, unpartitioned
 from skyplane_orchestration.errors import SkyplaneError
@@ -15,6 +16,7 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 
 
+@checks_arguments
 def build_skyplane_source_asset(
     name: str,
     location: Location | str,

@@ -8,6 +8,7 @@ from typing import Final
 
 import dagster as dg
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.dagster.placeholders import names_in
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
@@ -22,6 +23,9 @@ class SkyplaneTranslatorData:
 
     name: str
     job: TransferJob
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 class DagsterSkyplaneTranslator:

@@ -88,6 +88,7 @@ def result_of(
         estimated_usd=fleet.plan.cost.total_usd,
         source_digest=status.source_digest,
         largest=_largest(job, status.largest),
+        unchecked=status.unchecked,
     )
 
 

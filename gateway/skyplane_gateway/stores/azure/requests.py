@@ -157,8 +157,14 @@ def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInf
         attributes=attributes_of(headers),
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
-        md5=hex_of(headers.get("content-md5"), 16),
+        md5=md5_of(headers),
     )
+
+
+def md5_of(headers: Mapping[str, str]) -> str | None:
+    """The MD5 of a blob, from an answer about all of it. For a range it has a header of its own."""
+    found = headers.get("x-ms-blob-content-md5") or headers.get("content-md5")
+    return hex_of(found, 16)
 
 
 def claimed_crc32c(headers: Mapping[str, str]) -> int | None:

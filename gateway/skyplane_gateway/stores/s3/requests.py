@@ -17,7 +17,7 @@ from skyplane_gateway.objects import (
     Tags,
     time_pin,
 )
-from skyplane_gateway.stores.checksums import stated_crc32c
+from skyplane_gateway.stores.checksums import Stated, hex_of, stated_crc32c
 from skyplane_gateway.stores.server_side import CopySource
 
 #: The storage class of an object that names none.
@@ -28,6 +28,9 @@ _ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 _SENT_ENCODING = "aws-chunked"
 _MD5 = re.compile(r"[0-9a-f]{32}")
+
+#: Checksums of whole objects and their bytes, the quickest first.
+_CHECKSUMS = {"CRC32C": 4, "CRC64NVME": 8, "CRC32": 4}
 
 _HEADERS = {
     "content_type": "ContentType",
@@ -189,6 +192,20 @@ def md5_of(answer: Mapping[str, Any]) -> str | None:
     if is_encrypted or answer.get("SSECustomerAlgorithm") or not _MD5.fullmatch(etag):
         return None
     return etag
+
+
+def stated_of(answer: Mapping[str, Any]) -> Stated | None:
+    """A checksum of the whole object, from an answer about all of it.
+
+    Without its type it may be one of the parts' checksums: AWS drops the `-N` in answers to ranges.
+    """
+    if answer.get("ChecksumType") != "FULL_OBJECT":
+        return None
+    for name, size_bytes in _CHECKSUMS.items():
+        digest = hex_of(answer.get(f"Checksum{name}"), size_bytes)
+        if digest is not None:
+            return Stated(name, digest)
+    return None
 
 
 def answered_at(answer: Mapping[str, Any]) -> float:
