@@ -219,3 +219,14 @@ def test_patterns_without_a_match_are_a_warning_but_for_deletes() -> None:
     assert "exclude 'p9' and 2 more, so nothing is left out" in warning
     assert result_of(replace(JOB, delete=True), FLEET, ended).warnings == ()
     assert result_of(JOB, FLEET, status()).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"), [("gs://dst/q/", "--strict-metadata"), ("/data/out/", "files do not keep it")]
+)
+def test_a_warning_names_what_copies_lost(url: str, words: str) -> None:
+    job = replace(JOB, destination=Location(url))
+    told = status(not_carried=2, not_carried_by_name={"cache-control": 2, "user-metadata": 1})
+    (warning,) = result_of(job, FLEET, told).warnings
+    assert warning.startswith("2 objects lost some metadata in the copy: cache-control (2), user-")
+    assert words in warning

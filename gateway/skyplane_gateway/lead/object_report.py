@@ -51,6 +51,7 @@ class Counters:
         unmatched_patterns: patterns that no key of the source matches; known once `is_listed`.
         archived: objects in `skipped` that the source has archived.
         server_side, server_side_bytes: objects that the store copied itself, in this epoch.
+        unchecked: objects of which their source states no checksum that could be compared.
         not_carried: objects whose copies of this epoch lack attributes of their source.
         not_carried_by_name: attribute (see `ObjectInfo.not_carried`) -> how many lack it.
     """
@@ -75,6 +76,7 @@ class Counters:
     archived: int = 0
     server_side: int = 0
     server_side_bytes: int = 0
+    unchecked: int = 0
     not_carried: int = 0
     not_carried_by_name: dict[str, int] = field(default_factory=dict)
 

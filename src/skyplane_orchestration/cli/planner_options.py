@@ -219,20 +219,15 @@ def refuse_excluded_regions(patterns: Sequence[str], client: Client) -> None:
                 f"--exclude {pattern!r} leaves out keys, and this seems to be a region: use"
                 " --exclude-regions (in a key, write [:] for the colon)"
             )
-        if any(one in pattern for one in "*?["):
-            globs = commas(pattern)
-            found = next((tag for tag in client.grid.tags if _matches_one(tag, globs)), None)
-            if found:
-                log.warning(
-                    "--exclude %r now leaves out keys, not regions such as %s; for these use"
-                    " --exclude-regions",
-                    pattern,
-                    found,
-                )
-
-
-def _matches_one(tag: str, globs: Sequence[str]) -> bool:
-    return any(fnmatchcase(tag, glob) for glob in globs)
+        globs = commas(pattern) if any(one in pattern for one in "*?[") else []
+        tags = client.grid.tags if globs else ()
+        for tag in [one for one in tags if any(fnmatchcase(one, glob) for glob in globs)][:1]:
+            log.warning(
+                "--exclude %r leaves out keys, not regions such as %s; for these use"
+                " --exclude-regions",
+                pattern,
+                tag,
+            )
 
 
 def objective_from(options: argparse.Namespace) -> Objective | None:

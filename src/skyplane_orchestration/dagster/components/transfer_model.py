@@ -3,6 +3,7 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import dagster as dg
@@ -29,22 +30,8 @@ _OBJECTIVE: Final = (
     "max_cost_usd",
     "deadline_s",
 )
-_LIMITS: Final = (
-    "instance_limit",
-    "max_relays",
-    "vcpu_quota",
-    "source_read_gbps",
-    "destination_write_gbps",
-    "safety_margin",
-    "chunk_mib",
-)
-_POLICY: Final = (
-    "allow_regions",
-    "exclude_regions",
-    "max_job_usd",
-    "on_no_capacity",
-    "network_tier",
-)
+_LIMITS: Final = tuple(field.name for field in fields(Limits))
+_POLICY: Final = tuple(field.name for field in fields(Policy))
 #: Field -> its name in `Location`, without `source_` and `destination_`.
 _LOCATION: Final = {
     "url": "url",
@@ -128,9 +115,11 @@ class TransferModel(dg.Model, dg.Resolvable):
             if value is not None and name != "name"
         }
         source, destination = (Location(**_taken(given, _names(end))) for end in _ENDS)
-        objective = chosen_objective(**_taken(given, {name: name for name in _OBJECTIVE}))
-        limits = Limits(**_taken(given, {name: name for name in _LIMITS}))
-        policy = Policy(**_taken(given, {name: name for name in _POLICY}))
+        objective = chosen_objective(
+            **_taken(given, dict(zip(_OBJECTIVE, _OBJECTIVE, strict=True)))
+        )
+        limits = Limits(**_taken(given, dict(zip(_LIMITS, _LIMITS, strict=True))))
+        policy = Policy(**_taken(given, dict(zip(_POLICY, _POLICY, strict=True))))
         # The other fields have their names in a job.
         return TransferJob(source, destination, objective, limits=limits, policy=policy, **given)
 
