@@ -137,8 +137,8 @@ REFUSED: list[tuple[Any, Job, str]] = [
         for name in ("newer_than", "older_than", "min_size", "max_size", "bwlimit", "max_delete")
     ),
     (DAYS, {"destination": BY_DAY, "newer_than": "{{partition_key}}"}, "newer_than"),
-    (DAYS, {"destination": BY_DAY, "policy": Policy(exclude=("{partition_key}:*",))},
-     "policy.exclude"),
+    (DAYS, {"destination": BY_DAY, "policy": Policy(exclude_regions=("{partition_key}:*",))},
+     "policy.exclude_regions"),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from skyplane_gateway.selection import PatternUse, SelectionRule
 
 
 def seen(use: PatternUse, keys: Iterable[str], prefix: str = "in") -> PatternUse:
-    """After a listing of these keys below a folder."""
+    """After a listing of a folder with keys."""
 
     def lister(start: str) -> Iterator[ObjectInfo]:
         return (ObjectInfo(f"{prefix}/{key}", 1, "e", 0.0) for key in keys)
