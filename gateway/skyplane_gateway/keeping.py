@@ -73,12 +73,14 @@ class Keeping:
         kind: of the destination's store.
         tags: the source reads them.
         storage_class: the destination sets the class that matches the source's.
+        attributes: the destination keeps headers and user metadata, or the source has none.
         source_kind: of the source's store.
     """
 
     kind: str
     tags: bool
     storage_class: bool
+    attributes: bool = True
     source_kind: str = ""
 
     def of_source(self, info: ObjectInfo) -> ObjectInfo:
@@ -131,7 +133,10 @@ def keeping_of(source: StoreSpec, destination: StoreSpec) -> Keeping:
     """By the options of both stores."""
     # Files have no class, so their copies get the bucket's default.
     storage_class = destination.option("storage-class") == KEEP and source.kind != "file"
-    return Keeping(destination.kind, source.option("tags") == KEEP, storage_class, source.kind)
+    attributes = destination.kind != "file" or source.kind == "file"
+    return Keeping(
+        destination.kind, source.option("tags") == KEEP, storage_class, attributes, source.kind
+    )
 
 
 def kept_tags(kind: str, tags: Tags) -> Tags:

@@ -141,6 +141,7 @@ class Copier:
             storage_class=row.source.storage_class,
             tags_for=self._keeping.tags_for,
             mark=self._keeping.mark_of(row.source),
+            keeps_attributes=self._keeping.attributes,
             crc32c=row.source.crc32c,
         )
 

@@ -26,6 +26,7 @@ from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
+from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.server_side import CopySource
 
 log = logging.getLogger(__name__)
@@ -200,6 +201,8 @@ class MultipartCopier:
         sized = self._server_side if is_server_side else self._context.capabilities
         part_bytes = sized.part_bytes(row.source.size_bytes, self._spec.chunk_bytes)
         not_carried = {*row.source.not_carried, *info.not_carried}
+        if not self._keeping.attributes and info.attributes is not None:
+            not_carried.update(lost_attributes(info.attributes, row.destination_key))
         if self._spec.strict_metadata:
             require_carried(row.source.key, not_carried)
         return _Copy(row, info, part_bytes, [], not_carried, is_server_side)

@@ -21,6 +21,7 @@ from skyplane_gateway.source.batch import SmallObject
 from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
 from skyplane_gateway.stores.checksums import Comparison, Stated, stated_as_crc32c
+from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.wrappers.retrying import try_read
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,8 @@ def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAtt
         attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)
     kept = {"tags": tags, "storage-class": wanted.storage_class}
     lacks = tuple(name for name in lacks if not kept.get(name))
+    if not wanted.keeps_attributes:
+        lacks += lost_attributes(attributes, wanted.destination_key)
     if wanted.strict_metadata:
         require_carried(wanted.source_key, lacks)
     stated = stated_of(wanted, reader)

@@ -117,8 +117,8 @@ class TransferResult:
             (`.skyplane/jobs/`). They are left out, and in no other count.
         metadata_not_carried: copied objects whose copies lack some metadata; the manifest names
             it for each.
-        not_carried_by_name: `tags`, `storage-class`, `website-redirect` or `expires` -> number
-            of copies that lack it.
+        not_carried_by_name: `tags`, `storage-class` or another name of
+            docs/reference/objects.md -> number of copies that lack it.
         unchecked: copied objects of which the source stated no checksum, so that what was read
             there was compared with nothing; files are not counted.
         moved: copied objects whose source was deleted; 0 unless the job is a move.

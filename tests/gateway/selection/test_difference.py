@@ -56,7 +56,7 @@ def copied(ends: Ends, source: ObjectInfo, content: int, at_s: float) -> tuple[O
     if ends.source_kind == "file":
         seconds, ns = divmod(int(source.etag.split("-")[0]), 10**9)
         attributes = ObjectAttributes(metadata=(("mtime", f"{seconds}.{ns:09}"),))
-    mark = Keeping(kind, False, False, ends.source_kind).mark_of(source)
+    mark = Keeping(kind, False, False, source_kind=ends.source_kind).mark_of(source)
     attributes = marked(attributes, mark)
     if kind == "file":
         stamp_s = float(dict(attributes.metadata)["mtime"])

@@ -53,6 +53,10 @@ _NAMES: Final = {
     "x-amz-checksum-crc32c": "ChecksumCRC32C",
     "x-amz-checksum-crc64nvme": "ChecksumCRC64NVME",
     "x-amz-checksum-type": "ChecksumType",
+    "x-amz-missing-meta": "MissingMeta",
+    "x-amz-object-lock-event-hold": "ObjectLockEventHold",
+    "x-amz-object-lock-legal-hold": "ObjectLockLegalHoldStatus",
+    "x-amz-object-lock-mode": "ObjectLockMode",
     "x-amz-server-side-encryption": "ServerSideEncryption",
     "x-amz-server-side-encryption-customer-algorithm": "SSECustomerAlgorithm",
     "x-amz-storage-class": "StorageClass",
@@ -184,11 +188,12 @@ def _headers(arguments: Mapping[str, Any]) -> dict[str, str]:
 
 def _boto_answer(answer: Answer) -> dict[str, Any]:
     """What boto3 would return for these headers."""
-    found: dict[str, Any] = {
-        _NAMES_OF_ANSWERS[name]: text
-        for name, text in answer.headers.items()
-        if name in _NAMES_OF_ANSWERS
-    }
+    found: dict[str, Any] = {}
+    for header, text in answer.pairs:
+        name = _NAMES_OF_ANSWERS.get(header.lower())
+        if name is not None:
+            is_list = name == "ContentEncoding" and name in found
+            found[name] = f"{found[name]}, {text}" if is_list else text
     found["Metadata"] = {
         name[len(_METADATA) :]: text
         for name, text in answer.pairs

@@ -26,6 +26,7 @@ _STANDARD = "STANDARD"
 #: `INTELLIGENT_TIERING`.
 _ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
+_SENT_ENCODING = "aws-chunked"
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 #: Checksums of whole objects and their bytes, the quickest first.
@@ -89,7 +90,19 @@ def copy_arguments(source: CopySource) -> dict[str, Any]:
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
     pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
     headers: dict[str, Any] = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
+    headers["content_encoding"] = _stored_encoding(headers["content_encoding"])
     return ObjectAttributes(**headers, metadata=tuple(pairs))
+
+
+def _stored_encoding(listed: str | None) -> str | None:
+    """The content encoding without `aws-chunked`, the form of an upload's body.
+
+    AWS drops it; several services keep it.
+    """
+    if listed is None or _SENT_ENCODING not in listed.lower():
+        return listed
+    names = (name.strip() for name in listed.split(","))
+    return ", ".join(name for name in names if name.lower() not in ("", _SENT_ENCODING)) or None
 
 
 def class_of(answer: Mapping[str, Any]) -> str | None:
@@ -150,6 +163,10 @@ def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
     found = {
         "tags": int(answer.get("TagCount") or 0) > 0,
         "storage-class": class_of(answer) is not None,
+        # So many entries have characters that no header can hold.
+        "user-metadata": int(answer.get("MissingMeta") or 0) > 0,
+        "retention": bool(answer.get("ObjectLockMode")),
+        "hold": "ON" in map(answer.get, ("ObjectLockLegalHoldStatus", "ObjectLockEventHold")),
         "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
         # botocore keeps the header's text in addition to the parsed time.
         "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),
