@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -167,6 +167,8 @@ def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
         return value
     if origin is tuple:
         return _tuple(arguments, value, place, is_made)
+    if origin is Sequence:
+        return _tuple((*arguments, ...), value, place, is_made)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         entries = as_mapping(value, place)
         return {
@@ -175,7 +177,7 @@ def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
         }
     if is_dataclass(hint) and not is_made:
         return _nested(hint, value, place)
-    return _scalar(hint, value, place, is_made)
+    return _scalar(origin or hint, value, place, is_made)
 
 
 def _one_of(options: tuple[Any, ...], value: Any, place: str, is_made: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
@@ -35,7 +35,7 @@ def from_text(hint: Any, value: Any, *, is_whole: bool = False) -> Any:
     origin = get_origin(hint) or hint
     if is_dataclass(hint) or origin is Mapping:
         return _object(hint, _read(value) if is_whole else value)
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         found = _read(value) if is_whole else value
         if found is None or isinstance(found, list | tuple | set):
             return found

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, reduce
 from inspect import Parameter, signature
 from operator import or_
-from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from skyplane_gateway.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -55,12 +54,7 @@ def _rendered(hint: Any) -> Any:
     # Text is then only a template of the other type.
     others = [option for option in options if option not in (str, type(None))]
     kept = [option for option in options if option is not str or not others]
-    return reduce(or_, map(_frozen, kept))
-
-
-def _frozen(hint: Any) -> Any:
-    """A list that cannot be changed, since text is a `Sequence` too."""
-    return GenericAlias(tuple, (*get_args(hint), ...)) if get_origin(hint) is Sequence else hint
+    return reduce(or_, kept)
 
 
 def rendered(hint: Any, value: Any, name: str, *, is_whole: bool = False) -> Any:

@@ -10,6 +10,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
 from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
+from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.operators.arguments import Document, Flag, names_of
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
@@ -46,7 +47,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
     Args:
         fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
-        manifest: path or URL for the list of all objects (Parquet).
+        manifest: path or URL for the list of all objects, in the format of its suffix.
         gateways: where one task runs its gateways. `auto`: inside its own process for up to
             64 MB, or 4 GB in one region; `always`: as processes; `never`: always inside. A
             worker that is killed ends the gateways inside it, and a retry resumes the transfer.
@@ -85,7 +86,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        _check_pause(self.keep(locals()))
+        _check_values(self.keep(locals()))
         self._is_one_task = fleet is None
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
         self._facts: dict[str, Any] | None = None
@@ -95,7 +96,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
     def arguments(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         found = super().arguments(names)
-        _check_pause(found)
+        _check_values(found)
         return found
 
     def client(self, context: Context) -> Client:
@@ -283,7 +284,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
 
 
-def _check_pause(arguments: Mapping[str, Any]) -> None:
+def _check_values(arguments: Mapping[str, Any]) -> None:
+    require_manifest(arguments.get("manifest"))
     if (pause_s := arguments.get("poll_interval_s", 1.0)) <= 0:
         raise ConfigurationInvalid(
             f"poll_interval_s is {pause_s:g}; give a positive number of seconds"

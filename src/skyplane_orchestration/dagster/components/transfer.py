@@ -13,6 +13,7 @@ from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransfe
 from skyplane_orchestration.dagster.components.transfer_model import TransferModel
 from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.one_op import Event
+from skyplane_orchestration.dagster.partitions import require_manifests
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
@@ -34,8 +35,8 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
     transfers: Sequence[TransferModel] = Field(min_length=1, description="One asset each.")
     manifest: str | None = Field(
         None,
-        description="Path or URL for the list of all objects (Parquet); {asset_key} and"
-        " {partition_key} are replaced.",
+        description="Path or URL for the list of all objects, in the format of its suffix;"
+        " {asset_key} and {partition_key} are replaced.",
     )
     gateways: GatewayPlace = Field(
         "auto", description="Whether small jobs are copied inside the op: auto, always or never."
@@ -78,6 +79,8 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
         ) -> Iterator[Event]:
             yield from self.execute(context, skyplane)
 
+        for spec in transfers.specs:
+            require_manifests(self.manifest, spec.partitions_def, len(jobs))
         return dg.Definitions(assets=[transfers])
 
     def _jobs(self) -> dict[str, TransferJob]:
