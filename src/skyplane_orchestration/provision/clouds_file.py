@@ -21,6 +21,7 @@ import yaml
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.schema import decode
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.instances.boot import InstanceBoot
 from skyplane_orchestration.provision.instances.cloud import Cloud
 from skyplane_orchestration.provision.instances.options import InstanceOptions
@@ -92,6 +93,7 @@ class CloudsSettings:
             ConfigurationInvalid: a cloud's settings cannot be used.
             MissingExtra: a cloud's SDK is not installed.
         """
+        clock = corrected(clock)
         clouds = [_MAKERS[name](settings, sources, clock) for name, settings in self.clouds.items()]
         return InstanceProvisioner(
             clouds, InstanceBoot(self.boot, clock), self.options, clock=clock

@@ -196,7 +196,7 @@ class _BringUp:
             addresses=self._with_ports(node, seat),
             peers=self._neighbours[node],
             hard_end_unix_s=self.meta.hard_end_unix_s,
-            now_unix_s=self.runner.clock.wall(),
+            now_unix_s=self.place.wall_s(self.runner.clock),
             settings=self.runner.gateway_settings,
         )
         # Noted before the start, so that an interruption in between is undone too.
