@@ -163,7 +163,8 @@ def test_an_unexpected_error_in_an_op_leaves_no_fleet(lab: Lab) -> None:
 def test_the_hook_tears_down_the_fleet_of_the_partition(lab: Lab) -> None:
     days = dg.StaticPartitionsDefinition(["2026-01-01"])
     lab.client.fail("transfer", StoreUnavailable("later"))
-    lab.materialize(asset(partitions_def=days), partition_key="2026-01-01")
+    made = asset(partitions_def=days, include=["{partition_key}/*"])
+    lab.materialize(made, partition_key="2026-01-01")
     keys = {*lab.client.keys("provision"), *lab.client.keys("teardown")}
     assert len(keys) == 1
 

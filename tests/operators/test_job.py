@@ -118,7 +118,7 @@ def test_a_whole_job_as_value_or_document() -> None:
         ({"source_url": "s3://a/"}, "destination_url is missing"),
         ({**ENDS, "min_throughput_gbps": 1, "deadline_s": 2}, "one objective"),
         ({**ENDS, "min_throughput_gbps": "fast"}, "min_throughput_gbps is not a number"),
-        ({**ENDS, "conflict": "ask"}, "conflict rule"),
+        ({**ENDS, "conflict": "ask"}, "conflict must be one of"),
         ({**ENDS, "job": {}}, "either job or"),
         ({"job": {"schema_version": 99}}, "schema_version 99"),
         ({"source_url": "ftp://a/", "destination_url": "s3://b/"}, "ftp"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.ssh_connections import (
@@ -98,6 +99,7 @@ class Settings:
     times: FleetTimes = field(default_factory=FleetTimes)
 
     def __post_init__(self) -> None:
+        check(self)
         # Its own checks; the connection is read long before a fleet is needed.
         self.provisioner_choice  # noqa: B018
         require_fleet_limit(self.max_active_fleets)

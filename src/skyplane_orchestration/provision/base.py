@@ -7,11 +7,11 @@ checks each provisioner against this page.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -43,8 +43,9 @@ class FleetTimes:
     hard_end_s: float = 86400.0
 
     def __post_init__(self) -> None:
+        check(self)
         for name, value in asdict(self).items():
-            if not 0 < value < math.inf:
+            if value <= 0:
                 raise ConfigurationInvalid(f"{name} must be a number above zero, not {value:g}")
 
 

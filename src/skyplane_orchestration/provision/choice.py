@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -51,6 +52,7 @@ class ProvisionerChoice:
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self)
         if self.provisioner not in PROVISIONERS:
             raise ConfigurationInvalid(
                 f"there is no provisioner {self.provisioner!r}; this release has"

@@ -19,7 +19,7 @@ from typing import Any, Final
 import yaml
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import check, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.instances.boot import InstanceBoot
@@ -77,6 +77,9 @@ class CloudsSettings:
     options: InstanceOptions
     clouds: Mapping[str, Mapping[str, Any]]
     source: str
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def only(self, name: str) -> CloudsSettings:
         """The settings of one cloud alone. Raises ConfigurationInvalid if there are none."""

@@ -14,6 +14,7 @@ from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransfe
 from skyplane_orchestration.dagster.components.transfer_model import TransferModel
 from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.one_op import Event
+from skyplane_orchestration.dagster.partitions import require_manifests
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
@@ -79,6 +80,8 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
         ) -> Iterator[Event]:
             yield from self.execute(context, skyplane)
 
+        for spec in transfers.specs:
+            require_manifests(self.manifest, spec.partitions_def, len(jobs))
         return dg.Definitions(assets=[transfers])
 
     def _jobs(self) -> dict[str, TransferJob]:

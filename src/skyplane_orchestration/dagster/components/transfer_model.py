@@ -62,7 +62,9 @@ class TransferModel(dg.Model, dg.Resolvable):
     """
 
     name: str = Field(description="Key of the asset, with / between its parts.")
-    source_url: str = Field(description="Such as s3://bucket/prefix/; {partition_key} is replaced.")
+    source_url: str = Field(
+        description="Such as s3://bucket/prefix/; {partition_key} is replaced; see Partitions."
+    )
     source_region: str | None = Field(None, description="Such as aws:eu-west-3.")
     source_endpoint: str | None = None
     source_credential_ref: str | None = Field(None, description="Such as profile:NAME.")
