@@ -303,12 +303,13 @@ def test_sweep_asks_the_gateways_of_a_fleet_past_its_hard_end(
     """A clock that was set wrong, then or now, must not end a fleet that lives."""
     spec = harness.spec()
     harness.provisioner().ensure(spec, harness.authority(spec))
-    inner = harness.session.status
+    session: Any = harness.session
+    inner = session.status
 
     def status(self: Any) -> dict[str, Any]:
         return {**inner(self), "lease_remaining_s": left_s}
 
-    monkeypatch.setattr(harness.session, "status", status)
+    monkeypatch.setattr(session, "status", status)
     report = harness.late(DAY_S + 1).sweep("test", authority_of=lambda _: harness.authority(spec))
     assert report.kept == ((spec.key,) if left_s else ())
     assert len(harness.running()) == (5 if left_s else 0)

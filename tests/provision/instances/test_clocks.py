@@ -25,7 +25,7 @@ def test_each_cloud_tells_its_time(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
     clock = corrected(replace(SYSTEM_CLOCK, wall=lambda: time.time() + ahead_s))
     with three_clouds(clock) as sites:
-        (found,) = [one for one in sites.clouds() if one.name == cloud]
+        (found,) = [one for one in sites.clouds(clock) if one.name == cloud]
         (region,) = [region for region in TYPES if region.startswith(cloud)]
         for _ in range(2):
             found.describe("ab" * 16, [region])

@@ -49,13 +49,13 @@ TYPES: Final = {
 class Sites:
     """Strict fakes of three clouds."""
 
-    clouds: Callable[[], list[Any]]
+    clouds: Callable[[Clock], list[Any]]
     leftovers: Callable[[], dict[str, dict[str, list[str]]]]
     clock: Clock
 
     def provisioner(self, die: Callable[[str], None] = lambda verb: None) -> InstanceProvisioner:
         return InstanceProvisioner(
-            [MortalCloud(cloud, die) for cloud in self.clouds()],
+            [MortalCloud(cloud, die) for cloud in self.clouds(self.clock)],
             SilentBoot(),
             InstanceOptions(("203.0.113.7/32",), processes_per_instance=1),
             clock=self.clock,
@@ -101,7 +101,7 @@ def three_clouds(clock: Clock) -> Iterator[Sites]:
         for conditions in (ec2.conditions, arm.conditions, gce.conditions):
             conditions.vcpu_quota = 1000
 
-        def clouds() -> list[Any]:
+        def clouds(clock: Clock) -> list[Any]:
             aws = AwsOptions(endpoint_url=ec2.url, regions=(aws_region,))
             azure = AzureOptions(SUBSCRIPTION, endpoint_url=arm.url, regions=(azure_region,))
             gcp = GcpOptions(PROJECT, endpoint_url=gce.url, regions=(gcp_region,))
