@@ -71,11 +71,13 @@ class Keeping:
         kind: of the destination's store.
         tags: the source reads them.
         storage_class: the destination sets the class that matches the source's.
+        attributes: the destination keeps headers and user metadata, or the source has none.
     """
 
     kind: str
     tags: bool
     storage_class: bool
+    attributes: bool = True
 
     def of_source(self, info: ObjectInfo) -> ObjectInfo:
         """A row of the source's listing, or its `head`, with class and tags of the copy.
@@ -117,7 +119,8 @@ def keeping_of(source: StoreSpec, destination: StoreSpec) -> Keeping:
     """By the options of both stores."""
     # Files have no class, so their copies get the bucket's default.
     storage_class = destination.option("storage-class") == KEEP and source.kind != "file"
-    return Keeping(destination.kind, source.option("tags") == KEEP, storage_class)
+    attributes = destination.kind != "file" or source.kind == "file"
+    return Keeping(destination.kind, source.option("tags") == KEEP, storage_class, attributes)
 
 
 def kept_tags(kind: str, tags: Tags) -> Tags:

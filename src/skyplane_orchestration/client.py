@@ -478,7 +478,8 @@ class Client:
 
         Args:
             on_submitted: called with fleet and transfer whenever the lead changes.
-            manifest: path or URL where the whole list of objects is written (Parquet).
+            manifest: path or URL where the whole list of objects is written, in the format of its
+                suffix: `.parquet`, `.jsonl`, `.ndjson` or `.csv`.
 
         Raises:
             TransferFailed: it failed or was cancelled; carries the result.

@@ -109,11 +109,15 @@ class Copier:
             strict_metadata=self._spec.strict_metadata,
             storage_class=row.source.storage_class,
             tags_for=self._keeping.tags_for,
+            keeps_attributes=self._keeping.attributes,
+            crc32c=row.source.crc32c,
         )
 
     def _copied(self, row: Selection, outcome: RangeOutcome, attempts: int) -> None:
         lacks = {*row.source.not_carried, *outcome.not_carried}
-        self._recorder.copied(row, outcome.etag, outcome.crc32c, attempts, lacks)
+        self._recorder.copied(
+            row, outcome.etag, outcome.crc32c, attempts, lacks, compared=outcome.compared
+        )
 
     async def _copy_in_parts(self, row: Selection) -> None:
         """Copy and record. Raises CopyAgain: nothing was recorded."""
@@ -129,6 +133,7 @@ class Copier:
                 copy.crc32c,
                 copy.attempts,
                 copy.not_carried,
+                compared=copy.compared,
                 is_server_side=copy.is_server_side,
             )
 

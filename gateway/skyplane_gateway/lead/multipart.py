@@ -24,6 +24,7 @@ from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
+from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.server_side import CopySource
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class CopiedObject:
     attempts: int
     not_carried: set[str]
     is_server_side: bool
+    compared: str
 
 
 class MultipartCopier:
@@ -184,13 +186,16 @@ class MultipartCopier:
             if is_refused or isinstance(failure, ChecksumMismatch):
                 raise CopyAgain(failure) from failure
             raise ObjectFailed(failure) from failure
-        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side)
+        compared = "" if info.crc32c is None else "CRC32C"
+        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side, compared)
 
     def _begun(self, row: Selection, info: ObjectInfo, *, is_server_side: bool) -> _Copy:
         """A copy without any part. Raises StoreError where it would lack too much."""
         sized = self._server_side if is_server_side else self._context.capabilities
         part_bytes = sized.part_bytes(row.source.size_bytes, self._spec.chunk_bytes)
         not_carried = {*row.source.not_carried, *info.not_carried}
+        if not self._keeping.attributes and info.attributes is not None:
+            not_carried.update(lost_attributes(info.attributes, row.destination_key))
         if self._spec.strict_metadata:
             require_carried(row.source.key, not_carried)
         return _Copy(row, info, part_bytes, [], not_carried, is_server_side)

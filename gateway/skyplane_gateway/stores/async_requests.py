@@ -17,6 +17,7 @@ from skyplane_gateway.objects import (
     Precondition,
 )
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.checksums import Stated
 
 #: Larger bodies would hold up the event loop.
 MAX_SMALL_BYTES: Final = MIB
@@ -33,6 +34,7 @@ class WholeObject:
     data: bytes
     attributes: ObjectAttributes
     not_carried: tuple[str, ...]
+    stated: Stated | None = None
 
 
 class AsyncRequests(Protocol):

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from skyplane_gateway.object_filter import keys_of_lines
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
+from skyplane_orchestration.model.output_format import suffix_of
 
 
 def commas(text: str) -> list[str]:
@@ -37,6 +39,19 @@ def keys_of_file(path: str) -> tuple[str, ...]:
     if not keys:
         raise argparse.ArgumentTypeError(f"{path!r} has no key")
     return keys
+
+
+def written_as(*suffixes: str) -> Callable[[str], str]:
+    """The converter of an option that names a file to write, in the format of its suffix."""
+
+    def output_file(text: str) -> str:
+        try:
+            suffix_of(text, suffixes)
+        except ConfigurationInvalid as error:
+            raise argparse.ArgumentTypeError(error.message) from error
+        return text
+
+    return output_file
 
 
 def number_above_zero(text: str) -> float:

@@ -20,9 +20,10 @@ from skyplane_orchestration.cli.argument_types import (
     number_above_zero,
     pair,
     whole_number_from,
+    written_as,
 )
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import (
@@ -34,7 +35,14 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.output_format import MANIFESTS
 from skyplane_orchestration.provision.choice import PROVISIONERS
+
+#: Options of stores that only one end reads.
+_OPTIONS_OF: Final = {
+    "src": frozenset({"tags"}),
+    "dst": frozenset({"acl", "sse", "sse-kms-key-id", "storage-class"}),
+}
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
@@ -221,8 +229,16 @@ def add_selection(parser: Parser) -> None:
     )
     _add_demands(group)
     _add_sending(group)
+    add_manifest(group)
+
+
+def add_manifest(group: argparse._ActionsContainer) -> None:
     group.add_argument(
-        "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
+        "--manifest",
+        type=written_as(*MANIFESTS),
+        metavar="PATH",
+        help="write a list of all objects to a path or URL, in the format of its suffix:"
+        f" {', '.join(MANIFESTS)} (default: Parquet)",
     )
 
 
@@ -242,8 +258,7 @@ def _add_demands(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--strict-metadata",
         action="store_true",
-        help="fail an object if its copy would lose tags, storage class, website redirect or"
-        " Expires",
+        help="fail an object if its copy would lose tags, storage class, a hold or other metadata",
     )
     group.add_argument(
         "--no-guess-mime-type",
@@ -377,15 +392,32 @@ def _add_times(parser: Parser) -> None:
 def location_from(options: argparse.Namespace, end: str, url: str | None = None) -> Location:
     """The location of an end (src, dst), or of `url` with that end's options.
 
-    Raises InvalidLocation.
+    Raises InvalidLocation, also for an option that has no effect at this end.
     """
-    return Location(
+    place = Location(
         getattr(options, end) if url is None else url,
         getattr(options, f"{end}_region"),
         getattr(options, f"{end}_endpoint"),
         getattr(options, f"{end}_credentials"),
         dict(getattr(options, f"{end}_option")),
     )
+    if url is None:
+        _refuse_without_effect(place, end)
+    return place
+
+
+def _refuse_without_effect(place: Location, end: str) -> None:
+    other = "dst" if end == "src" else "src"
+    given = {"endpoint": place.endpoint_url, "credentials": place.credential_ref}
+    for name in (name for name, value in given.items() if value and place.kind == "file"):
+        raise InvalidLocation(
+            f"--{end}-{name} has no effect for the path {place.url!r}; omit it, or give"
+            f" --{other}-{name}"
+        )
+    for name in _OPTIONS_OF[other] & place.options.keys():
+        raise InvalidLocation(
+            f"--{end}-option {name} has no effect; give it as --{other}-option {name}=..."
+        )
 
 
 def verification_from(options: argparse.Namespace) -> Verification:

@@ -53,22 +53,22 @@ def _read_object(source: str, what: str) -> dict[str, Any]:
     return document
 
 
-def write_picture(path: Path, svg: str) -> None:
+def write_picture(path: str, svg: str) -> None:
     """Write an SVG file. Raises ConfigurationInvalid."""
     try:
-        path.write_text(svg, encoding="utf-8")
+        Path(path).write_text(svg, encoding="utf-8")
     except OSError as error:
-        raise ConfigurationInvalid(f"{str(path)!r} cannot be written: {error.strerror}") from error
+        raise ConfigurationInvalid(f"{path!r} cannot be written: {error.strerror}") from error
 
 
-def require_picture(path: Path) -> None:
+def require_picture(path: str) -> None:
     """Check that a picture can be drawn and written later. Raises ConfigurationInvalid."""
     require_matplotlib()
     require_writable(path)
 
 
-def require_writable(path: Path) -> None:
+def require_writable(path: str) -> None:
     """Check that a file can be written later. Raises ConfigurationInvalid."""
-    directory = path.parent
-    if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
-        raise ConfigurationInvalid(f"{str(path)!r} cannot be written: check its directory")
+    directory = Path(path).parent
+    if Path(path).is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationInvalid(f"{path!r} cannot be written: check its directory")

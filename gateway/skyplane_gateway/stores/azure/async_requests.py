@@ -46,7 +46,8 @@ class AzureAsyncRequests:
         is_other = length == 0 and found.get("content-length", "0") != "0"
         if is_other or len(answer.body) != length:
             raise Unsettled("the answer has another length")
-        return WholeObject(answer.body, attributes_of(found), not_carried_of(found))
+        stated = self._container.stated(found, length)
+        return WholeObject(answer.body, attributes_of(found), not_carried_of(found), stated)
 
     async def put(
         self,

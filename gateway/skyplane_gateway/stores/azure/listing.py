@@ -161,6 +161,10 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
         "x-ms-access-tier": found.get("accesstier", "Hot"),
         "x-ms-access-tier-inferred": found.get("accesstierinferred", ""),
         "x-ms-tag-count": found.get("tagcount", ""),
+        "x-ms-blob-type": found.get("blobtype", "BlockBlob"),
+        "x-ms-expiry-time": found.get("expiry-time", ""),
+        "x-ms-immutability-policy-until-date": found.get("immutabilitypolicyuntildate", ""),
+        "x-ms-legal-hold": found.get("legalhold", ""),
     }
     return ObjectInfo(
         key=_name(row),

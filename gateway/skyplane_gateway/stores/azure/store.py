@@ -147,6 +147,7 @@ class AzureStore:
         headers = {name.lower(): value for name, value in answer.headers.items()}
         found = tagged(attributes_of(headers), not_carried_of(headers), tags)
         reader = AzureReader(answer, length, what, *found)
+        reader.stated = self._container.stated(headers, length)
         try:
             require_range(answer.status, headers, offset, length, what)
             require_version(headers, if_match, what)

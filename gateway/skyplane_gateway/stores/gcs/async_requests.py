@@ -25,6 +25,7 @@ from skyplane_gateway.stores.gcs.requests import (
     precondition_query,
     read_headers,
     resource_of,
+    stated_in,
 )
 from skyplane_gateway.stores.http_client import Answer
 from skyplane_gateway.stores.http_session import send_by_session
@@ -72,8 +73,13 @@ class GcsAsyncRequests:
             raise Unsettled("the answer is another version")
         if len(answer.body) != length:
             raise Unsettled("the answer ended early")
+        # One header for each checksum.
+        hashes = {**headers, "x-goog-hash": ",".join(headers.getall("x-goog-hash", ()))}
         return WholeObject(
-            answer.body, attributes_of_headers(headers), not_carried_of_headers(headers)
+            answer.body,
+            attributes_of_headers(headers),
+            not_carried_of_headers(headers),
+            stated_in(hashes, length),
         )
 
     async def put(

@@ -16,7 +16,13 @@ from urllib.parse import quote, urlencode
 
 from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.checksums import hex_of, stated_crc32c
+from skyplane_gateway.stores.checksums import (
+    Stated,
+    hex_of,
+    range_of_whole,
+    stated_as_crc32c,
+    stated_crc32c,
+)
 from skyplane_gateway.stores.mtime import dated, undated
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
@@ -241,6 +247,15 @@ def not_carried_of_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
     """As `not_carried_of_resource`; the rest is in the listing's row."""
     custom_time = ("custom-time",) if headers.get("x-goog-custom-time") else ()
     return (*_class_name(headers.get("x-goog-storage-class")), *custom_time)
+
+
+def stated_in(headers: Mapping[str, str], length: int) -> Stated | None:
+    """The CRC32C in an answer of the XML API, if that is a whole object of so many bytes."""
+    if headers.get("Content-Range") != range_of_whole(length):
+        return None
+    parts = headers.get("x-goog-hash", "").split(",")
+    names = dict(part.strip().partition("=")[::2] for part in parts)
+    return stated_as_crc32c(stated_crc32c(names.get("crc32c")))
 
 
 def to_text(crc32c: int) -> str:

@@ -41,7 +41,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
-from skyplane_gateway.stores.checksums import stated_crc32c
+from skyplane_gateway.stores.checksums import range_of_whole, stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import SentBody
@@ -155,7 +155,15 @@ class S3Store:
             answer["Body"].close()
             raise
         found = tagged(attributes_of(answer), not_carried_of(answer), tags)
-        return S3Reader(answer["Body"], length, what, *found)
+        reader = S3Reader(answer["Body"], length, what, *found)
+        if answer["ContentRange"] == range_of_whole(length):
+            reader.stated = self._bucket.stated(answer)
+            if reader.stated is None and self._bucket.trusts_checksum:
+                # AWS leaves checksums out of answers to ranges.
+                with mapped(what):
+                    head = self._bucket.head(key, with_checksum=True, **pin)
+                reader.stated = self._bucket.stated(head)
+        return reader
 
     def put(
         self,

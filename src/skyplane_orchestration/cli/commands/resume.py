@@ -36,9 +36,7 @@ def add(commands: arguments.Subparsers) -> None:
         help="the id printed by the failed transfer, the resume_handle of its result, or a file"
         " with the handle or with the output of --json; - for stdin",
     )
-    parser.add_argument(
-        "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
-    )
+    arguments.add_manifest(parser)
     arguments.add_budget(parser, "the limit of the failed transfer, from zero again")
     arguments.add_common(parser, run, has_times=True)
 

@@ -96,6 +96,12 @@ def test_keys_in_the_order_of_utf16_are_sorted(scripted: Any, reply: Any) -> Non
         ("<AccessTier>Cool</AccessTier><AccessTierInferred>true</AccessTierInferred>", ()),
         ("<AccessTier>Hot</AccessTier>", ()),
         ("<TagCount>2</TagCount>", ("tags",)),
+        ("<BlobType>BlockBlob</BlobType>", ()),
+        ("<BlobType>PageBlob</BlobType>", ("blob-type",)),
+        ("<BlobType>AppendBlob</BlobType>", ("blob-type",)),
+        ("<Expiry-Time>Tue, 02 Jan 2029 03:04:05 GMT</Expiry-Time>", ("expires",)),
+        ("<LegalHold>true</LegalHold>", ("hold",)),
+        ("<ImmutabilityPolicyUntilDate>Tue</ImmutabilityPolicyUntilDate>", ("retention",)),
     ],
 )
 def test_metadata_that_a_copy_will_not_have(
