@@ -194,7 +194,7 @@ def sweep_clouds(
 ) -> SweepReport:
     """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`.
 
-    `lives`: whether a gateway of these instances of a fleet says that its lease goes on.
+    `lives`: whether a gateway of a fleet, on one of the instances, says that its lease goes on.
     """
     fleets: dict[str, _Found] = {}
     orphans: list[SweptFleet] = []
