@@ -176,10 +176,10 @@ _EXAMPLES: Final = {
 def _object(name: str, given: object) -> Mapping[str, Any]:
     """An object, or its JSON from the connection's form."""
     try:
-        value = parsed(given, "it") if isinstance(given, str) else given
+        value = parsed(given, "a text that") if isinstance(given, str) else given
         what = f"a {type(value).__name__}"
     except ConfigurationInvalid as error:
-        value, what = None, f"a text that cannot be used: {error}"
+        value, what = None, error.message
     if not isinstance(value, dict):
         # Without the value, which may have a secret that belongs elsewhere.
         raise ConfigurationInvalid(
