@@ -30,7 +30,7 @@ ENDS: Final[dict[str, Any]] = {"source_url": "s3://src/", "destination_url": "s3
 TRUE, FALSE = ("true", "True", "TRUE", "t", "T", "1"), ("false", "False", "FALSE", "f", "F", "0")
 #: What templates of operators with texts render to.
 TEXTS: Final = (
-    *("ture", "", "None", "2", "1.5", "nan"),
+    *("truee", "", "None", "2", "1.5", "nan"),
     *("['*.csv', '*.tmp']", "[1]", "[ab]*", "{'aws': 8}", "{{ x }}"),
 )
 VALUES: Final[tuple[Any, ...]] = (
@@ -241,7 +241,7 @@ def test_an_object_is_read_where_the_whole_argument_was_a_template(hook: FakeHoo
 
 
 def test_a_group_checks_its_arguments_when_it_is_made() -> None:
-    for wrong in ({"move": "ture"}, {"deferrable": "no"}, {"outlets": "s3://x"}, {"exclude": 1}):
+    for wrong in ({"move": "truee"}, {"deferrable": "no"}, {"outlets": "s3://x"}, {"exclude": 1}):
         with DAG("d", schedule=None), pytest.raises(ConfigurationInvalid, match=next(iter(wrong))):
             SkyplaneTransferGroup("copy", **{**ENDS, **wrong})
     with DAG("d", schedule=None):

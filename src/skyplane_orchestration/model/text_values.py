@@ -10,7 +10,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-#: Not Airflow's `to_boolean`, which reads a mistyped `ture` as False.
+#: Not Airflow's `to_boolean`, which reads every other text as False.
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
