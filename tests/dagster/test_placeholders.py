@@ -329,6 +329,7 @@ KEYS = [
     ("ä", "ä"), ("s3://c", None),
     ("", None), (".", None), ("..", None), ("/a", None), ("a/", None), ("a//b", None),
     ("a/../b", None), ("../a", None), ("a/..", None), ("a/./b", None), ("/", None),
+    ("a\\..\\b", None), ("a\\b", "a\\b"),
 ]  # fmt: skip
 
 
