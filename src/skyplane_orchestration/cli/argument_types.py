@@ -7,8 +7,9 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from skyplane_gateway.object_filter import keys_of_lines
+from skyplane_gateway.object_filter import doubtful_lines, keys_of_lines
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.output_format import suffix_of
@@ -27,18 +28,30 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def keys_of_file(path: str) -> tuple[str, ...]:
+class KeyList(NamedTuple):
+    """The keys of a file, and a warning about lines that may be keys, too; empty for none."""
+
+    keys: tuple[str, ...]
+    warning: str
+
+
+def keys_of_file(path: str, *, is_raw: bool = False) -> KeyList:
     """The keys of a file with one key per line; `-` is stdin. See `keys_of_lines`."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        keys = keys_of_lines(data.decode())
+        text = data.decode()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{path!r} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise argparse.ArgumentTypeError(f"{path!r} is not UTF-8 text") from error
+    lines = [] if is_raw else list(doubtful_lines(text))
+    more = f", and {len(lines) - 1} more," if lines[1:] else ""
+    hint = "--files-from-raw takes lines as they are"
+    keys = keys_of_lines(text, is_raw=is_raw)
     if not keys:
-        raise argparse.ArgumentTypeError(f"{path!r} has no key")
-    return keys
+        raise argparse.ArgumentTypeError(f"{path!r} has no key" + (f"; {hint}" if lines else ""))
+    doubt = f"{path!r}: line {lines[0]}{more} is no key or loses blanks; {hint}" if lines else ""
+    return KeyList(keys, doubt)
 
 
 def written_as(*suffixes: str) -> Callable[[str], str]:
