@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Final
@@ -17,9 +16,8 @@ from skyplane_gateway.objects import ObjectInfo
 MAX_LIST_BYTES: Final = 8 << 20
 
 
-_COMMENT: Final = re.compile(r"\s*[#;]")
-#: A comment without a blank before its text.
-_LIKE_A_KEY: Final = re.compile(r"\s*[#;]+[^\s#;]")
+#: A comment without a blank before its text, and blanks before or after a key.
+_DOUBTFUL: Final = re.compile(r"\s*[#;]+[^\s#;]|\s+[^\s#;]|[^\s#;].*\s$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +143,15 @@ def keys_of_lines(text: str, *, is_raw: bool = False) -> tuple[str, ...]:
     lines = _lines(text)
     if is_raw:
         return tuple(filter(None, lines))
-    found = (line.strip() for line in lines if not _COMMENT.match(line))
-    return tuple(key for line in found if (key := line.lstrip("/")))
+    found = (line.strip() for line in lines)
+    return tuple(
+        key for line in found if not line.startswith(("#", ";")) and (key := line.lstrip("/"))
+    )
 
 
-def doubtful_lines(text: str) -> Iterator[int]:
+def doubtful_lines(text: str) -> list[int]:
     """Numbers of lines, from 1, that may be keys and are not or not whole in `keys_of_lines`."""
-    for number, line in enumerate(_lines(text), start=1):
-        is_comment = _COMMENT.match(line)
-        if _LIKE_A_KEY.match(line) if is_comment else line.strip() not in ("", line):
-            yield number
+    return [number for number, line in enumerate(_lines(text), 1) if _DOUBTFUL.match(line)]
 
 
 def _lines(text: str) -> list[str]:

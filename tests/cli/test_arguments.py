@@ -167,21 +167,22 @@ def test_a_list_of_keys_that_is_given_again_adds_to_the_first(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("#a\nb\n", "line 1 is no key or loses blanks; --files-from-raw takes"),
-        ("a\n b\nc\n#d\n", "line 2, and 1 more, is no key or loses blanks; --files-from-raw takes"),
+        ("#a\nb\n", "line 1 is read as"),
+        ("a\n b\nc\n#d\n", "line 2 and others are read as"),
         ("# a\nb\n", ""),
     ],
 )
 def test_lines_that_may_be_keys_are_not_dropped_without_a_word(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, warning: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, warning: str
 ) -> None:
     keys = tmp_path / "keys"
     keys.write_text(text)
-    arguments.job_from(parsed(f"-r --files-from-raw {keys}"))
-    assert caplog.messages == []
-    arguments.job_from(parsed(f"-r --files-from {keys}"))
-    assert "".join(caplog.messages).startswith(warning and f"'{keys}': {warning}")
-    assert len(caplog.messages) == bool(warning)
+    parsed(f"-r --files-from-raw {keys}")
+    assert capsys.readouterr().err == ""
+    parsed(f"-r --files-from {keys}")
+    said = capsys.readouterr().err
+    assert said.startswith(warning and f"skyplane-orch: warning: '{keys}': {warning}")
+    assert said.count("\n") == bool(warning)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from skyplane_gateway.object_filter import doubtful_lines, keys_of_lines
+from skyplane_orchestration.cli.console import print_error
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.output_format import suffix_of
@@ -28,14 +28,7 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-class KeyList(NamedTuple):
-    """The keys of a file, and a warning about lines that may be keys, too; empty for none."""
-
-    keys: tuple[str, ...]
-    warning: str
-
-
-def keys_of_file(path: str, *, is_raw: bool = False) -> KeyList:
+def keys_of_file(path: str, *, is_raw: bool = False) -> tuple[str, ...]:
     """The keys of a file with one key per line; `-` is stdin. See `keys_of_lines`."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
@@ -44,14 +37,16 @@ def keys_of_file(path: str, *, is_raw: bool = False) -> KeyList:
         raise argparse.ArgumentTypeError(f"{path!r} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise argparse.ArgumentTypeError(f"{path!r} is not UTF-8 text") from error
-    lines = [] if is_raw else list(doubtful_lines(text))
-    more = f", and {len(lines) - 1} more," if lines[1:] else ""
-    hint = "--files-from-raw takes lines as they are"
     keys = keys_of_lines(text, is_raw=is_raw)
     if not keys:
-        raise argparse.ArgumentTypeError(f"{path!r} has no key" + (f"; {hint}" if lines else ""))
-    doubt = f"{path!r}: line {lines[0]}{more} is no key or loses blanks; {hint}" if lines else ""
-    return KeyList(keys, doubt)
+        raise argparse.ArgumentTypeError(f"{path!r} has no key")
+    if not is_raw and (lines := doubtful_lines(text)):
+        which = f"line {lines[0]} is" if len(lines) == 1 else f"line {lines[0]} and others are"
+        print_error(
+            f"warning: {path!r}: {which} read as a comment or without blanks; --files-from-raw"
+            " takes lines as they are"
+        )
+    return keys
 
 
 def written_as(*suffixes: str) -> Callable[[str], str]:

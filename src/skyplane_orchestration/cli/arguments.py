@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +17,6 @@ from skyplane_gateway.config import (
     Verification,
 )
 from skyplane_orchestration.cli.argument_types import (
-    KeyList,
     keys_of_file,
     number_above_zero,
     pair,
@@ -40,8 +38,6 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.output_format import MANIFESTS
 from skyplane_orchestration.provision.choice import PROVISIONERS
-
-log = logging.getLogger(__name__)
 
 #: Options of stores that only one end reads.
 _OPTIONS_OF: Final = {
@@ -180,7 +176,7 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
     ):
         lists.add_argument(
             f"--files-from{name}",
-            action="append",
+            action="extend",
             dest="files_from",
             type=partial(keys_of_file, is_raw=is_raw),
             metavar="FILE",
@@ -449,14 +445,6 @@ def _deletes_from(options: argparse.Namespace) -> dict[str, Any]:
     return {"delete": True} if most is None else {"delete": True, "max_delete": most}
 
 
-def _keys_from(lists: Sequence[KeyList] | None) -> tuple[str, ...] | None:
-    """The keys of all lists, with a warning about lines that may be keys, too."""
-    for found in lists or ():
-        if found.warning:
-            log.warning("%s", found.warning)
-    return None if lists is None else tuple(key for found in lists for key in found.keys)
-
-
 def job_from(
     options: argparse.Namespace,
     *,
@@ -487,7 +475,7 @@ def job_from(
         **_deletes_from(options),
         strict_metadata=options.strict_metadata,
         guess_mime_type=not options.no_guess_mime_type,
-        files_from=_keys_from(options.files_from),
+        files_from=options.files_from,
         newer_than=options.newer_than,
         older_than=options.older_than,
         min_size=options.min_size,
