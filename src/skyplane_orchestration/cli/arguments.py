@@ -211,12 +211,7 @@ def add_illegal_keys(group: argparse._ArgumentGroup, what: str) -> None:
 def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
-    group.add_argument(
-        "--conflict",
-        choices=get_args(ConflictRule),
-        default="replace",
-        help="what to do if the object exists at the destination (default: %(default)s)",
-    )
+    _add_conflict(group)
     add_illegal_keys(
         group,
         "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it under"
@@ -249,6 +244,35 @@ def add_manifest(group: argparse._ActionsContainer) -> None:
         help="write a list of all objects to a path or URL, in the format of its suffix:"
         f" {', '.join(MANIFESTS)} (default: Parquet)",
     )
+
+
+def _add_conflict(group: argparse._ArgumentGroup) -> None:
+    """The conflict rule, and the names that some rules have in rclone."""
+    rules = group.add_mutually_exclusive_group()
+    rules.add_argument(
+        "--conflict",
+        choices=get_args(ConflictRule),
+        default="replace",
+        help="what to do if the object exists at the destination (default: %(default)s)",
+    )
+    short: tuple[tuple[str, ConflictRule, str], ...] = (
+        (
+            "--checksum",
+            "replace-if-checksum-differs",
+            "size or checksum differs, whatever the times"
+            " are; objects whose stores have no checksum in common are read",
+        ),
+        ("--size-only", "replace-if-size-differs", "the size differs"),
+        ("--update", "replace-if-newer", "the source is newer, or as old and of another size"),
+    )
+    for name, rule, when in short:
+        rules.add_argument(
+            name,
+            dest="conflict",
+            action="store_const",
+            const=rule,
+            help=f"replace an object only if {when} (--conflict {rule})",
+        )
 
 
 def _add_demands(group: argparse._ArgumentGroup) -> None:
