@@ -695,7 +695,10 @@ def test_a_look_without_a_start_says_whether_there_is_room(script: Script) -> No
 
 def test_a_sweep_is_of_this_deployment(client: Client, script: Script) -> None:
     report = client.sweep(dry_run=True, older_than_s=60.0)
-    assert script.done == [("sweep", "test", {"dry_run": True, "older_than_s": 60.0})]
+    ((verb, deployment, more),) = script.done
+    assert (verb, deployment) == ("sweep", "test")
+    assert more.pop("authority_of")("ab").fleet_key == "ab"
+    assert more == {"dry_run": True, "older_than_s": 60.0}
     assert report.places == ()
 
 

@@ -415,7 +415,10 @@ class Client:
 
         with Destinations(destinations, self._credentials) as places:
             fleets = self.provisioner.sweep(
-                self.identity.deployment, dry_run=dry_run, older_than_s=older_than_s
+                self.identity.deployment,
+                dry_run=dry_run,
+                older_than_s=older_than_s,
+                authority_of=self._fleets.authority_of,
             )
             rule = SweepRule(self._clock.wall(), dry_run, orphaned_uploads, recursive)
             return replace(fleets, places=places.sweep(rule))
