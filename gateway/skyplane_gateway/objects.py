@@ -58,7 +58,7 @@ class ObjectAttributes:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        headers = {name: data.get(name) for name in _HEADERS}
+        headers = {name: data.get(name) for name in HEADERS}
         return cls(
             **headers,
             metadata=_pairs(data.get("metadata")),
@@ -71,7 +71,7 @@ def _pairs(found: Mapping[str, Any] | None) -> Tags:
     return tuple(sorted((str(name), str(text)) for name, text in (found or {}).items()))
 
 
-_HEADERS = (
+HEADERS = (
     "content_type",
     "content_encoding",
     "content_language",
@@ -136,8 +136,8 @@ class ObjectInfo:
             trusted. Listings of S3 never have it.
         attributes: None in listings of stores that do not list them.
         not_carried: metadata that a copy will not have, as far as this answer tells: `tags`,
-            `storage-class`, `website-redirect`, `expires`, and Google's `custom-time`, `hold`,
-            `retention`, `contexts`.
+            `storage-class`, `website-redirect`, `expires`, `hold`, `retention`, `user-metadata`
+            that no answer holds, Azure's `blob-type`, and Google's `custom-time`, `contexts`.
         storage_class: as the store names it; None for the usual one, and in answers to writes.
         stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
         archived: why the object cannot be read now, and what to do; empty where it can be read,
@@ -147,6 +147,8 @@ class ObjectInfo:
         md5: of the whole body, in hex; None where the answer states none. At Azure it may be what
             a writer claimed. Listings of S3 never have it: they do not show an encryption, which
             makes an ETag something else.
+        made_of: in listings, what the metadata tells of a copy's source (see `made_of.told_by`);
+            None where the listing does not show metadata.
     """
 
     key: str
@@ -161,6 +163,7 @@ class ObjectInfo:
     archived: str = ""
     leftover: str = ""
     md5: str | None = None
+    made_of: str | None = None
 
     @property
     def written_unix_s(self) -> float:
@@ -185,6 +188,7 @@ class ObjectInfo:
             stored_unix_s=data.get("stored_unix_s"),
             archived=data.get("archived", ""),
             md5=data.get("md5"),
+            made_of=data.get("made_of"),
         )
 
 

@@ -349,3 +349,8 @@ def test_an_invalid_job_fails_when_the_code_is_loaded() -> None:
         build_skyplane_transfer_asset("x", source="ftp://a/", destination="s3://b/")
     with pytest.raises(ConfigurationInvalid, match="conflict"):
         asset(conflict="overwrite")
+
+
+def test_a_manifest_in_another_format_is_refused_when_the_asset_is_made() -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"cannot be written as \.json"):
+        asset(manifest="s3://m/{partition_key}.json")

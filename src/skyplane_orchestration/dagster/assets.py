@@ -139,7 +139,7 @@ def build_skyplane_transfer_asset(
         retry_policy: of every op; a retry joins the running transfer.
         pool: limits how many of the ops `plan`, `provision` and `transfer` run at once.
         checks: report the asset check `all_objects_copied`.
-        manifest: path or URL for the list of all objects (Parquet).
+        manifest: path or URL for the list of all objects, in the format of its suffix.
         resource_key: key of the `SkyplaneResource`.
         job: the other fields of `TransferJob`, such as `objective`.
 

@@ -18,6 +18,7 @@ from skyplane_orchestration.dagster.placeholders import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.output_format import require_manifest
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -97,6 +98,7 @@ def require_manifests(
     """Raise ConfigurationInvalid unless each asset and partition has a manifest of its own."""
     if manifest is None:
         return
+    require_manifest(manifest)
     names = _names_of(partitions)
     filled_url("manifest", manifest, dict.fromkeys((*names, ASSET_KEY), "x"))
     _require_named(names, (manifest,), "all partitions would have one manifest", "manifest")

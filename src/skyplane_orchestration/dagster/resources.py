@@ -127,8 +127,8 @@ class SkyplaneResource(
                 `{partition_key}` in it is replaced by the key of the partition.
             partition_key: that of `context`, for a job whose code has written it in another form
                 than `{partition_key}`, such as `2026/01/31`.
-            manifest: path or URL for the list of all objects (Parquet). `{asset_key}` and
-                `{partition_key}` in it are replaced.
+            manifest: path or URL for the list of all objects, in the format of its suffix.
+                `{asset_key}` and `{partition_key}` in it are replaced.
             gateways: `auto`: inside this process for small jobs: up to 64 MB, or 4 GB in one
                 region; beside instances up to 1 GB. `always`: apart; `never`: always inside.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from skyplane_gateway.schema import check
+from skyplane_gateway.schema import check, parsed
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.ssh_connections import (
@@ -177,10 +176,10 @@ _EXAMPLES: Final = {
 def _object(name: str, given: object) -> Mapping[str, Any]:
     """An object, or its JSON from the connection's form."""
     try:
-        value = json.loads(given) if isinstance(given, str) else given
+        value = parsed(given, "a text that") if isinstance(given, str) else given
         what = f"a {type(value).__name__}"
-    except ValueError as error:
-        value, what = None, f"a text that is no JSON: {error}"
+    except ConfigurationInvalid as error:
+        value, what = None, error.message
     if not isinstance(value, dict):
         # Without the value, which may have a secret that belongs elsewhere.
         raise ConfigurationInvalid(

@@ -248,7 +248,7 @@ class TransferJob:
         allow_failed: succeed although some objects failed.
         volume_gb, objects: planning figures; taken from a listing when None.
         strict_metadata: an object fails, and is not copied, when its copy would lack tags,
-            storage class, website redirect or an Expires header of the source.
+            storage class, a hold or other metadata of the source; see docs/reference/objects.md.
         guess_mime_type: a file that is copied to a bucket gets the content type of its name.
         files_from: keys below the source prefix; nothing else is copied, and a key that is not
             at the source is a failed object. None for all.
@@ -321,7 +321,7 @@ class TransferJob:
         is_known = not holds_template(self.destination.url)
         if self.strict_metadata and is_known and self.destination.kind == "file":
             raise ConfigurationInvalid(
-                "files keep no metadata at all, so nothing could be copied; leave out "
+                "files keep no metadata, so objects that have some could not be copied; leave out "
                 "strict_metadata (--strict-metadata), or copy to a bucket"
             )
 

@@ -38,7 +38,7 @@ class SkyplaneTransferGroup(TaskGroup):
 
     Args:
         fleet_name: name of the fleet in the run; None: the group's id.
-        manifest: path or URL for the list of all objects (Parquet).
+        manifest: path or URL for the list of all objects, in the format of its suffix.
         outlets: assets that the transfer updates.
         cancel_on_kill: see `SkyplaneTransferOperator`.
         deferrable: of the tasks `provision` and `transfer`.

@@ -10,6 +10,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
 from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.documents import LINEAGE
@@ -46,7 +47,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
     Args:
         fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
-        manifest: path or URL for the list of all objects (Parquet).
+        manifest: path or URL for the list of all objects, in the format of its suffix.
         gateways: where one task runs its gateways. `auto`: inside its own process for up to
             64 MB, or 4 GB in one region; `always`: as processes; `never`: always inside. A
             worker that is killed ends the gateways inside it, and a retry resumes the transfer.
@@ -86,6 +87,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
                 f"poll_interval_s is {poll_interval_s}; give a positive number of seconds"
             )
         self.fleet: Any = fleet  # A document, once rendered.
+        if isinstance(manifest, str):
+            require_manifest(manifest)
         self.manifest = manifest
         self.gateways = gateways
         self.cancel_on_kill = cancel_on_kill

@@ -16,8 +16,16 @@ from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
+from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.ca_bundle import tls_context
+from skyplane_gateway.stores.checksums import (
+    Stated,
+    range_of_whole,
+    stated_as_crc32c,
+    stated_as_md5,
+)
 from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, uses_md5
+from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
@@ -75,6 +83,7 @@ class Container:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         check_options(spec, "an Azure store", _CHOICES)
         self.spec = spec
+        self.server_clock = ServerClock()
         self.uses_md5 = uses_md5(spec)
         self.reads_tags = spec.option("tags") == KEEP
         account, _, name = spec.bucket.partition("/")
@@ -99,6 +108,13 @@ class Container:
             if self.proxy is None
             else urllib3.ProxyManager(self.proxy, maxsize=connections, ssl_context=self.tls)
         )
+
+    def stated(self, headers: Mapping[str, str], length: int) -> Stated | None:
+        """What an answer states of a whole blob of so many bytes; None for that of a range."""
+        if headers.get("content-range") != range_of_whole(length):
+            return None
+        found = stated_as_crc32c(claimed_crc32c(headers)) if self.trusts_checksum else None
+        return found or stated_as_md5(md5_of(headers) if self.uses_md5 else None)
 
     def doing(self, verb: str, key: str) -> str:
         """The beginning of an error message: which request, of which object."""
@@ -138,6 +154,7 @@ class Container:
             retries=False,
             timeout=_TIMEOUT,
         )
+        self.server_clock.note(answer.headers.get("date"))
         if answer.status == wanted.expected:
             return answer
         try:

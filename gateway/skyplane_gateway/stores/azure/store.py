@@ -86,6 +86,7 @@ class AzureStore:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
         self.spec = spec
         self._container = Container(spec, credentials)
+        self.server_clock = self._container.server_clock
         self._uploads = Uploads(self._container)
         self._is_flat = False
         self.capabilities = StoreCapabilities(
@@ -147,6 +148,7 @@ class AzureStore:
         headers = {name.lower(): value for name, value in answer.headers.items()}
         found = tagged(attributes_of(headers), not_carried_of(headers), tags)
         reader = AzureReader(answer, length, what, *found)
+        reader.stated = self._container.stated(headers, length)
         try:
             require_range(answer.status, headers, offset, length, what)
             require_version(headers, if_match, what)

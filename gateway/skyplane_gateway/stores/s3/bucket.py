@@ -26,11 +26,12 @@ from skyplane_gateway.objects import (
     is_time_pin,
     time_pin,
 )
+from skyplane_gateway.stores.checksums import Stated, stated_as_md5
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
-from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, tags_of
+from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
 
 
 class Bucket:
@@ -65,6 +66,11 @@ class Bucket:
         """The object that a HEAD answer shows."""
         info = info_of_head(key, answer, trusted=self.trusts_checksum)
         return replace(info, md5=md5_of(answer)) if self.etag_is_md5 else info
+
+    def stated(self, answer: Mapping[str, Any]) -> Stated | None:
+        """What an answer to GET or HEAD of a whole object states of its bytes."""
+        found = stated_of(answer) if self.sends_checksum else None
+        return found or stated_as_md5(md5_of(answer) if self.etag_is_md5 else None)
 
     def tags(self, key: str) -> Tags | None:
         """The tags of an object; None where they are not asked for. 1 call, or none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import botocore.session
 from botocore import UNSIGNED
@@ -14,7 +14,7 @@ from botocore.handlers import add_expect_header
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options
+from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import (
@@ -40,6 +40,8 @@ _CHOICES = {
     "storage-class": ("", *CLASSES["s3"], KEEP),
     "tags": ("", KEEP),
 }
+#: Without this header, answers have no checksum of the object.
+CHECKSUM_MODE: Final = "x-amz-checksum-mode"
 #: Options with a text of their own.
 _TEXTS = ("bucket-owner", "sse-kms-key-id")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
@@ -84,8 +86,15 @@ def open_client_and_session(
     client.meta.events.unregister("before-call.s3", add_expect_header)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-send.s3.{operation}", send_in_blocks)
+    if checksum_use(spec) != "none":
+        client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
     RequestParameters(spec).register(client)
     return client, session
+
+
+def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
+    """By the header: for the parameter `ChecksumMode`, botocore would read the body itself."""
+    params["headers"][CHECKSUM_MODE] = "ENABLED"
 
 
 def _session(credentials: Credentials | None) -> botocore.session.Session:

@@ -17,7 +17,7 @@ from skyplane_gateway.objects import (
     Tags,
     time_pin,
 )
-from skyplane_gateway.stores.checksums import stated_crc32c
+from skyplane_gateway.stores.checksums import Stated, hex_of, stated_crc32c
 from skyplane_gateway.stores.server_side import CopySource
 
 #: The storage class of an object that names none.
@@ -26,7 +26,11 @@ _STANDARD = "STANDARD"
 #: `INTELLIGENT_TIERING`.
 _ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
+_SENT_ENCODING = "aws-chunked"
 _MD5 = re.compile(r"[0-9a-f]{32}")
+
+#: Checksums of whole objects and their bytes, the quickest first.
+_CHECKSUMS = {"CRC32C": 4, "CRC64NVME": 8, "CRC32": 4}
 
 _HEADERS = {
     "content_type": "ContentType",
@@ -86,7 +90,19 @@ def copy_arguments(source: CopySource) -> dict[str, Any]:
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
     pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
     headers: dict[str, Any] = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
+    headers["content_encoding"] = _stored_encoding(headers["content_encoding"])
     return ObjectAttributes(**headers, metadata=tuple(pairs))
+
+
+def _stored_encoding(listed: str | None) -> str | None:
+    """The content encoding without `aws-chunked`, the form of an upload's body.
+
+    AWS drops it; several services keep it.
+    """
+    if listed is None or _SENT_ENCODING not in listed.lower():
+        return listed
+    names = (name.strip() for name in listed.split(","))
+    return ", ".join(name for name in names if name.lower() not in ("", _SENT_ENCODING)) or None
 
 
 def class_of(answer: Mapping[str, Any]) -> str | None:
@@ -147,6 +163,10 @@ def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
     found = {
         "tags": int(answer.get("TagCount") or 0) > 0,
         "storage-class": class_of(answer) is not None,
+        # So many entries have characters that no header can hold.
+        "user-metadata": int(answer.get("MissingMeta") or 0) > 0,
+        "retention": bool(answer.get("ObjectLockMode")),
+        "hold": "ON" in map(answer.get, ("ObjectLockLegalHoldStatus", "ObjectLockEventHold")),
         "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
         # botocore keeps the header's text in addition to the parsed time.
         "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),
@@ -172,6 +192,20 @@ def md5_of(answer: Mapping[str, Any]) -> str | None:
     if is_encrypted or answer.get("SSECustomerAlgorithm") or not _MD5.fullmatch(etag):
         return None
     return etag
+
+
+def stated_of(answer: Mapping[str, Any]) -> Stated | None:
+    """A checksum of the whole object, from an answer about all of it.
+
+    Without its type it may be one of the parts' checksums: AWS drops the `-N` in answers to ranges.
+    """
+    if answer.get("ChecksumType") != "FULL_OBJECT":
+        return None
+    for name, size_bytes in _CHECKSUMS.items():
+        digest = hex_of(answer.get(f"Checksum{name}"), size_bytes)
+        if digest is not None:
+            return Stated(name, digest)
+    return None
 
 
 def answered_at(answer: Mapping[str, Any]) -> float:

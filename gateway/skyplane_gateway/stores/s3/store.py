@@ -41,7 +41,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
-from skyplane_gateway.stores.checksums import stated_crc32c
+from skyplane_gateway.stores.checksums import range_of_whole, stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import SentBody
@@ -62,6 +62,7 @@ from skyplane_gateway.stores.s3.requests import (
     to_header,
 )
 from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
+from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopySource
 
 __all__ = [
@@ -91,6 +92,7 @@ class S3Store:
         self._bucket = Bucket(spec, credentials)
         self._client = self._bucket.client
         self._restores = listing.Restores()
+        self.server_clock = ServerClock()
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._bucket.trusts_checksum,
             ordered_listing=True,
@@ -119,9 +121,8 @@ class S3Store:
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
         what = self._bucket.doing("listing", prefix)
-        return listing.objects(
-            self._client, self.spec.bucket, prefix, start_after, what, self._restores
-        )
+        seen = self._restores, self.server_clock
+        return listing.objects(self._client, self.spec.bucket, prefix, start_after, what, *seen)
 
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._bucket.doing("looking at", check_key(key))):
@@ -155,7 +156,15 @@ class S3Store:
             answer["Body"].close()
             raise
         found = tagged(attributes_of(answer), not_carried_of(answer), tags)
-        return S3Reader(answer["Body"], length, what, *found)
+        reader = S3Reader(answer["Body"], length, what, *found)
+        if answer["ContentRange"] == range_of_whole(length):
+            reader.stated = self._bucket.stated(answer)
+            if reader.stated is None and self._bucket.trusts_checksum:
+                # AWS leaves checksums out of answers to ranges.
+                with mapped(what):
+                    head = self._bucket.head(key, with_checksum=True, **pin)
+                reader.stated = self._bucket.stated(head)
+        return reader
 
     def put(
         self,

@@ -35,8 +35,8 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
     transfers: Sequence[TransferModel] = Field(min_length=1, description="One asset each.")
     manifest: str | None = Field(
         None,
-        description="Path or URL for the list of all objects (Parquet); {asset_key} and"
-        " {partition_key} are replaced.",
+        description="Path or URL for the list of all objects, in the format of its suffix;"
+        " {asset_key} and {partition_key} are replaced.",
     )
     # `GatewayPlace`, whose module would load the provisioners.
     gateways: Literal["auto", "always", "never"] = Field(

@@ -12,6 +12,7 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import (
+    AuthorityOf,
     Finding,
     FleetSpec,
     FoundGateway,
@@ -95,9 +96,16 @@ class SmallJobsProvisioner:
         (self._inside if fleet.provisioner == IN_PROCESS else self._outside).check_host(fleet)
 
     def sweep(
-        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
-        return self._outside.sweep(deployment, dry_run=dry_run, older_than_s=older_than_s)
+        return self._outside.sweep(
+            deployment, dry_run=dry_run, older_than_s=older_than_s, authority_of=authority_of
+        )
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._outside.quotas(regions)
