@@ -6,17 +6,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.settings import Settings
+from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.hooks.store_credentials import (
     credentials_from_connection,
     location_from_connection,
 )
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provider_info import CONNECTION_FIELDS
+from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
 
 #: A secret is in each, so that a message that shows the value is seen.
 TEXT, NUMBERS = "hush", (7, 1.5, math.nan)
@@ -115,3 +119,59 @@ def test_a_mistyped_flag_is_refused() -> None:
     for read in (location_from_connection, credentials_from_connection):
         with pytest.raises(ConfigurationInvalid, match="is_anonymous must be true or false"):
             read(connection, "c", Location("gs://bucket/key"))
+
+
+JOB: Final = TransferJob(Location("s3://a/"), Location("s3://b/"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"job": "s3://a/"},
+        {"job": TransferJob(Location("s3://a/{{ ds }}/"), Location("s3://b/"))},
+        {"manifest": 5},
+        {"manifest": "s3://b/{{ ds }}.csv"},
+        {"fleet_name": True},
+        {"fleet_name": "{{ ds }}"},
+        {"gateways": "here"},
+        {"gateways": "{{ params.where }}"},
+    ],
+)
+def test_the_hook_renders_nothing_and_checks_its_arguments_first(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(SkyplaneHook, "get_connection", Mock(side_effect=AssertionError))
+    arguments: dict[str, Any] = {"job": JOB, **wrong}
+    with pytest.raises(ConfigurationInvalid, match=next(iter(wrong))) as caught:
+        SkyplaneHook().run({"ti": None}, **arguments)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [5, None, True, ["a"], "{{ params.conn }}"])
+def test_the_hook_refuses_another_connection_id(wrong: Any) -> None:
+    with pytest.raises(ConfigurationInvalid, match="skyplane_conn_id"):
+        SkyplaneHook(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"skyplane_conn_id": "{{ params.conn }}"},
+        {"skyplane_conn_id": 5},
+        {"identity": "a"},
+        {"watched": []},
+        {"poll_interval_s": "5"},
+        {"cancel_on_kill": "false"},
+    ],
+)
+def test_the_trigger_refuses_what_its_annotations_do_not_allow(wrong: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {
+        "skyplane_conn_id": "c",
+        "identity": {},
+        "watched": {},
+        "poll_interval_s": 5,
+        "cancel_on_kill": True,
+    }
+    SkyplaneTransferTrigger(**arguments)
+    with pytest.raises(ConfigurationInvalid, match=next(iter(wrong))):
+        SkyplaneTransferTrigger(**{**arguments, **wrong})
