@@ -3,7 +3,7 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import dagster as dg
 from dagster.components.resolved.core_models import OpSpec
@@ -22,6 +22,7 @@ from skyplane_orchestration.dagster.translator import (
     SkyplaneTranslatorData,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 
 
@@ -39,8 +40,7 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, Rendered):
         description="Path or URL for the list of all objects, in the format of its suffix;"
         " {asset_key} and {partition_key} are replaced.",
     )
-    # `GatewayPlace`, whose module would load the provisioners.
-    gateways: Literal["auto", "always", "never"] = Field(
+    gateways: GatewayPlace = Field(
         "auto", description="Whether small jobs are copied inside the op: auto, always or never."
     )
     max_retries: Annotated[Whole, Field(ge=0)] | None = Field(
