@@ -13,7 +13,8 @@ import pytest
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.arguments import checked_types, options_of
+from skyplane_orchestration.model.arguments import checked_types
+from skyplane_orchestration.model.text_values import options_of
 
 GIVEN: Final[tuple[Any, ...]] = (
     *("false", "1", "", 1, 1.5, math.nan, True, None, [], ["a"], [1], {}, {"a": 1}),

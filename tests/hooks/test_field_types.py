@@ -57,7 +57,7 @@ def check_all(read: Callable[[Any], object], name: str) -> None:
 @pytest.mark.parametrize("name", [*CONNECTION_FIELDS, "fleet_secret"])
 def test_fields_of_the_skyplane_connection(name: str) -> None:
     def read(value: Any) -> None:
-        settings = Settings.from_connection(FakeConnection("skyplane", {name: value}))  # type: ignore[arg-type]
+        settings = Settings.from_connection(FakeConnection("skyplane", {name: value}))
         wanted = CONNECTION_FIELDS.get(name, {"schema": {"type": ["string"]}})["schema"]["type"][0]
         kept = getattr(settings, name, None)
         if wanted == "string":
@@ -142,8 +142,9 @@ def test_the_hook_renders_nothing_and_checks_its_arguments_first(
 ) -> None:
     monkeypatch.setattr(SkyplaneHook, "get_connection", Mock(side_effect=AssertionError))
     arguments: dict[str, Any] = {"job": JOB, **wrong}
+    context: Any = {"ti": None}
     with pytest.raises(ConfigurationInvalid, match=next(iter(wrong))) as caught:
-        SkyplaneHook().run({"ti": None}, **arguments)  # type: ignore[arg-type]
+        SkyplaneHook().run(context, **arguments)
     assert "\n" not in str(caught.value)
 
 

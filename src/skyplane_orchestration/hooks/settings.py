@@ -122,7 +122,7 @@ class Settings:
                 f"known fields: {', '.join(sorted(_KNOWN))}"
             )
         types = {**get_type_hints(cls), **get_type_hints(FleetTimes), "fleet_secret": str}
-        given = {
+        given: dict[str, Any] = {
             name: _OBJECTS[name](name, value)
             if name in _OBJECTS
             else typed_field(types[name], value, name, _WHAT)
