@@ -24,6 +24,7 @@ class RangeOrder:
         strict_metadata: fail and send nothing when the copy would lose metadata.
         storage_class: of the copy, as the destination names it; None for its default.
         tags_for: see `Keeping.tags_for`.
+        mark: see `Keeping.mark_of`.
         keeps_attributes: see `Keeping.attributes`.
         crc32c: of the whole object, as the source's store lists it; None for parts.
     """
@@ -37,6 +38,7 @@ class RangeOrder:
     strict_metadata: bool = False
     storage_class: str | None = None
     tags_for: str = ""
+    mark: tuple[str, str] | None = None
     keeps_attributes: bool = True
     crc32c: int | None = None
 

@@ -23,7 +23,15 @@ from skyplane_gateway.schema import check, decode, encode
 CONTROL_VERSION: Final = 1
 
 #: What to do with an object that is already at the destination.
-ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
+ConflictRule = Literal[
+    "fail",
+    "skip",
+    "replace",
+    "replace-if-newer",
+    "replace-if-different",
+    "replace-if-checksum-differs",
+    "replace-if-size-differs",
+]
 
 #: What to do with an object whose key the destination cannot hold.
 IllegalKeyRule = Literal["fail", "skip", "escape"]

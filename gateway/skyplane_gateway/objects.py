@@ -147,6 +147,8 @@ class ObjectInfo:
         md5: of the whole body, in hex; None where the answer states none. At Azure it may be what
             a writer claimed. Listings of S3 never have it: they do not show an encryption, which
             makes an ETag something else.
+        made_of: in listings, what the metadata tells of a copy's source (see `made_of.told_by`);
+            None where the listing does not show metadata.
     """
 
     key: str
@@ -161,6 +163,7 @@ class ObjectInfo:
     archived: str = ""
     leftover: str = ""
     md5: str | None = None
+    made_of: str | None = None
 
     @property
     def written_unix_s(self) -> float:
@@ -185,6 +188,7 @@ class ObjectInfo:
             stored_unix_s=data.get("stored_unix_s"),
             archived=data.get("archived", ""),
             md5=data.get("md5"),
+            made_of=data.get("made_of"),
         )
 
 

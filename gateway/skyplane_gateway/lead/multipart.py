@@ -20,8 +20,10 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import OpenUpload, TransferContext
+from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
+from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
 from skyplane_gateway.stores.lost_attributes import lost_attributes
@@ -105,6 +107,7 @@ class MultipartCopier:
         self._spec = context.spec
         self._keeping = context.spec.keeping
         self._journal = journal
+        self._fresh = FreshSources(context)
         self._parts = asyncio.Semaphore(_PARTS_IN_FLIGHT)
         self._known_parts = WeightedSemaphore(_PARTS_KNOWN)
         #: Destination key -> what an earlier epoch left of an object that is continued.
@@ -157,6 +160,8 @@ class MultipartCopier:
         if left is not None and left.upload_id is not None:
             upload = OpenUpload(left.key, left.upload_id)
         try:
+            await self._fresh.wait([row])
+            began_s = asyncio.get_running_loop().time()
             info = self._keeping.of_source(await self._context.source.head(row.source.key))
             if info.etag != row.source.etag or not _has_attributes_of(left, info):
                 raise CopyAgain
@@ -174,6 +179,8 @@ class MultipartCopier:
                 upload = await self._begin(copy)
             await self._send_parts(copy, upload)
             crc32c = _checksum_of(copy)
+            if await self._fresh.changed([row], began_s):
+                raise CopyAgain
             etag = await self._complete(copy, upload, crc32c)
         except (CopyAgain, StoreError, ObjectFailed) as failure:
             if upload is not None:
@@ -219,7 +226,7 @@ class MultipartCopier:
         await self._journal.flush()
         arguments = {
             "key": key,
-            "attributes": _attributes_of(copy.info),
+            "attributes": self._attributes_of(copy),
             "is_journaled": True,
             "server_side": copy.is_server_side,
         }
@@ -255,7 +262,7 @@ class MultipartCopier:
                 "precondition": copy.row.precondition.to_dict(),
                 "size_bytes": copy.row.source.size_bytes,
                 "crc32c": crc32c,
-                "attributes": _attributes_of(copy.info),
+                "attributes": self._attributes_of(copy),
             }
         )
         if answer.get("leftover"):
@@ -348,6 +355,12 @@ class MultipartCopier:
             copy.not_carried.update(outcome.not_carried)
         copy.attempts = max(copy.attempts, attempts)
 
+    def _attributes_of(self, copy: _Copy) -> dict[str, Any] | None:
+        if copy.info.attributes is None:
+            return None
+        # By the time in the listing: an answer to HEAD has whole seconds.
+        return marked(copy.info.attributes, self._keeping.mark_of(copy.row.source)).to_dict()
+
     # -- aborting
 
     async def abort(self, upload: OpenUpload) -> None:
@@ -421,7 +434,3 @@ def _has_attributes_of(left: UploadRow | None, info: ObjectInfo) -> bool:
     change without a new ETag, and an upload keeps those of its beginning."""
     begun_with = left.attributes if left is not None else None
     return begun_with in (None, attributes_digest(info.attributes))
-
-
-def _attributes_of(info: ObjectInfo) -> dict[str, Any] | None:
-    return info.attributes.to_dict() if info.attributes is not None else None

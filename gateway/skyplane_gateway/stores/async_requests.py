@@ -43,6 +43,9 @@ class AsyncRequests(Protocol):
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         """The object of `length` bytes, in the version `if_match`. 1 call."""
 
+    async def head(self, key: str) -> ObjectInfo:
+        """As `ObjectStore.head`, perhaps without a checksum. 1 call."""
+
     async def put(
         self,
         key: str,

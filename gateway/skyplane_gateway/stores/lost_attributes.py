@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from skyplane_gateway.made_of import marked
+from skyplane_gateway.mtime import mtime_ns_of
 from skyplane_gateway.objects import HEADERS, ObjectAttributes
 from skyplane_gateway.stores.content_types import guessed_type
-from skyplane_gateway.stores.mtime import mtime_ns_of
 
 #: Types that stores give to objects without one.
 _DEFAULT_TYPES: Final = ("application/octet-stream", "binary/octet-stream")
@@ -23,5 +24,5 @@ def lost_attributes(attributes: ObjectAttributes, key: str) -> tuple[str, ...]:
     found = {name.replace("_", "-"): getattr(attributes, name) for name in HEADERS}
     # A key with a slash at its end becomes a folder.
     found["content-type"] = not (is_usual or key.endswith("/"))
-    found["user-metadata"] = len(attributes.metadata) > times
+    found["user-metadata"] = len(marked(attributes, None).metadata) > times
     return tuple(name for name, is_there in found.items() if is_there)

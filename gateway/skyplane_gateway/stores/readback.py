@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore
 from skyplane_gateway.stores.checksums import stated_as_crc32c
@@ -35,14 +36,13 @@ def read_crc32c(
         nonlocal found
         found = checksum(piece, found)
 
-    return found if _read(store, info, size_bytes, take, is_compared=is_compared) else None
+    return found if _read(store, info, size_bytes, take, is_compared) else None
 
 
 def read_sha256(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> bytes | None:
     """As `read_crc32c`, by a hash that no attacker can foretell: SHA-256, 32 bytes. Compared."""
     found = hashlib.sha256()
-    is_whole = _read(store, info, size_bytes, found.update, is_compared=True)
-    return found.digest() if is_whole else None
+    return found.digest() if _read(store, info, size_bytes, found.update, True) else None
 
 
 def _read(
@@ -50,7 +50,6 @@ def _read(
     info: ObjectInfo,
     size_bytes: int,
     take: Callable[[memoryview], None],
-    *,
     is_compared: bool,
 ) -> bool:
     """Hand that version of the object over in pieces; returns whether it is complete."""
@@ -121,11 +120,12 @@ def has_attributes(info: ObjectInfo, wanted: ObjectAttributes | None) -> bool:
     """Whether an object has these attributes, as far as that is known.
 
     Some stores keep no attributes. Stores choose a content type for a write without one. Answers
-    about an object do not have its tags, and its class is that of the bucket or of a rule.
+    about an object do not have its tags, and its class is that of the bucket or of a rule. An
+    earlier release wrote copies without a mark.
     """
     if info.attributes is None or wanted is None:
         return True
-    there = info.attributes
+    there, wanted = marked(info.attributes, None), marked(wanted, None)
     wanted = replace(wanted, tags=there.tags, storage_class=there.storage_class)
     if wanted.content_type is None:
         there = replace(there, content_type=None)

@@ -7,6 +7,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
@@ -173,12 +174,20 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
 
 def _add_filters(group: argparse._ArgumentGroup) -> None:
     """Filters by a list of keys, by time and by size."""
-    group.add_argument(
-        "--files-from",
-        type=keys_of_file,
-        metavar="FILE",
-        help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin",
-    )
+    lists = group.add_mutually_exclusive_group()
+    for name, is_raw, what in (
+        ("", False, "; lines that begin with # or ; are comments"),
+        ("-raw", True, ", as they are: no comments, no blanks dropped"),
+    ):
+        lists.add_argument(
+            f"--files-from{name}",
+            action="extend",
+            dest="files_from",
+            type=partial(keys_of_file, is_raw=is_raw),
+            metavar="FILE",
+            help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin"
+            f"{what} (repeatable)",
+        )
     for name, what in (("newer", "at this time or later"), ("older", "before this time")):
         group.add_argument(
             f"--{name}-than",
@@ -207,12 +216,7 @@ def add_illegal_keys(group: argparse._ArgumentGroup, what: str) -> None:
 def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
-    group.add_argument(
-        "--conflict",
-        choices=get_args(ConflictRule),
-        default="replace",
-        help="what to do if the object exists at the destination (default: %(default)s)",
-    )
+    _add_conflict(group)
     add_illegal_keys(
         group,
         "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it under"
@@ -245,6 +249,35 @@ def add_manifest(group: argparse._ActionsContainer) -> None:
         help="write a list of all objects to a path or URL, in the format of its suffix:"
         f" {', '.join(MANIFESTS)} (default: Parquet)",
     )
+
+
+def _add_conflict(group: argparse._ArgumentGroup) -> None:
+    """The conflict rule, and the names that some rules have in rclone."""
+    rules = group.add_mutually_exclusive_group()
+    rules.add_argument(
+        "--conflict",
+        choices=get_args(ConflictRule),
+        default="replace",
+        help="what to do if the object exists at the destination (default: %(default)s)",
+    )
+    short: tuple[tuple[str, ConflictRule, str], ...] = (
+        (
+            "--checksum",
+            "replace-if-checksum-differs",
+            "size or checksum differs, whatever the times"
+            " are; objects whose stores have no checksum in common are read",
+        ),
+        ("--size-only", "replace-if-size-differs", "the size differs"),
+        ("--update", "replace-if-newer", "the source is newer, or as old and of another size"),
+    )
+    for name, rule, when in short:
+        rules.add_argument(
+            name,
+            dest="conflict",
+            action="store_const",
+            const=rule,
+            help=f"replace an object only if {when} (--conflict {rule})",
+        )
 
 
 def _add_demands(group: argparse._ArgumentGroup) -> None:

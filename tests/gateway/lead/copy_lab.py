@@ -63,13 +63,15 @@ class FakeSink:
 
 
 class FakeDelivery:
-    """Delivers every range at once, or with the error of `fate`."""
+    """Delivers every range after `takes_s`, or with the error of `fate`."""
 
     def __init__(self) -> None:
         self.fate: Callable[[RangeOrder], SkyplaneError | None] = lambda _: None
         self.most_in_flight = 0
         self.says_source = True
         self.etags: list[str] = []
+        self.ranges: list[RangeOrder] = []
+        self.takes_s = 0.0
         self.was_sent: list[bool] = []
         self._in_flight = 0
 
@@ -79,7 +81,8 @@ class FakeDelivery:
         self.was_sent.append(was_sent)
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
-        await asyncio.sleep(0)
+        self.ranges += ranges
+        await asyncio.sleep(self.takes_s)
         self._in_flight -= 1
         outcomes = []
         for wanted in ranges:

@@ -24,7 +24,8 @@ from skyplane_gateway.stores.checksums import (
     stated_as_crc32c,
     stated_as_md5,
 )
-from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, uses_md5
+from skyplane_gateway.stores.options import check_options, uses_md5
+from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
@@ -32,7 +33,7 @@ _API_VERSION: Final = "2023-11-03"
 _CHOICES: Final = {
     "checksum": ("", "sent", "trusted"),
     "anonymous": ("false", "true"),
-    CONTENT_MD5: MD5_USES,
+    "content-md5": ("use", "ignore"),
     "storage-class": ("", *CLASSES["azure"], KEEP),
     "tags": ("", KEEP),
 }
@@ -82,6 +83,7 @@ class Container:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         check_options(spec, "an Azure store", _CHOICES)
         self.spec = spec
+        self.server_clock = ServerClock()
         self.uses_md5 = uses_md5(spec)
         self.reads_tags = spec.option("tags") == KEEP
         account, _, name = spec.bucket.partition("/")
@@ -152,6 +154,7 @@ class Container:
             retries=False,
             timeout=_TIMEOUT,
         )
+        self.server_clock.note(answer.headers.get("date"))
         if answer.status == wanted.expected:
             return answer
         try:

@@ -9,10 +9,17 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from skyplane_gateway.errors import StoreError
+from skyplane_gateway.made_of import told_by
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
-from skyplane_gateway.stores.azure.requests import chosen_tier, not_carried_of, unix_s
+from skyplane_gateway.stores.azure.requests import (
+    METADATA,
+    attributes_of,
+    chosen_tier,
+    not_carried_of,
+    unix_s,
+)
 from skyplane_gateway.stores.checksums import hex_of
 
 #: Most that the service returns at once.
@@ -131,6 +138,7 @@ def _pages(
 
 def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) -> Request:
     query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE_KEYS), **more}
+    query["include"] = "metadata"
     headers = {}
     if prefix:
         query["prefix"] = prefix
@@ -176,7 +184,13 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
         storage_class=chosen_tier(headers),
         archived=_why_archived(found),
         md5=hex_of(found.get("content-md5"), 16),
+        made_of=told_by(attributes_of(_metadata_headers(row))),
     )
+
+
+def _metadata_headers(row: ElementTree.Element) -> dict[str, str]:
+    """The metadata of a row, as an answer to HEAD has it."""
+    return {METADATA + entry.tag.lower(): entry.text or "" for entry in row.iterfind("Metadata/*")}
 
 
 def _why_archived(found: Mapping[str, str]) -> str:

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 from awscrt import checksums
 
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import hex_of, verify
-from skyplane_gateway.stores.mtime import dated, undated
 
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
 CRC32C_NAME: Final = "skyplane_crc32c"

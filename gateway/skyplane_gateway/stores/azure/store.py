@@ -86,6 +86,7 @@ class AzureStore:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
         self.spec = spec
         self._container = Container(spec, credentials)
+        self.server_clock = self._container.server_clock
         self._uploads = Uploads(self._container)
         self._is_flat = False
         self.capabilities = StoreCapabilities(

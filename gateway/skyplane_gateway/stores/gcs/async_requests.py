@@ -59,8 +59,7 @@ class GcsAsyncRequests:
 
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         if length == 0:
-            url = self._client.urls.object(key, fields=OBJECT_FIELDS)
-            info = _info(key, await self._answer("GET", url, {}, 200))
+            info = await self.head(key)
             if info.size_bytes or (if_match is not None and info.etag != if_match):
                 raise Unsettled("the answer is another version")
             return WholeObject(b"", info.attributes or ObjectAttributes(), info.not_carried)
@@ -81,6 +80,10 @@ class GcsAsyncRequests:
             not_carried_of_headers(headers),
             stated_in(hashes, length),
         )
+
+    async def head(self, key: str) -> ObjectInfo:
+        url = self._client.urls.object(key, fields=OBJECT_FIELDS)
+        return _info(key, await self._answer("GET", url, {}, 200))
 
     async def put(
         self,

@@ -22,6 +22,7 @@ from skyplane_gateway.stores.gcs.credentials import google_credentials, is_googl
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
 from skyplane_gateway.stores.gcs.requests import Urls
 from skyplane_gateway.stores.options import check_options
+from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Any: google-auth's functions have no types.
 _AuthorizedSession: Any = google.auth.transport.requests.AuthorizedSession
@@ -49,6 +50,7 @@ class Client:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         check_options(spec, "a Google Cloud Storage bucket", _CHOICES, _TEXTS)
         self.spec = spec
+        self.server_clock = ServerClock()
         self.urls = Urls(spec.endpoint_url, spec.bucket, spec.option("user_project"))
         self._given = credentials
         self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
@@ -102,6 +104,7 @@ class Client:
                 allow_redirects=False,
                 stream=stream,
             )
+            self.server_clock.note(answer.headers.get("Date"))
             if answer.status_code in expected:
                 return answer
             raise self._refused(answer, what, has_checksum=has_checksum)

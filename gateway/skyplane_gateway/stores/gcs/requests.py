@@ -15,6 +15,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
+from skyplane_gateway.made_of import told_by
+from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.checksums import (
     Stated,
@@ -23,7 +25,6 @@ from skyplane_gateway.stores.checksums import (
     stated_as_crc32c,
     stated_crc32c,
 )
-from skyplane_gateway.stores.mtime import dated, undated
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
 
@@ -58,13 +59,13 @@ _NOT_CARRIED: Final = {
 
 #: The fields that a listing shows of an object.
 ROW_FIELDS: Final = (
-    "name,generation,size,updated,crc32c,md5Hash,storageClass,"
+    "name,generation,size,updated,crc32c,md5Hash,storageClass,metadata,"
     "customTime,temporaryHold,eventBasedHold,retention,contexts"
 )
 #: The fields of an answer about one object.
 OBJECT_FIELDS: Final = (
     f"{ROW_FIELDS},contentType,contentEncoding,contentLanguage,contentDisposition,cacheControl,"
-    "metadata,timeCreated,retentionExpirationTime"
+    "timeCreated,retentionExpirationTime"
 )
 
 _BLOCK_BYTES: Final = 1 << 20
@@ -161,7 +162,10 @@ def precondition_query(precondition: Precondition) -> dict[str, str]:
 
 
 def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = True) -> ObjectInfo:
-    """The object that a resource shows. Raises StoreUnavailable where it shows none."""
+    """The object that a resource shows, with its attributes or what they tell of its source.
+
+    Raises StoreUnavailable where it shows none.
+    """
     try:
         return ObjectInfo(
             key=key,
@@ -171,6 +175,7 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
             crc32c=stated_crc32c(resource.get("crc32c")),
             md5=hex_of(resource.get("md5Hash"), 16),
             attributes=attributes_of_resource(resource) if with_attributes else None,
+            made_of=None if with_attributes else _made_of(resource),
             not_carried=not_carried_of_resource(resource),
             storage_class=_class_of(resource.get("storageClass")),
         )
@@ -189,6 +194,10 @@ def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
         **headers,
         metadata=undated(metadata.items()),
     )
+
+
+def _made_of(resource: Mapping[str, Any]) -> str:
+    return told_by(attributes_of_resource(resource)) if "metadata" in resource else ""
 
 
 def not_carried_of_resource(resource: Mapping[str, Any]) -> tuple[str, ...]:

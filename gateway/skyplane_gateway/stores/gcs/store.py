@@ -87,6 +87,7 @@ class GcsStore:
         self.spec = spec
         self.capabilities = _CAPABILITIES
         self._client = Client(spec, credentials)
+        self.server_clock = self._client.server_clock
         self._bucket = Bucket(self._client)
         self._uploads = Uploads(self._bucket)
 

@@ -25,6 +25,7 @@ from skyplane_gateway.errors import (
     NotFound,
     StoreError,
 )
+from skyplane_gateway.mtime import KEPT_TIME, mtime_ns_of, with_mtime
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Body,
@@ -54,7 +55,6 @@ from skyplane_gateway.stores.local.publish import (
 )
 from skyplane_gateway.stores.local.reader import LocalReader
 from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
-from skyplane_gateway.stores.mtime import KEPT_TIME, mtime_ns_of, with_mtime
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,

@@ -119,6 +119,18 @@ class S3AsyncRequests:
         stated = self._bucket.stated(found)
         return WholeObject(answer.body, attributes_of(found), not_carried_of(found), stated)
 
+    async def head(self, key: str) -> ObjectInfo:
+        headers = self._parameters.headers(key, writes=False)
+        answer = await self._answer("HEAD", key, headers, 200)
+        found = answer.headers
+        if not {"content-length", "etag", "last-modified"} <= found.keys():
+            raise Unsettled("`S3Store.head` decides about this answer")
+        attributes = attributes_of(_boto_answer(answer))
+        modified_s = _unix_s(found["last-modified"])
+        return ObjectInfo(
+            key, int(found["content-length"]), found["etag"], modified_s, attributes=attributes
+        )
+
     async def put(
         self,
         key: str,

@@ -17,6 +17,7 @@ from skyplane_gateway.stores.s3.requests import (
     not_carried_of,
     why_archived,
 )
+from skyplane_gateway.stores.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -42,6 +43,7 @@ def objects(
     start_after: str | None,
     what: str,
     restores: Restores,
+    server_clock: ServerClock,
 ) -> Iterator[ObjectInfo]:
     """Every object under `prefix`, ascending.
 
@@ -58,6 +60,7 @@ def objects(
             arguments["OptionalObjectAttributes"] = ["RestoreStatus"]
         with mapped(what):
             page: dict[str, Any] = dict(client.list_objects_v2(**arguments))
+        server_clock.note(page["ResponseMetadata"]["HTTPHeaders"].get("date"))
         contents = page.get("Contents", [])
         if "OptionalObjectAttributes" not in arguments and any(map(is_archived, contents)):
             restores.are_asked = True

@@ -62,6 +62,7 @@ from skyplane_gateway.stores.s3.requests import (
     to_header,
 )
 from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
+from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopySource
 
 __all__ = [
@@ -91,6 +92,7 @@ class S3Store:
         self._bucket = Bucket(spec, credentials)
         self._client = self._bucket.client
         self._restores = listing.Restores()
+        self.server_clock = ServerClock()
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._bucket.trusts_checksum,
             ordered_listing=True,
@@ -119,9 +121,8 @@ class S3Store:
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
         what = self._bucket.doing("listing", prefix)
-        return listing.objects(
-            self._client, self.spec.bucket, prefix, start_after, what, self._restores
-        )
+        seen = self._restores, self.server_clock
+        return listing.objects(self._client, self.spec.bucket, prefix, start_after, what, *seen)
 
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._bucket.doing("looking at", check_key(key))):

@@ -42,7 +42,8 @@ def test_a_listing_is_of_current_blobs(scripted: Any, reply: Any) -> None:
     """The service lists deleted blobs, snapshots and versions only if `include` names them."""
     assert len(list(opened(scripted, page("a"), reply=reply).list("a"))) == 1
     query = parse_qs(urlsplit(scripted.requests[0].path).query)
-    assert set(query) == {"restype", "comp", "maxresults", "prefix"}
+    assert set(query) == {"restype", "comp", "maxresults", "prefix", "include"}
+    assert query["include"] == ["metadata"]
 
 
 def test_pages_follow_their_markers(scripted: Any, reply: Any) -> None:

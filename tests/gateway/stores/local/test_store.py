@@ -11,6 +11,7 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.mtime import with_mtime
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
@@ -21,7 +22,6 @@ from skyplane_gateway.stores import (
 )
 from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.local.errors import translate
-from skyplane_gateway.stores.mtime import with_mtime
 from skyplane_gateway.stores.registry import open_without_retries
 
 
