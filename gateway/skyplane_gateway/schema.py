@@ -238,8 +238,9 @@ def _one_of(options: tuple[Any, ...], value: Any, place: str, is_made: bool) -> 
     wanted = [option for option in options if option is not type(None)]
     if len(wanted) == 1:
         return _value(wanted[0], value, place, is_made=is_made)
-    if not isinstance(value, tuple(wanted)):
-        names = ", ".join(option.__name__ for option in wanted)
+    classes = tuple(get_origin(option) or option for option in wanted)
+    if not isinstance(value, classes):
+        names = ", ".join(one.__name__ for one in classes)
         raise ConfigurationInvalid(f"{place} must be one of {names}, not {_shown(value)}")
     return value
 

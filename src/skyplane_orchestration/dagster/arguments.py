@@ -21,10 +21,10 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def checking(*args: P.args, **kwargs: P.kwargs) -> R:
-        hints, given = get_type_hints(function), signature(function).bind(*args, **kwargs)
-        for name, value in given.arguments.items():
+        hints = get_type_hints(function)
+        for name, value in signature(function).bind(*args, **kwargs).arguments.items():
             if name not in ("job", "options"):
-                given.arguments[name] = checked(hints[name], value, name)
-        return function(*given.args, **given.kwargs)
+                checked(hints[name], value, name)
+        return function(*args, **kwargs)
 
     return checking

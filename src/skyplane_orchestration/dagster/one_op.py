@@ -26,9 +26,8 @@ from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 
 if TYPE_CHECKING:
     from skyplane_orchestration.dagster.resources import SkyplaneResource
-    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Metadata of an asset's definition: its job, `TransferJob.to_dict()`.
 JOB_METADATA: Final = "skyplane/job"

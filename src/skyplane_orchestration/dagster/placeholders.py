@@ -57,7 +57,7 @@ def filled(place: str, text: str, values: Values, write: Callable[[str], str] = 
                 f"{place}: {form} in {text!r} has no value; {without}use {known}, and write a brace"
                 " of the text itself twice"
             )
-        if not {"", ".", ".."}.isdisjoint(values[name].split("/")):
+        if not {"", ".", ".."}.isdisjoint(re.split(r"[/\\]", values[name])):
             raise ConfigurationInvalid(
                 f"{place}: {{{name}}} of {text!r} cannot be {values[name]!r}, which leads out of "
                 "its folder; a key has no empty part between slashes, and none that is . or .."

@@ -57,7 +57,7 @@ def build_skyplane_source_asset(
         group_name=group_name,
         description=description,
         automation_condition=automation_condition,
-        owners=owners,
+        owners=list(owners),
         tags=tags,
         kinds={place.kind},
         metadata={"dagster/uri": place.url, **(metadata or {})},

@@ -22,8 +22,8 @@ from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.security.authority import FleetSecret
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.provision.base import Provisioner
-    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.security.credentials import CredentialSources
 
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")

@@ -3,7 +3,6 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 import dagster as dg
 from dagster.components.resolved.core_models import OpSpec
@@ -21,6 +20,7 @@ from skyplane_orchestration.dagster.translator import (
     SkyplaneTranslatorData,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 
 
@@ -38,8 +38,7 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
         description="Path or URL for the list of all objects, in the format of its suffix;"
         " {asset_key} and {partition_key} are replaced.",
     )
-    # `GatewayPlace`, whose module would load the provisioners.
-    gateways: Literal["auto", "always", "never"] = Field(
+    gateways: GatewayPlace = Field(
         "auto", description="Whether small jobs are copied inside the op: auto, always or never."
     )
     max_retries: int = Field(0, ge=0, description="Retries of the op.")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
+from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
@@ -23,9 +23,6 @@ from skyplane_orchestration.provision.processes.run_directory import RunRoot
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
-
-#: `auto`: inside this process for small jobs. `always`: processes of their own. `never`: inside.
-GatewayPlace = Literal["auto", "always", "never"]
 
 #: A larger job gains more from a second process than the start of one costs (0.5 s).
 _SMALL_GB: Final = 0.064
