@@ -183,7 +183,7 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
         )
     if isinstance(error, StaleCredentials):
         return CredentialsExpired(
-            f"{what}: a refresh of these credentials gave expired ones: renew them at their source "
+            f"{what}: the refreshed credentials have expired already: renew them at their source "
             "(aws sso login, or the program or role that gives them), or set this machine's clock"
         )
     if isinstance(error, ProfileNotFound):

@@ -54,7 +54,7 @@ def _stale(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb(scripted: Any, verb: str) -> None:
     store = open_store(StoreSpec("s3", "bkt", scripted.url, "us-east-1"))
-    with pytest.raises(CredentialsExpired, match="gave expired ones: renew them") as caught:
+    with pytest.raises(CredentialsExpired, match="expired already: renew them") as caught:
         VERBS[verb](store)
     assert not caught.value.is_permanent
     assert scripted.requests == []
@@ -70,5 +70,5 @@ def test_every_verb(scripted: Any, verb: str) -> None:
     ids=["ambient", "session", "role"],
 )
 def test_credentials_for_gateways(scripted: Any, ask: Callable[[str], object]) -> None:
-    with pytest.raises(CredentialsExpired, match="gave expired ones"):
+    with pytest.raises(CredentialsExpired, match="expired already"):
         ask(scripted.url)
