@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -162,29 +163,37 @@ def measure(
 
 
 def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
-    """What a transfer would do with each object now. Raises EmptySource or StoreError."""
+    """All of `previewed`."""
+    return list(previewed(job, credentials))
+
+
+def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Selection]:
+    """What a transfer would do with each object now, in constant memory.
+
+    Raises EmptySource or StoreError, also after some rows.
+    """
     require_file(job)
+    spec, selected = transfer_spec_of(job), 0
     with open_ends(job, credentials) as (source, destination):
         rule = rule_of(job)
         use = PatternUse(rule, job.publish_last)
         listing = CountingLister(partial(source.list, wants=use.wants), "source")
-        rows = list(
-            select(
-                rule,
-                use.watch(listing, rule.source_prefix),
-                CountingLister(destination.list, "destination"),
-                check_key=partial(check_destination_key, job.destination.kind),
-                escape_name=partial(escape_name, job.destination.kind),
-                ask=asker_of(source, destination),
-                ends=partial(ends_of, source, destination),
-            )
+        rows = select(
+            rule,
+            use.watch(listing, rule.source_prefix),
+            CountingLister(destination.list, "destination"),
+            check_key=partial(check_destination_key, job.destination.kind),
+            escape_name=partial(escape_name, job.destination.kind),
+            ask=asker_of(source, destination),
+            ends=partial(ends_of, source, destination),
         )
-        require_some(job, source, selected=len(rows), listed=listing.count)
+        for row in rows:
+            selected += 1
+            yield _strict(row, spec) if spec.strict_metadata else row
+        require_some(job, source, selected=selected, listed=listing.count)
     # The listings for the deletes show both ends.
     for warning in unmatched_warnings(() if job.delete else use.unmatched(), "at the source"):
         log.warning("%s", warning)
-    spec = transfer_spec_of(job)
-    return [_strict(row, spec) for row in rows] if spec.strict_metadata else rows
 
 
 def _strict(row: Selection, spec: TransferSpec) -> Selection:
