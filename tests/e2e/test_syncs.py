@@ -17,8 +17,9 @@ from typing import Any, Final
 import pytest
 from tests.e2e.places import UNAVAILABLE, Place, emulated
 
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.selection import Ends, Lister, SelectionRule, select
+from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore, read_object
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.storage.open import asker_of
@@ -129,6 +130,31 @@ def test_an_overwrite_in_the_second_of_the_copy_is_found(run: Run, pair: Pair) -
     assert run("sync", *pair.arguments)["copied"] == 4
     for name, size in OBJECTS.items():
         pair.write(name, b"2" * size)
+    run("sync", *pair.arguments)
+    for name, size in OBJECTS.items():
+        assert pair.copied(name) == b"2" * size, name
+    again = run("sync", *pair.arguments)
+    assert (again["copied"], again["skipped"]) == (0, 4)
+
+
+@pytest.mark.parametrize("pair", PAIRS, indirect=True)
+def test_an_overwrite_between_read_and_commit_is_found(
+    run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of the first version is then newer than the second version."""
+    left = set(OBJECTS)
+    fence = WriteVerifier.fence
+
+    def overwritten_first(self: WriteVerifier, key: str, precondition: Precondition) -> Any:
+        name = key.rsplit("/", 1)[1]
+        if name in left:
+            left.remove(name)
+            pair.write(name, b"2" * OBJECTS[name])
+        return fence(self, key, precondition)
+
+    monkeypatch.setattr(WriteVerifier, "fence", overwritten_first)
+    run("sync", *pair.arguments)
+    assert left == set()
     run("sync", *pair.arguments)
     for name, size in OBJECTS.items():
         assert pair.copied(name) == b"2" * size, name
