@@ -695,7 +695,10 @@ def test_a_look_without_a_start_says_whether_there_is_room(script: Script) -> No
 
 def test_a_sweep_is_of_this_deployment(client: Client, script: Script) -> None:
     report = client.sweep(dry_run=True, older_than_s=60.0)
-    assert script.done == [("sweep", "test", {"dry_run": True, "older_than_s": 60.0})]
+    ((verb, deployment, more),) = script.done
+    assert (verb, deployment) == ("sweep", "test")
+    assert more.pop("authority_of")("ab").fleet_key == "ab"
+    assert more == {"dry_run": True, "older_than_s": 60.0}
     assert report.places == ()
 
 
@@ -993,5 +996,6 @@ def test_every_method_refuses_a_manifest_that_it_would_not_write() -> None:
             for row in parameters.values()
             if row.default is row.empty and row.kind is row.POSITIONAL_OR_KEYWORD
         ]
+        method = inspect.unwrap(getattr(Client, name))
         with pytest.raises(ConfigurationInvalid, match=r"m\.json' cannot be written as \.json"):
-            getattr(client, name)(*[object()] * (len(needed) - 1), manifest="s3://b/m.json")
+            method(client, *[object()] * (len(needed) - 1), manifest="s3://b/m.json")

@@ -7,13 +7,25 @@ asks the same of values that are made in Python.
 
 from __future__ import annotations
 
+import json
 import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from skyplane_gateway.errors import ConfigurationInvalid
 
@@ -24,6 +36,11 @@ T = TypeVar("T", bound="DataclassInstance")
 
 #: Values that JSON has. A tuple, since a union is slow for the many rows of a journal.
 _PLAIN = (str, int, float, types.NoneType)
+
+#: Limits of documents that users hand over: the largest plans stay far below.
+MAX_DOCUMENT_BYTES: Final = 16 << 20
+MAX_DEPTH: Final = 64
+MAX_CONTAINERS: Final = 1_000_000
 
 #: Types of fields whose values need no check beyond their type.
 _EXACT = frozenset({str, int, bool})
@@ -70,6 +87,41 @@ def decode(kind: type[T], data: object, what: str, *, version: int | None = None
                 f"{what} of schema_version {found!r} cannot be read; this release reads {version}"
             )
     return _dataclass(kind, document, what)
+
+
+def parsed(
+    text: str | bytes,
+    what: str,
+    load: Callable[[Any], Any] = json.loads,
+    *,
+    most_bytes: int = MAX_DOCUMENT_BYTES,
+) -> Any:
+    """The document in a text that a user or another program wrote.
+
+    Args:
+        load: parses it; its own errors but ValueError pass.
+
+    Raises ConfigurationInvalid: it is no JSON, too large, or nested too deep.
+    """
+    if len(text) > most_bytes:
+        raise ConfigurationInvalid(f"{what} is larger than {most_bytes >> 20} MiB")
+    too_deep = f"{what} is nested deeper than {MAX_DEPTH} levels"
+    try:
+        document = load(text)
+    except RecursionError as error:
+        raise ConfigurationInvalid(too_deep) from error
+    except ValueError as error:
+        raise ConfigurationInvalid(f"{what} is not JSON: {error}") from error
+    level, depth, count = [document], 0, 0
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth, count = depth + 1, count + len(level)
+        # References of YAML may repeat a part without end.
+        if depth > MAX_DEPTH or count > MAX_CONTAINERS:
+            raise ConfigurationInvalid(too_deep if depth > MAX_DEPTH else f"{what} is too large")
+        level = [
+            entry for one in level for entry in (one.values() if isinstance(one, dict) else one)
+        ]
+    return document
 
 
 def as_mapping(data: object, what: str) -> Mapping[str, Any]:
@@ -187,8 +239,9 @@ def _one_of(options: tuple[Any, ...], value: Any, place: str, is_made: bool) -> 
     wanted = [option for option in options if option is not type(None)]
     if len(wanted) == 1:
         return _value(wanted[0], value, place, is_made=is_made)
-    if not isinstance(value, tuple(wanted)):
-        names = ", ".join(option.__name__ for option in wanted)
+    classes = tuple(get_origin(option) or option for option in wanted)
+    if not isinstance(value, classes):
+        names = ", ".join(one.__name__ for one in classes)
         raise ConfigurationInvalid(f"{place} must be one of {names}, not {_shown(value)}")
     return value
 
@@ -232,7 +285,9 @@ def _scalar(hint: Any, value: Any, place: str, is_made: bool) -> Any:
         with reading(place):
             return hint(value)
     if not isinstance(value, hint):
-        wanted = {str: "text", bool: "true or false"}.get(hint, f"a {hint.__name__}")
+        wanted = {str: "text", bool: "true or false", Path: "a path"}.get(
+            hint, f"a {hint.__name__}"
+        )
         raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
     return value
 

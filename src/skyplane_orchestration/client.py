@@ -7,15 +7,18 @@ a transfer that leaves objects uncopied always raises.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import IllegalKeyRule
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.arguments import checks_methods
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
@@ -48,7 +51,6 @@ from skyplane_orchestration.transfer.runs import Runs
 from skyplane_orchestration.transfer.watch import TransferWatch, WatchedTransfer
 
 if TYPE_CHECKING:
-    from skyplane_gateway.config import IllegalKeyRule
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
@@ -60,6 +62,7 @@ __all__ = ["Client", "FleetTimes"]
 _POLL_S: Final = 1.0
 
 
+@checks_methods
 class Client:
     """Plans and runs transfers on behalf of one run.
 
@@ -93,6 +96,9 @@ class Client:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        if secret is not None and not hasattr(secret, "value"):
+            # Its class is loaded later, and its value is not shown.
+            raise ConfigurationInvalid("secret must be a FleetSecret, not this")
         self._rng = rng or random.SystemRandom()
         self.identity = identity or RunIdentity("local", "python", self._rng.randbytes(16).hex())
         self._secret = secret
@@ -211,6 +217,10 @@ class Client:
         """What a transfer would do with each object now. Raises EmptySource or StoreError."""
         return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
 
+    def previewed(self, job: TransferJob) -> Iterator[Selection]:
+        """As `preview`, one after the other; errors come after some of them, too."""
+        return preflight.previewed(preflight.locate(job, self._credentials), self._credentials)
+
     def source_version(
         self,
         location: Location,
@@ -248,7 +258,7 @@ class Client:
         """
         self._runs.check_deletes(job, listing)
 
-    def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, list[ObjectInfo]]:
+    def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, Iterator[ObjectInfo]]:
         """What `delete` would remove at the destination now. Raises StoreError."""
         from skyplane_orchestration.transfer.deletes import preview_extra
 
@@ -415,7 +425,10 @@ class Client:
 
         with Destinations(destinations, self._credentials) as places:
             fleets = self.provisioner.sweep(
-                self.identity.deployment, dry_run=dry_run, older_than_s=older_than_s
+                self.identity.deployment,
+                dry_run=dry_run,
+                older_than_s=older_than_s,
+                authority_of=self._fleets.authority_of,
             )
             rule = SweepRule(self._clock.wall(), dry_run, orphaned_uploads, recursive)
             return replace(fleets, places=places.sweep(rule))

@@ -26,7 +26,7 @@ from skyplane_orchestration.dagster import (
 from skyplane_orchestration.dagster.components.scaffolder import ScaffoldParams
 from skyplane_orchestration.dagster.placeholders import filled, filled_url
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.job import Policy, TransferJob
+from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 
 DAYS = dg.StaticPartitionsDefinition(["mon", "tue"])
@@ -137,8 +137,8 @@ REFUSED: list[tuple[Any, Job, str]] = [
         for name in ("newer_than", "older_than", "min_size", "max_size", "bwlimit", "max_delete")
     ),
     (DAYS, {"destination": BY_DAY, "newer_than": "{{partition_key}}"}, "newer_than"),
-    (DAYS, {"destination": BY_DAY, "policy": Policy(exclude=("{partition_key}:*",))},
-     "policy.exclude"),
+    (DAYS, {"destination": BY_DAY, "limits": Limits(instance_types={"aws": "{partition_key}"})},
+     "limits.instance_types.aws"),
 ]  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def yaml_of(job: Job, partitions: Any, manifest: str | None = None) -> dict[str,
         case
         for case in REFUSED
         # Dagster renders the doubled ones, and has no partitions of several dimensions there.
-        if case[0] is not GRID and "policy" not in case[1] and not {"{{", "{%"} & set(str(case[1]))
+        if case[0] is not GRID and "limits" not in case[1] and not {"{{", "{%"} & set(str(case[1]))
         and "{{" not in str(case[1]) and "{%" not in str(case[1])
     ],
 )  # fmt: skip
@@ -283,12 +283,12 @@ def test_doubled_braces_are_literal(form: Callable[..., Any], lab: Lab) -> None:
     job = {
         "source": "s3://a/{{x}}/",
         "destination": "s3://b/{{{{{{y}}/}}{{/",
-        "include": ("{{a,b}}",),
+        "include": ("{{a,b}}", "{{assets}}", "{{partition}}"),
     }
     assert lab.materialize(form(job, None)).success
     assert copied(lab) == [("s3://a/{x}/", "s3://b/{{{y}/}{/")]
     (one,) = lab.client.of("transfer") or lab.client.of("run")
-    assert one[-2].include == ("{a,b}",)
+    assert one[-2].include == ("{a,b}", "{assets}", "{partition}")
     made = form({"source": "s3://a/{{x}}/", "destination": "s3://b/{{{partition_key}}}/"}, DAYS)
     assert lab.materialize(made, partition_key="mon").success
     assert copied(lab)[-1] == ("s3://a/{x}/", "s3://b/{mon}/")
@@ -329,6 +329,7 @@ KEYS = [
     ("ä", "ä"), ("s3://c", None),
     ("", None), (".", None), ("..", None), ("/a", None), ("a/", None), ("a//b", None),
     ("a/../b", None), ("../a", None), ("a/..", None), ("a/./b", None), ("/", None),
+    ("a\\..\\b", None), ("a\\b", "a\\b"),
 ]  # fmt: skip
 
 

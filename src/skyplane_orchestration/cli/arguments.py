@@ -6,6 +6,7 @@ import argparse
 import difflib
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
@@ -168,12 +169,20 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
 
 def _add_filters(group: argparse._ArgumentGroup) -> None:
     """Filters by a list of keys, by time and by size."""
-    group.add_argument(
-        "--files-from",
-        type=keys_of_file,
-        metavar="FILE",
-        help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin",
-    )
+    lists = group.add_mutually_exclusive_group()
+    for name, is_raw, what in (
+        ("", False, "; lines that begin with # or ; are comments"),
+        ("-raw", True, ", as they are: no comments, no blanks dropped"),
+    ):
+        lists.add_argument(
+            f"--files-from{name}",
+            action="extend",
+            dest="files_from",
+            type=partial(keys_of_file, is_raw=is_raw),
+            metavar="FILE",
+            help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin"
+            f"{what} (repeatable)",
+        )
     for name, what in (("newer", "at this time or later"), ("older", "before this time")):
         group.add_argument(
             f"--{name}-than",

@@ -14,11 +14,11 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.provision.base import Finding
     from skyplane_orchestration.provision.choice import ProvisionerChoice
-    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.security.credentials import CredentialSources
 
 

@@ -7,7 +7,7 @@ checks each provisioner against this page.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,9 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
+
+#: Fleet key -> the fleet's authority.
+AuthorityOf = Callable[[str], "Authority"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +212,17 @@ class Provisioner(Protocol):
         """
 
     def sweep(
-        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
         """Remove the deployment's fleets that are expired, without gateways, or too old.
 
-        Keeps a locked fleet. Continues after a failure: `SweepReport.left` names the rest.
+        Keeps a locked fleet, and one past its hard end whose gateways say that they live on: with
+        `authority_of` they are asked. Continues after a failure: `SweepReport.left` names the rest.
         """
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from typing import TYPE_CHECKING
 
+from skyplane_gateway.schema import parsed
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
@@ -121,10 +121,7 @@ def _read_handle(given: str) -> str:
 
 def _handle_in_json(given: str, text: str) -> str:
     """The handle in the output of --json. Raises ConfigurationInvalid."""
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationInvalid(f"{given!r} is not JSON: {error}") from error
+    document = parsed(text, repr(given))
     result = document.get("result", document)
     handle = result.get("resume_handle") if isinstance(result, dict) else None
     if not isinstance(handle, str) or not handle:

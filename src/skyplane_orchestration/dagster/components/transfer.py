@@ -3,13 +3,14 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Annotated
 
 import dagster as dg
 from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import ResolvedTranslationFn
 from pydantic import Field
 
+from skyplane_orchestration.dagster.components.rendered import Rendered, Whole
 from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransferScaffolder
 from skyplane_orchestration.dagster.components.transfer_model import TransferModel
 from skyplane_orchestration.dagster.decorator import skyplane_assets
@@ -21,11 +22,12 @@ from skyplane_orchestration.dagster.translator import (
     SkyplaneTranslatorData,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 
 
 @dg.scaffold_with(SkyplaneTransferScaffolder)
-class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
+class SkyplaneTransferComponent(dg.Component, dg.Model, Rendered):
     """Transfers between S3, Google Cloud Storage and Azure Blob Storage, one asset each.
 
     One op copies for all assets that a run selects; see `skyplane_assets`. The project defines the
@@ -38,11 +40,12 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
         description="Path or URL for the list of all objects, in the format of its suffix;"
         " {asset_key} and {partition_key} are replaced.",
     )
-    # `GatewayPlace`, whose module would load the provisioners.
-    gateways: Literal["auto", "always", "never"] = Field(
+    gateways: GatewayPlace = Field(
         "auto", description="Whether small jobs are copied inside the op: auto, always or never."
     )
-    max_retries: int = Field(0, ge=0, description="Retries of the op.")
+    max_retries: Annotated[Whole, Field(ge=0)] | None = Field(
+        None, description="Retries of the op."
+    )
     op: OpSpec | None = Field(None, description="Name, pool, tags and backfill policy of the op.")
     translation: ResolvedTranslationFn[SkyplaneTranslatorData] = Field(
         None,

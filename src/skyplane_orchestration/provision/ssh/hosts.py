@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from skyplane_gateway.schema import check, decode
+from skyplane_gateway.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.container import require_pinned
@@ -127,7 +127,8 @@ def read_hosts(path: Path) -> dict[str, tuple[SshHost, ...]]:
     Raises ConfigurationInvalid: the file cannot be read or used; the message names it.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = parsed(text, f"the hosts file {path}", yaml.safe_load, most_bytes=1 << 20)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationInvalid(f"the hosts file {path} cannot be read: {error}") from error
     try:
