@@ -106,10 +106,8 @@ class Rules:
         """Whether a later run may leave a copy of an older version in its place.
 
         Of a source that changed so long before its copy was committed, and after it had been
-        read, no listing tells, when the size is the same. So the lead asks again before that.
+        read, no listing tells, when the size is the same.
         """
-        if self.conflict == "replace-if-different":
-            return False
         info = self.destination.info(key)
         size_bytes, modified = self._seen(key)[-1]
         if info is None:
