@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.http_client import Answer, send
 from skyplane_gateway.stores.http_session import send_by_session
+from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.requests import (
@@ -120,14 +120,14 @@ class S3AsyncRequests:
         sent = {**_headers(arguments), **self._parameters.headers(key, writes=True)}
         answer = await self._answer("PUT", key, sent, 200, data)
         headers = answer.headers
-        if "etag" not in headers:
+        if not headers.get("etag") or answer.body:
             raise Unsettled("the answer names no version")
         stored = full_checksum(_boto_answer(answer)) if self._bucket.trusts_checksum else None
         return ObjectInfo(
             key=key,
             size_bytes=len(data),
             etag=headers["etag"],
-            last_modified=_unix_s(headers.get("date")),
+            last_modified=_unix_s(headers.get("date", "")),
             crc32c=stored,
             attributes=attributes,
         )
@@ -180,7 +180,9 @@ def _is_same(etag: str | None, other: str) -> bool:
 def _require_whole(headers: Mapping[str, str], length: int) -> None:
     """The answer must be the whole object of that length."""
     if length == 0:
-        is_whole = headers.get("content-length", "0") == "0"
+        is_whole = headers.get("content-length") == "0" and bool(
+            _unix_s(headers.get("last-modified", ""))
+        )
     else:
         is_whole = headers.get("content-range", "").startswith(f"bytes 0-{length - 1}/")
     if not is_whole:
@@ -188,6 +190,6 @@ def _require_whole(headers: Mapping[str, str], length: int) -> None:
 
 
 @lru_cache(maxsize=16)
-def _unix_s(date: str | None) -> float:
+def _unix_s(date: str) -> float:
     """Unix seconds of a `Date` header; 0.0 for none."""
-    return 0.0 if date is None else parsedate_to_datetime(date).timestamp()
+    return unix_s(date) or 0.0

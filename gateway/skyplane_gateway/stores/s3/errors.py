@@ -38,7 +38,9 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
+from skyplane_gateway.stores.answers import unavailable
 from skyplane_gateway.stores.refusals import Meaning, meaning_of, retry_after_s
+from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 _THROTTLED: Final = (
     "BandwidthLimitExceeded RequestLimitExceeded SlowDown SlowDownRead SlowDownWrite "
@@ -158,6 +160,8 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
     """The leaf of the error tree for one of boto3's exceptions."""
     if isinstance(error, ClientError):
         return _from_answer(error, what)
+    if isinstance(error, BadAnswer):
+        return unavailable(what, error)
     if isinstance(error, _NO_CREDENTIALS):
         return Unauthenticated(
             f"{what}: there are no usable credentials; set AWS_ACCESS_KEY_ID and "
