@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.transfer.samples import JOB as BARE_JOB
@@ -693,7 +695,10 @@ def test_a_look_without_a_start_says_whether_there_is_room(script: Script) -> No
 
 def test_a_sweep_is_of_this_deployment(client: Client, script: Script) -> None:
     report = client.sweep(dry_run=True, older_than_s=60.0)
-    assert script.done == [("sweep", "test", {"dry_run": True, "older_than_s": 60.0})]
+    ((verb, deployment, more),) = script.done
+    assert (verb, deployment) == ("sweep", "test")
+    assert more.pop("authority_of")("ab").fleet_key == "ab"
+    assert more == {"dry_run": True, "older_than_s": 60.0}
     assert report.places == ()
 
 
@@ -973,3 +978,23 @@ def test_the_transfer_key_is_that_of_the_job_and_not_of_how_it_is_carried_out() 
 
 def test_a_client_without_an_identity_is_a_run_of_its_own() -> None:
     assert Client().identity.fleet_key() != Client().identity.fleet_key()
+
+
+def test_every_method_refuses_a_manifest_that_it_would_not_write() -> None:
+    """Before anything else: the other arguments are never looked at."""
+    methods = {
+        name: inspect.signature(method).parameters
+        for name, method in inspect.getmembers(Client, inspect.isfunction)
+        if "manifest" in inspect.signature(method).parameters
+    }
+    assert {"begin", "finish", "resume", "run", "transfer", "wait"} <= methods.keys()
+    client: Any = object.__new__(Client)
+    client._runs = Mock(side_effect=AssertionError)
+    for name, parameters in methods.items():
+        needed = [
+            row
+            for row in parameters.values()
+            if row.default is row.empty and row.kind is row.POSITIONAL_OR_KEYWORD
+        ]
+        with pytest.raises(ConfigurationInvalid, match=r"m\.json' cannot be written as \.json"):
+            getattr(client, name)(*[object()] * (len(needed) - 1), manifest="s3://b/m.json")

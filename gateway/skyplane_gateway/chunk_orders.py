@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from skyplane_gateway.errors import SkyplaneError, from_dict
 from skyplane_gateway.objects import UNCONDITIONAL, Precondition
@@ -24,6 +24,9 @@ class RangeOrder:
         strict_metadata: fail and send nothing when the copy would lose metadata.
         storage_class: of the copy, as the destination names it; None for its default.
         tags_for: see `Keeping.tags_for`.
+        mark: see `Keeping.mark_of`.
+        keeps_attributes: see `Keeping.attributes`.
+        crc32c: of the whole object, as the source's store lists it; None for parts.
     """
 
     source_key: str
@@ -35,6 +38,9 @@ class RangeOrder:
     strict_metadata: bool = False
     storage_class: str | None = None
     tags_for: str = ""
+    mark: tuple[str, str] | None = None
+    keeps_attributes: bool = True
+    crc32c: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,13 @@ class ChunkOrder:
         return decode(cls, data, "a chunk order")
 
 
+class Noted(NamedTuple):
+    """What a source notes of an object that it reads; see `RangeOutcome`."""
+
+    not_carried: tuple[str, ...] = ()
+    compared: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class RangeOutcome:
     """The end of one range.
@@ -81,6 +94,8 @@ class RangeOutcome:
         at_source: the error comes from the source store.
         not_carried: see `ObjectInfo.not_carried`, as the source store reported it, without what the
             copy keeps.
+        compared: the checksum of the source's store that the bytes have, such as `MD5`; empty where
+            it states none.
     """
 
     error: SkyplaneError | None
@@ -88,6 +103,7 @@ class RangeOutcome:
     crc32c: int = 0
     at_source: bool = False
     not_carried: tuple[str, ...] = ()
+    compared: str = ""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RangeOutcome:

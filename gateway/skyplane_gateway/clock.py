@@ -18,11 +18,13 @@ class Clock:
         monotonic: seconds, for durations.
         wall: seconds since 1970, for values that other processes or stores read.
         sleep: blocks the thread for so many seconds.
+        hear: takes the `Date` of an answer, for clocks that go by another machine's.
     """
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
+    hear: Callable[[str | None], None] = lambda _: None
 
 
 SYSTEM_CLOCK: Final = Clock()

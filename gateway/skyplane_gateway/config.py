@@ -17,13 +17,21 @@ from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import Keeping, keeping_of
 from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.schema import check, decode, encode
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1
 
 #: What to do with an object that is already at the destination.
-ConflictRule = Literal["fail", "skip", "replace", "replace-if-newer", "replace-if-different"]
+ConflictRule = Literal[
+    "fail",
+    "skip",
+    "replace",
+    "replace-if-newer",
+    "replace-if-different",
+    "replace-if-checksum-differs",
+    "replace-if-size-differs",
+]
 
 #: What to do with an object whose key the destination cannot hold.
 IllegalKeyRule = Literal["fail", "skip", "escape"]
@@ -146,12 +154,13 @@ class GatewayConfig:
         return decode(cls, data, "the gateway configuration")
 
     def __post_init__(self) -> None:
+        check(self)
         for peer, text in self.hello_keys_hex.items():
             _require_key(peer, text)
         for name in _DURATIONS:
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigurationInvalid(f"{name} must be positive and finite, not {value!r}")
+            if value is not None and value <= 0:
+                raise ConfigurationInvalid(f"{name} must be a number above zero, not {value!r}")
         if self.stalled_after_s < self.ack_deadline_s:
             raise ConfigurationInvalid(
                 f"stall_deadline_s must be at least ack_deadline_s ({self.ack_deadline_s:g}), "
@@ -159,7 +168,7 @@ class GatewayConfig:
             )
         for name in ("assembly_mib", "readers", "store_threads"):
             count = getattr(self, name)
-            if not isinstance(count, int) or count < 1:
+            if count < 1:
                 raise ConfigurationInvalid(f"{name} must be a whole number from 1, not {count!r}")
 
 

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
+from skyplane_gateway.made_of import NAME, Mark, version_of
+from skyplane_gateway.mtime import MTIME
 from skyplane_gateway.objects import (
     PROJECT_FOLDER,
     ObjectAttributes,
@@ -71,11 +73,15 @@ class Keeping:
         kind: of the destination's store.
         tags: the source reads them.
         storage_class: the destination sets the class that matches the source's.
+        attributes: the destination keeps headers and user metadata, or the source has none.
+        source_kind: of the source's store.
     """
 
     kind: str
     tags: bool
     storage_class: bool
+    attributes: bool = True
+    source_kind: str = ""
 
     def of_source(self, info: ObjectInfo) -> ObjectInfo:
         """A row of the source's listing, or its `head`, with class and tags of the copy.
@@ -97,6 +103,16 @@ class Keeping:
         names = tuple(name for name in info.not_carried if name in lacks)
         return replace(info, attributes=attributes, not_carried=names, storage_class=kept)
 
+    def mark_of(self, source: ObjectInfo) -> Mark | None:
+        """What the copy of that version stores to be known by; None where it needs nothing."""
+        if self.source_kind == "file":
+            return None  # The copy has the file's time already.
+        if self.kind == "file":
+            return MTIME, f"{source.last_modified:.6f}"
+        if self.source_kind == self.kind == "gcs":
+            return None  # Both listings have the CRC32C.
+        return NAME, version_of(self.source_kind, source)
+
     @property
     def tags_for(self) -> str:
         """Kind of store that gets the tags; empty where the source does not read them."""
@@ -117,7 +133,10 @@ def keeping_of(source: StoreSpec, destination: StoreSpec) -> Keeping:
     """By the options of both stores."""
     # Files have no class, so their copies get the bucket's default.
     storage_class = destination.option("storage-class") == KEEP and source.kind != "file"
-    return Keeping(destination.kind, source.option("tags") == KEEP, storage_class)
+    attributes = destination.kind != "file" or source.kind == "file"
+    return Keeping(
+        destination.kind, source.option("tags") == KEEP, storage_class, attributes, source.kind
+    )
 
 
 def kept_tags(kind: str, tags: Tags) -> Tags:

@@ -38,6 +38,7 @@ from skyplane_gateway.pending_connections import (
     DATA_PORT_LIMIT,
     within_open_files,
 )
+from skyplane_gateway.schema import parsed
 from skyplane_gateway.service import GatewayService
 
 log = logging.getLogger("skyplane_gateway")
@@ -135,7 +136,7 @@ def _set_limits() -> None:
 def read_config(path: Path, fleet_key: str) -> GatewayConfig:
     """Raises ConfigurationInvalid when the file is missing, broken, or of another fleet."""
     try:
-        config = GatewayConfig.from_dict(json.loads(path.read_text()))
+        config = GatewayConfig.from_dict(parsed(path.read_text(), str(path)))
     except (OSError, ValueError) as error:
         raise ConfigurationInvalid(f"cannot read {path}: {error}") from error
     if config.fleet_key != fleet_key:

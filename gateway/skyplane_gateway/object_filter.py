@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from os.path import commonprefix
@@ -13,6 +14,10 @@ from skyplane_gateway.objects import ObjectInfo
 
 #: Longest list of keys, in bytes of UTF-8: a control call carries it.
 MAX_LIST_BYTES: Final = 8 << 20
+
+
+#: A comment without a blank before its text, and blanks before or after a key.
+_DOUBTFUL: Final = re.compile(r"\s*[#;]+[^\s#;]|\s+[^\s#;]|[^\s#;].*\s$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +134,29 @@ def common_start(keys: tuple[str, ...]) -> str:
     return commonprefix((keys[0], keys[-1])) if keys else ""  # noqa: RUF071 - texts, not paths
 
 
-def keys_of_lines(text: str) -> tuple[str, ...]:
+def keys_of_lines(text: str, *, is_raw: bool = False) -> tuple[str, ...]:
     """The keys of a file with one key per line, as rclone's `--files-from` reads it.
 
     Blanks around a key and slashes before it are dropped. Empty lines and lines that start with
-    `#` or `;` are comments.
+    `#` or `;` are comments. With `is_raw` each line that is not empty is a key as it is.
     """
-    lines = (line.strip() for line in text.split("\n"))
+    lines = _lines(text)
+    if is_raw:
+        return tuple(filter(None, lines))
+    found = (line.strip() for line in lines)
     return tuple(
-        key for line in lines if not line.startswith(("#", ";")) and (key := line.lstrip("/"))
+        key for line in found if not line.startswith(("#", ";")) and (key := line.lstrip("/"))
     )
+
+
+def doubtful_lines(text: str) -> list[int]:
+    """Numbers of lines, from 1, that may be keys and are not or not whole in `keys_of_lines`."""
+    return [number for number, line in enumerate(_lines(text), 1) if _DOUBTFUL.match(line)]
+
+
+def _lines(text: str) -> list[str]:
+    """Lines end in LF or CRLF. A byte order mark belongs to the file."""
+    return [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
 
 
 ALL_OBJECTS: Final = ObjectFilter()

@@ -58,7 +58,7 @@ class ObjectAttributes:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        headers = {name: data.get(name) for name in _HEADERS}
+        headers = {name: data.get(name) for name in HEADERS}
         return cls(
             **headers,
             metadata=_pairs(data.get("metadata")),
@@ -71,7 +71,7 @@ def _pairs(found: Mapping[str, Any] | None) -> Tags:
     return tuple(sorted((str(name), str(text)) for name, text in (found or {}).items()))
 
 
-_HEADERS = (
+HEADERS = (
     "content_type",
     "content_encoding",
     "content_language",
@@ -136,12 +136,19 @@ class ObjectInfo:
             trusted. Listings of S3 never have it.
         attributes: None in listings of stores that do not list them.
         not_carried: metadata that a copy will not have, as far as this answer tells: `tags`,
-            `storage-class`, `website-redirect`, `expires`, and Google's `custom-time`, `hold`,
-            `retention`, `contexts`.
+            `storage-class`, `website-redirect`, `expires`, `hold`, `retention`, `user-metadata`
+            that no answer holds, Azure's `blob-type`, and Google's `custom-time`, `contexts`.
         storage_class: as the store names it; None for the usual one, and in answers to writes.
         stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
         archived: why the object cannot be read now, and what to do; empty where it can be read,
             or where a listing does not tell. Only listings tell it.
+        leftover: why temporary objects of its upload are still there; empty where none are. Only
+            completions tell it. An abort of the upload removes them.
+        md5: of the whole body, in hex; None where the answer states none. At Azure it may be what
+            a writer claimed. Listings of S3 never have it: they do not show an encryption, which
+            makes an ETag something else.
+        made_of: in listings, what the metadata tells of a copy's source (see `made_of.told_by`);
+            None where the listing does not show metadata.
     """
 
     key: str
@@ -154,6 +161,9 @@ class ObjectInfo:
     storage_class: str | None = None
     stored_unix_s: float | None = None
     archived: str = ""
+    leftover: str = ""
+    md5: str | None = None
+    made_of: str | None = None
 
     @property
     def written_unix_s(self) -> float:
@@ -177,6 +187,8 @@ class ObjectInfo:
             storage_class=data.get("storage_class"),
             stored_unix_s=data.get("stored_unix_s"),
             archived=data.get("archived", ""),
+            md5=data.get("md5"),
+            made_of=data.get("made_of"),
         )
 
 

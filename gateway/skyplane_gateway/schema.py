@@ -1,18 +1,30 @@
-"""JSON documents of dataclasses: encoding, and strict decoding.
+"""JSON documents of dataclasses, and what a value of an annotation is.
 
 A broken document raises one `ConfigurationInvalid` that names the first wrong place.
-Nothing is converted: text in place of a number is a mistake of the document's author.
+Nothing is converted: text in place of a number is a mistake of the document's author. `check`
+asks the same of values that are made in Python.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from skyplane_gateway.errors import ConfigurationInvalid
 
@@ -23,6 +35,11 @@ T = TypeVar("T", bound="DataclassInstance")
 
 #: Values that JSON has. A tuple, since a union is slow for the many rows of a journal.
 _PLAIN = (str, int, float, types.NoneType)
+
+#: Limits of documents that users hand over: the largest plans stay far below.
+MAX_DOCUMENT_BYTES: Final = 16 << 20
+MAX_DEPTH: Final = 64
+MAX_CONTAINERS: Final = 1_000_000
 
 #: Types of fields whose values need no check beyond their type.
 _EXACT = frozenset({str, int, bool})
@@ -71,10 +88,48 @@ def decode(kind: type[T], data: object, what: str, *, version: int | None = None
     return _dataclass(kind, document, what)
 
 
+def parsed(
+    text: str | bytes,
+    what: str,
+    load: Callable[[Any], Any] = json.loads,
+    *,
+    most_bytes: int = MAX_DOCUMENT_BYTES,
+) -> Any:
+    """The document in a text that a user or another program wrote.
+
+    Args:
+        load: parses it; its own errors but ValueError pass.
+
+    Raises ConfigurationInvalid: it is no JSON, too large, or nested too deep.
+    """
+    if len(text) > most_bytes:
+        raise ConfigurationInvalid(f"{what} is larger than {most_bytes >> 20} MiB")
+    too_deep = f"{what} is nested deeper than {MAX_DEPTH} levels"
+    try:
+        document = load(text)
+    except RecursionError as error:
+        raise ConfigurationInvalid(too_deep) from error
+    except ValueError as error:
+        raise ConfigurationInvalid(f"{what} is not JSON: {error}") from error
+    level, depth, count = [document], 0, 0
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth, count = depth + 1, count + len(level)
+        # References of YAML may repeat a part without end.
+        if depth > MAX_DEPTH or count > MAX_CONTAINERS:
+            raise ConfigurationInvalid(too_deep if depth > MAX_DEPTH else f"{what} is too large")
+        level = [
+            entry for one in level for entry in (one.values() if isinstance(one, dict) else one)
+        ]
+    return document
+
+
 def as_mapping(data: object, what: str) -> Mapping[str, Any]:
     """`data`, if it is a JSON object. Raises ConfigurationInvalid otherwise."""
-    if not isinstance(data, Mapping) or not all(isinstance(name, str) for name in data):
+    if not isinstance(data, Mapping):
         raise ConfigurationInvalid(f"{what} must be a JSON object, not {_shown(data)}")
+    for name in data:
+        if not isinstance(name, str):
+            raise ConfigurationInvalid(f"{what} must have texts as names, not {_shown(name)}")
     return data
 
 
@@ -88,21 +143,40 @@ def reading(what: str) -> Iterator[None]:
         raise ConfigurationInvalid(f"{what} is broken: {why}") from error
 
 
+def check(made: DataclassInstance) -> None:
+    """Check the types of a frozen dataclass, first thing in its `__post_init__`.
+
+    A whole number serves for a float, a list or a set for a tuple; they are converted.
+
+    Raises ConfigurationInvalid, with the name of the first field of a wrong type.
+    """
+    for name, (hint, is_secret) in _fields(type(made))[0].items():
+        given = getattr(made, name)
+        found = _field(hint, is_secret, given, name, is_made=True)
+        if found is not given:
+            object.__setattr__(made, name, found)
+
+
+def checked(hint: Any, value: Any, name: str) -> Any:
+    """A value that was made in Python, as an annotation wants it; as `check` for one field."""
+    return _value(hint, value, name, is_made=True)
+
+
 @cache
-def _fields(kind: type[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Name -> type of all fields, and the names of those without a default."""
+def _fields(kind: type[Any]) -> tuple[dict[str, tuple[Any, bool]], tuple[str, ...]]:
+    """Name -> type of all fields, and whether it is secret; and the names without a default."""
     hints, found = get_type_hints(kind), [entry for entry in fields(kind) if entry.init]
     without = [
         entry.name
         for entry in found
         if entry.default is MISSING and entry.default_factory is MISSING
     ]
-    return {entry.name: hints[entry.name] for entry in found}, tuple(without)
+    return {entry.name: (hints[entry.name], not entry.repr) for entry in found}, tuple(without)
 
 
 def _dataclass(kind: type[T], document: Mapping[str, Any], place: str) -> T:
-    hints, required = _fields(kind)
-    unknown = sorted(document.keys() - hints.keys())
+    known, required = _fields(kind)
+    unknown = sorted(document.keys() - known.keys())
     if unknown:
         raise ConfigurationInvalid(f"{place} has no {', '.join(unknown)}; was it written by hand?")
     missing = [name for name in required if name not in document]
@@ -111,35 +185,64 @@ def _dataclass(kind: type[T], document: Mapping[str, Any], place: str) -> T:
     return kind(
         **{
             name: value
-            if type(value) is hints[name] and type(value) in _EXACT
-            else _value(hints[name], value, f"{place}: {name}")
+            if type(value) is known[name][0] and type(value) in _EXACT
+            else _field(*known[name], value, f"{place}: {name}", is_made=False)
             for name, value in document.items()
         }
     )
 
 
-def _value(hint: Any, value: Any, place: str) -> Any:
+def _field(hint: Any, is_secret: bool, value: Any, place: str, *, is_made: bool) -> Any:
+    try:
+        return _value(hint, value, place, is_made=is_made)
+    except ConfigurationInvalid as error:
+        if not is_secret:
+            raise
+        raise ConfigurationInvalid(f"{str(error).partition(', not ')[0]}, not this") from None
+
+
+def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
+    """
+    Args:
+        is_made: the value is not from a document, so nested dataclasses are made already.
+    """
     if hint is Any:
         return value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        (hint,) = (option for option in arguments if option is not type(None))
-        return _value(hint, value, place)
+        return _one_of(arguments, value, place, is_made)
     if origin is Literal:
         if value not in arguments:
             choices = ", ".join(map(str, arguments))
             raise ConfigurationInvalid(f"{place} must be one of {choices}, not {_shown(value)}")
         return value
     if origin is tuple:
-        return _tuple(arguments, value, place)
+        return _tuple(arguments, value, place, is_made)
+    if origin is Sequence:
+        return _tuple((*arguments, ...), value, place, is_made)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         entries = as_mapping(value, place)
-        return {name: _value(arguments[1], entries[name], f"{place}.{name}") for name in entries}
-    if is_dataclass(hint):
+        return {
+            name: _value(arguments[1], entries[name], f"{place}.{name}", is_made=is_made)
+            for name in entries
+        }
+    if is_dataclass(hint) and not is_made:
         return _nested(hint, value, place)
-    return _scalar(hint, value, place)
+    return _scalar(origin or hint, value, place, is_made)
+
+
+def _one_of(options: tuple[Any, ...], value: Any, place: str, is_made: bool) -> Any:
+    """A value of one of several types; those with more than one besides None are classes."""
+    if value is None and type(None) in options:
+        return None
+    wanted = [option for option in options if option is not type(None)]
+    if len(wanted) == 1:
+        return _value(wanted[0], value, place, is_made=is_made)
+    classes = tuple(get_origin(option) or option for option in wanted)
+    if not isinstance(value, classes):
+        names = ", ".join(one.__name__ for one in classes)
+        raise ConfigurationInvalid(f"{place} must be one of {names}, not {_shown(value)}")
+    return value
 
 
 def _nested(kind: Any, value: Any, place: str) -> Any:
@@ -150,9 +253,9 @@ def _nested(kind: Any, value: Any, place: str) -> Any:
         return kind.from_dict(document)
 
 
-def _tuple(arguments: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
+def _tuple(arguments: tuple[Any, ...], value: Any, place: str, is_made: bool) -> tuple[Any, ...]:
     # Text is a sequence too: `include: "*.csv"` would be five globs of one character.
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | set | frozenset):
         raise ConfigurationInvalid(f"{place} must be a list, not {_shown(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         if arguments[0] is str and all(type(entry) is str for entry in value):
@@ -161,28 +264,31 @@ def _tuple(arguments: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...
     if len(value) != len(arguments):
         raise ConfigurationInvalid(f"{place} must have {len(arguments)} entries, not {len(value)}")
     return tuple(
-        _value(hint, entry, f"{place}[{index}]")
+        _value(hint, entry, f"{place}[{index}]", is_made=is_made)
         for index, (hint, entry) in enumerate(zip(arguments, value, strict=True))
     )
 
 
-def _scalar(hint: Any, value: Any, place: str) -> Any:
+def _scalar(hint: Any, value: Any, place: str, is_made: bool) -> Any:
     if hint in (int, float):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         # NaN would pass every check of a limit.
         if isinstance(value, float) and not math.isfinite(value):
             is_number = False
-        if not is_number or (hint is int and value != int(value)):
+        if is_number and hint is int:
+            # A document may come from a language without whole numbers.
+            is_number = isinstance(value, int) if is_made else value == int(value)
+        if not is_number:
             wanted = "a whole number" if hint is int else "a number"
             raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
         with reading(place):
             return hint(value)
     if not isinstance(value, hint):
-        wanted = {str: "text", bool: "true or false"}.get(hint, hint.__name__)
+        wanted = {str: "text", bool: "true or false"}.get(hint, f"a {hint.__name__}")
         raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
     return value
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = " ".join(repr(value).splitlines())
     return text if len(text) <= 80 else f"{text[:80]}..."

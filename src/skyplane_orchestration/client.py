@@ -415,7 +415,10 @@ class Client:
 
         with Destinations(destinations, self._credentials) as places:
             fleets = self.provisioner.sweep(
-                self.identity.deployment, dry_run=dry_run, older_than_s=older_than_s
+                self.identity.deployment,
+                dry_run=dry_run,
+                older_than_s=older_than_s,
+                authority_of=self._fleets.authority_of,
             )
             rule = SweepRule(self._clock.wall(), dry_run, orphaned_uploads, recursive)
             return replace(fleets, places=places.sweep(rule))
@@ -475,7 +478,8 @@ class Client:
 
         Args:
             on_submitted: called with fleet and transfer whenever the lead changes.
-            manifest: path or URL where the whole list of objects is written (Parquet).
+            manifest: path or URL where the whole list of objects is written, in the format of its
+                suffix: `.parquet`, `.jsonl`, `.ndjson` or `.csv`.
 
         Raises:
             TransferFailed: it failed or was cancelled; carries the result.

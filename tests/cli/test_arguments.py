@@ -146,6 +146,45 @@ def test_the_list_of_keys_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -
         parsed("-r --files-from -")
 
 
+def test_a_raw_list_of_keys_has_its_lines_as_they_are(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_bytes("\ufeff#a\n b \r\n/c\n".encode())
+    raw = arguments.job_from(parsed(f"-r --files-from-raw {keys}")).files_from
+    assert raw == tuple(sorted(("#a", " b ", "/c")))
+    assert arguments.job_from(parsed(f"-r --files-from {keys}")).files_from == ("b", "c")
+    with pytest.raises(ConfigurationInvalid, match="not allowed with argument --files-from"):
+        parsed(f"--files-from {keys} --files-from-raw {keys}")
+
+
+def test_a_list_of_keys_that_is_given_again_adds_to_the_first(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"{name}\nboth\n")
+    for option in ("--files-from", "--files-from-raw"):
+        text = f"-r {option} {tmp_path}/one {option} {tmp_path}/two"
+        assert arguments.job_from(parsed(text)).files_from == ("both", "one", "two")
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("#a\nb\n", "line 1 is read as"),
+        ("a\n b\nc\n#d\n", "line 2 and others are read as"),
+        ("# a\nb\n", ""),
+    ],
+)
+def test_lines_that_may_be_keys_are_not_dropped_without_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, warning: str
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(text)
+    parsed(f"-r --files-from-raw {keys}")
+    assert capsys.readouterr().err == ""
+    parsed(f"-r --files-from {keys}")
+    said = capsys.readouterr().err
+    assert said.startswith(warning and f"skyplane-orch: warning: '{keys}': {warning}")
+    assert said.count("\n") == bool(warning)
+
+
 @pytest.mark.parametrize(
     ("text", "fields"),
     [

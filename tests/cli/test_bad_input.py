@@ -22,6 +22,7 @@ SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 ENDS = f"{SRC} {DST}"
 ALL = ("plan", "frontier", "compare")
 WITH_GOAL = ("plan", "compare")
+WRITING = ("cp -r", "sync", "transfer -r --fleet {missing}")
 COPYING = ("cp -r", "sync", "cp -r --dry-run")
 BELOW = ("cp -r", "sync", "verify -r", "cp -r --dry-run")
 MOVING = ("cp -r", "sync", "verify", "cp -r --src-region gcp:us-east1 --dst-region gcp:us-east1")
@@ -217,6 +218,38 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("plan", "frontier"), f"{ENDS} --plot {{tmp}}", "cannot be written"),
     (("plan",), f"{ENDS} --plot /proc/map.svg", "cannot be written"),
     (("plan", "frontier"), f"{ENDS} --plot", "--plot"),
+    *[
+        (("plan", "frontier"), f"{ENDS} --plot {{tmp}}/map{suffix}", f"as {suffix.lower()}; use a")
+        for suffix in (".png", ".pdf", ".html", ".JPG", ".svgz")
+    ],
+    *[
+        (WRITING, f"{{tree}} {{tmp}}/new --manifest {{tmp}}/m{suffix}", ".parquet, .jsonl, .ndjson")
+        for suffix in (".json", ".txt", ".parquet.gz", ".XLSX")
+    ],
+    (("resume",), "word --manifest {tmp}/m.json", ".parquet, .jsonl, .ndjson"),
+    (WRITING, "{tree} {tmp}/new --manifest {tmp}/", "names no file"),
+    (WRITING, "{tree} {tmp}/new --manifest s3://bucket", "names no file"),
+    (("provision",), "{missing} -o {tmp}/fleet.yaml", "as .yaml; use a name that ends in .json"),
+    (
+        ("cp -r --dry-run", "sync --dry-run"),
+        "{tree} {tmp}/new --manifest {tmp}/m.csv",
+        "--manifest lists what was copied, and --dry-run copies nothing; use --json",
+    ),
+    # ---- options of the other end, or of a bucket
+    *[
+        (
+            COPYING,
+            f"{{tree}} {{tmp}}/new --{end}-{option}",
+            f"--{end}-{option.split()[0]} has no effect",
+        )
+        for end in ("src", "dst")
+        for option in ("endpoint http://127.0.0.1:1", "credentials profile:p")
+    ],
+    *[
+        (COPYING, f"s3://b/ {{tmp}}/new --src-option {option}", "give it as --dst-option")
+        for option in ("storage-class=keep", "sse=aws:kms", "acl=private", "sse-kms-key-id=k")
+    ],
+    (COPYING, "{tree} s3://b/ --dst-option tags=keep", "give it as --src-option tags=..."),
     # ---- grids
     (("grid",), "", "ACTION"),
     (("grid",), "burn", "burn"),

@@ -58,7 +58,12 @@ def test_every_subcommand_has_a_help(capsys: pytest.CaptureFixture[str]) -> None
         ("skyplane-orch cp --dry", {"--dry-run "}),
         (
             "skyplane-orch sync a b --conflict replace-if-",
-            {"replace-if-newer", "replace-if-different"},
+            {
+                "replace-if-newer",
+                "replace-if-different",
+                "replace-if-checksum-differs",
+                "replace-if-size-differs",
+            },
         ),
     ],
 )

@@ -12,8 +12,8 @@ import pytest
 from tests.fake_client import FakeClient
 
 from skyplane_orchestration.dagster import SkyplaneResource
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: A resource is made anew for every run, from its settings: this is what survives.
 _CLIENTS: dict[str, FakeClient] = {}

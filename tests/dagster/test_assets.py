@@ -163,7 +163,8 @@ def test_an_unexpected_error_in_an_op_leaves_no_fleet(lab: Lab) -> None:
 def test_the_hook_tears_down_the_fleet_of_the_partition(lab: Lab) -> None:
     days = dg.StaticPartitionsDefinition(["2026-01-01"])
     lab.client.fail("transfer", StoreUnavailable("later"))
-    lab.materialize(asset(partitions_def=days), partition_key="2026-01-01")
+    made = asset(partitions_def=days, include=["{partition_key}/*"])
+    lab.materialize(made, partition_key="2026-01-01")
     keys = {*lab.client.keys("provision"), *lab.client.keys("teardown")}
     assert len(keys) == 1
 
@@ -348,3 +349,8 @@ def test_an_invalid_job_fails_when_the_code_is_loaded() -> None:
         build_skyplane_transfer_asset("x", source="ftp://a/", destination="s3://b/")
     with pytest.raises(ConfigurationInvalid, match="conflict"):
         asset(conflict="overwrite")
+
+
+def test_a_manifest_in_another_format_is_refused_when_the_asset_is_made() -> None:
+    with pytest.raises(ConfigurationInvalid, match=r"cannot be written as \.json"):
+        asset(manifest="s3://m/{partition_key}.json")

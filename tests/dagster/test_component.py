@@ -80,8 +80,9 @@ def test_a_run_copies_the_selected_transfers(lab: Lab) -> None:
 
 
 def test_translation_and_op_have_dagsters_names() -> None:
+    daily = {"source_url": "s3://sydney/orders/{partition_key}/"}
     attributes = {
-        "transfers": [PARIS, TOKYO],
+        "transfers": [PARIS | daily, TOKYO | daily],
         "max_retries": 2,
         "op": {"pool": "skyplane", "tags": {"cpu": "2"}, "backfill_policy": {"type": "single_run"}},
         "translation": {
@@ -119,7 +120,8 @@ def test_post_processing_changes_the_assets() -> None:
 def test_templates_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUCKET", "lyon")
     transfer = {**PARIS, "destination_url": "s3://{{ env.BUCKET }}/dt={partition_key}/"}
-    with asset_of({"transfers": [transfer]}) as made:
+    days = {"partitions_def": {"type": "daily", "start_date": "2026-01-01"}}
+    with asset_of({"transfers": [transfer], "translation": days}) as made:
         (spec,) = made.specs
     assert spec.metadata["dagster/uri"] == "s3://lyon/dt={partition_key}/"
 
@@ -180,6 +182,7 @@ def test_every_field_of_a_job_has_a_name() -> None:
         ({"transfers": [{**PARIS, "conflicts": "skip"}]}, "conflicts"),
         ({"transfers": [{**PARIS, "conflict": "overwrite"}]}, "'replace-if-newer'"),
         ({"transfers": [PARIS], "gateways": "inside"}, "'always'"),
+        ({"transfers": [PARIS], "manifest": "/{asset_key}.txt"}, "cannot be written as .txt"),
     ],
 )
 def test_what_is_wrong_fails_the_load(attributes: dict[str, Any], clue: str) -> None:
@@ -189,12 +192,12 @@ def test_what_is_wrong_fails_the_load(attributes: dict[str, Any], clue: str) -> 
         loaded({"type": TYPE, "attributes": attributes}),
     ):
         pass
-    assert clue in _all_texts(caught.value)
+    assert clue in all_texts(caught.value)
 
 
-def _all_texts(error: BaseException | None) -> str:
+def all_texts(error: BaseException | None) -> str:
     """The messages of an error and of its causes."""
-    return "" if error is None else f"{error}\n{_all_texts(error.__cause__ or error.__context__)}"
+    return "" if error is None else f"{error}\n{all_texts(error.__cause__ or error.__context__)}"
 
 
 def test_the_scaffolder_writes_a_project_that_loads() -> None:

@@ -285,3 +285,9 @@ def test_an_unknown_place_of_gateways_is_refused(tmp_path: Any) -> None:
     resource = SkyplaneResource(run_root=str(tmp_path))
     with pytest.raises(ConfigurationInvalid, match="gateways"):
         resource.client(RunIdentity("test", "a", "run"), "inside")  # type: ignore[arg-type]
+
+
+def test_a_manifest_in_another_format_is_refused_before_a_copy(lab: Lab) -> None:
+    made = assets_of(JOBS, {"manifest": "s3://m/{asset_key}.txt"})
+    assert "cannot be written as .txt" in failure(lab.materialize(made)).description
+    assert copied(lab) == []

@@ -136,7 +136,7 @@ def test_the_sweep_sensor_sweeps_its_deployment(lab: Lab) -> None:
     assert (tick.skip_message, tick.run_requests) == ("fleets removed: 1, kept: 0", [])
     (given,) = lab.client.of("sweep")
     assert lab.client.identity.deployment == "test"
-    assert given["destinations"] == ()
+    assert given["destinations"] == []
 
 
 def test_the_sweep_sensor_sweeps_destinations_less_often(lab: Lab) -> None:

@@ -19,9 +19,10 @@ import pytest
 from azure.storage.blob import ContainerClient
 from tests.faults import azurite, fake_gcs
 
+from skyplane_gateway.made_of import marked
+from skyplane_gateway.mtime import with_mtime
 from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.mtime import with_mtime
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_orchestration.cli.main import main
 
@@ -167,7 +168,10 @@ def test_class_and_tags_come_along(
             info = store.head(f"{target}{folder}/{name}")
             has_tags = source in TAGGED and destination in TAGGED
             assert info.storage_class == expected
-            assert info.attributes == dataclasses.replace(HEADERS, tags=TAGS if has_tags else ())
+            assert info.attributes is not None
+            assert marked(info.attributes, None) == dataclasses.replace(
+                HEADERS, tags=TAGS if has_tags else ()
+            )
     store.close()
 
 
@@ -207,7 +211,7 @@ def test_the_time_of_a_file_becomes_metadata_that_comes_along(
         for name in SIZES:
             attributes = store.head(prefix + name).attributes
             assert attributes is not None
-            assert attributes.metadata == (("mtime", "1600000000.123456"),)
+            assert marked(attributes, None).metadata == (("mtime", "1600000000.123456"),)
         store.close()
 
 
@@ -236,3 +240,76 @@ def test_a_file_gets_the_time_in_the_metadata_and_is_not_copied_again(
     assert (last["copied"], last["skipped"]) == (1, 2)
     assert (folder / "one").read_bytes() == b"x" * 10
     assert (folder / "one").stat().st_mtime_ns == 1_600_000_001_000_000_000
+
+
+@pytest.mark.parametrize("destination", KINDS)
+def test_the_form_of_an_upload_does_not_come_along(
+    run: Run, sites: dict[str, Site], destination: str
+) -> None:
+    """The server keeps `aws-chunked` at this place, as several services do."""
+    here, there = sites["s3"], sites[destination]
+    prefix, target = f"sent-{uuid.uuid4().hex[:8]}/", f"to-{uuid.uuid4().hex[:8]}/"
+    sent = dataclasses.replace(HEADERS, content_encoding="gzip, aws-chunked")
+    source = here.open()
+    for name, size in SIZES.items():
+        source.put(prefix + name, bytes(size), attributes=sent)
+    source.close()
+    result = run(
+        "cp", "-r", here.url + prefix, there.url + target, *end("src", here), *end("dst", there),
+        "--chunk-mib", "5",
+    )  # fmt: skip
+    assert (result["copied"], result["metadata_not_carried"]) == (3, 0)
+    store = there.open()
+    for name in SIZES:
+        found = store.head(target + name).attributes
+        assert found == dataclasses.replace(HEADERS, content_encoding="gzip")
+    store.close()
+
+
+@pytest.mark.parametrize("source", KINDS)
+def test_what_files_do_not_keep_is_counted_and_listed(
+    run: Run, sites: dict[str, Site], source: str, tmp_path: Path
+) -> None:
+    here, prefix = sites[source], f"described-{uuid.uuid4().hex[:8]}/"
+    fill(source, here, prefix)
+    store = here.open()
+    for name, size in SIZES.items():
+        usual = ObjectAttributes("text/csv", metadata=(("mtime", "1600000000"),))
+        store.put(f"{prefix}usual/{name}.csv", bytes(size), attributes=usual)
+    store.close()
+    manifest = tmp_path / "m.jsonl"
+    result = run(
+        "cp", "-r", here.url + prefix, str(tmp_path / "out"), *end("src", here),
+        "--chunk-mib", "5", "--manifest", str(manifest),
+    )  # fmt: skip
+    lost = ["cache-control", "content-type", "storage-class", "user-metadata"]
+    lost = sorted([*lost, *(["tags"] if source in TAGGED else [])])
+    assert (result["copied"], result["metadata_not_carried"]) == (9, 6)
+    assert result["not_carried_by_name"] == dict.fromkeys(lost, 6)
+    (warning,) = result["warnings"]
+    assert "6 objects lost some metadata" in warning
+    assert "--strict-metadata" not in warning
+    for line in manifest.read_text().splitlines():
+        row = json.loads(line)
+        assert row["not_carried"] == (None if "/usual/" in row["source"] else lost)
+
+
+@pytest.mark.parametrize("kind", ["PageBlob", "AppendBlob"])
+def test_blobs_that_become_block_blobs_are_named(
+    run: Run, sites: dict[str, Site], kind: str
+) -> None:
+    here, there, prefix = sites["azure"], sites["s3"], f"{kind.lower()}-{uuid.uuid4().hex[:8]}/"
+    account, name = here.spec.bucket.split("/")
+    named = {"account_name": account, "account_key": here.more["AZURE_STORAGE_KEY"]}
+    with ContainerClient(f"{here.spec.endpoint_url}/{account}", name, credential=named) as client:
+        for key, size in {"large": 6 * MIB, "one": 512}.items():
+            client.upload_blob(prefix + key, bytes(size), blob_type=kind)
+    arguments = (
+        "cp", "-r", here.url + prefix, there.url + prefix, *end("src", here), *end("dst", there),
+        "--chunk-mib", "5",
+    )  # fmt: skip
+    refused = run(*arguments, "--strict-metadata", code=1)["result"]
+    assert (refused["copied"], refused["failed"]) == (0, 2)
+    assert {row["code"] for row in refused["failures"]} == {"metadata-not-carried"}
+    result = run(*arguments)
+    assert (result["copied"], result["not_carried_by_name"]) == (2, {"blob-type": 2})

@@ -68,7 +68,7 @@ def test_a_run_of_the_daily_dag_copies_the_day_before_it(dagbag: Any) -> None:
     dag = dagbag.dags["daily_replication"]
     transfer = dag.get_task("replicate.transfer")
     assert isinstance(transfer, SkyplaneTransferOperator)
-    assert transfer.conflict == "replace-if-different"
+    assert vars(transfer)["conflict"] == "replace-if-different"
     assert transfer.source_url is not None
     assert transfer.source_url.endswith("/dt={{ data_interval_start | ds }}/")
     assert isinstance(dag.timetable, CronDataIntervalTimetable)

@@ -246,6 +246,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         if rule.action in ("drop-reply", "reset"):
             return False
+        if rule.action == "flip" and body:
+            middle = len(body) // 2
+            body = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
         if rule.action == "rewrite":
             body = re.sub(rule.pattern, rule.replacement, body, flags=re.DOTALL)
         if rule.action == "whole" and status == 206:

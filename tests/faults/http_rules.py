@@ -20,6 +20,7 @@ ACTIONS: Final = (
     # The store is not told the Range, so it answers 200 with everything; where the Range is
     # signed, it answers the range and is made to call it 200.
     "whole",
+    "flip",  # one bit in the middle of the answer's body is another
     "rewrite",  # in the answer's body `pattern` becomes `replacement`
     "delay",  # `delay_s` passes before the request is forwarded
     "hold",  # the request is read, and forwarded once the proxy is told to release what it holds

@@ -12,6 +12,7 @@ from skyplane_gateway.object_filter import (
     Bounds,
     ObjectFilter,
     common_start,
+    doubtful_lines,
     has_key,
     has_key_below,
     keys_of_lines,
@@ -24,6 +25,48 @@ keys = st.lists(st.text("ab/", min_size=1, max_size=4), max_size=8)
 def test_the_lines_of_a_file() -> None:
     text = "# a\n;b\n\n  /c d  \r\nx/y\nx/y\n e#f\n//g/\n   \n"
     assert keys_of_lines(text) == ("c d", "x/y", "x/y", "e#f", "g/")
+
+
+BOM = "\ufeff"
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "raw"),
+    [
+        ("a\nb\n", ("a", "b"), ("a", "b")),
+        ("a\r\nb", ("a", "b"), ("a", "b")),
+        # Only the end of the line is no part of the key.
+        ("a\r\r\n", ("a",), ("a\r",)),
+        (f"{BOM}a\n{BOM}b\n", ("a", f"{BOM}b"), ("a", f"{BOM}b")),
+        (f"{BOM}# a\nb", ("b",), ("# a", "b")),
+        ("#a\n;b\n# c\n", (), ("#a", ";b", "# c")),
+        (" a\nb \n\tc\n\u00a0d\n", ("a", "b", "c", "d"), (" a", "b ", "\tc", "\u00a0d")),
+        ("/a\n//b\n", ("a", "b"), ("/a", "//b")),
+        ("a/\n", ("a/",), ("a/",)),
+        ("\n\r\n", (), ()),
+        (" \n", (), (" ",)),
+        ("a\u2028b\x0bc\x85\n", ("a\u2028b\x0bc",), ("a\u2028b\x0bc\x85",)),
+    ],
+)
+def test_a_raw_list_has_its_lines_as_they_are(
+    text: str, plain: tuple[str, ...], raw: tuple[str, ...]
+) -> None:
+    assert keys_of_lines(text) == plain
+    assert keys_of_lines(text, is_raw=True) == raw
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("# The tables.\n#\n; Without.\n\na\r\n", []),
+        ("a\n#b\n", [2]),
+        (f"{BOM}#b\n;c/d\n #e\n", [1, 2, 3]),
+        (" a\nb \nc\u00a0\n\td\r\n", [1, 2, 3, 4]),
+        ("/a\n//b\n", []),
+    ],
+)
+def test_lines_that_may_be_keys_are_pointed_out(text: str, lines: list[int]) -> None:
+    assert list(doubtful_lines(text)) == lines
 
 
 @given(keys, st.text("ab/", max_size=4))

@@ -148,7 +148,7 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
         ),
         (
             FakeConnection(None, {"provisioner": "cloud", "clouds": "{"}),
-            "clouds .*no JSON: .*char 1",
+            "clouds .*not JSON: .*char 1",
         ),
         (
             FakeConnection(None, {"provisioner": "cloud", "clouds": ["aws"]}),

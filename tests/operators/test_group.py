@@ -105,3 +105,12 @@ def test_every_task_says_what_it_does(dag: DAG) -> None:
     for task in dag.tasks:
         if task.task_id.startswith("one.") and not task.task_id.endswith(".finish"):
             assert "s3://a/ to s3://b/" in (task.doc_md or "")
+
+
+def test_a_manifest_in_another_format_is_refused_when_the_dag_is_read() -> None:
+    ends = {"source_url": "s3://a/", "destination_url": "s3://b/"}
+    with (
+        DAG(dag_id="e", schedule=None),
+        pytest.raises(ConfigurationInvalid, match=r"cannot be written as \.json"),
+    ):
+        skyplane_transfer_group("one", manifest="s3://b/{m}.json", **ends)

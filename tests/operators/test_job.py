@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Any, get_type_hints
 
 import pytest
@@ -19,8 +18,9 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators import SkyplanePlanOperator
+from skyplane_orchestration.operators.arguments import names_of
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
-from skyplane_orchestration.operators.job_arguments import DEFAULTS, JobArguments
+from skyplane_orchestration.operators.job_arguments import JobArguments
 
 ENDS: dict[str, Any] = {"source_url": "s3://a/x/", "destination_url": "gs://b/y/"}
 
@@ -117,8 +117,8 @@ def test_a_whole_job_as_value_or_document() -> None:
         ({}, "source_url is missing"),
         ({"source_url": "s3://a/"}, "destination_url is missing"),
         ({**ENDS, "min_throughput_gbps": 1, "deadline_s": 2}, "one objective"),
-        ({**ENDS, "min_throughput_gbps": "fast"}, "min_throughput_gbps is not a number"),
-        ({**ENDS, "conflict": "ask"}, "conflict rule"),
+        ({**ENDS, "min_throughput_gbps": "fast"}, "min_throughput_gbps must be a number"),
+        ({**ENDS, "conflict": "ask"}, "conflict must be one of"),
         ({**ENDS, "job": {}}, "either job or"),
         ({"job": {"schema_version": 99}}, "schema_version 99"),
         ({"source_url": "ftp://a/", "destination_url": "s3://b/"}, "ftp"),
@@ -185,7 +185,7 @@ def test_the_output_of_another_task_is_left_for_the_run() -> None:
     assert operator.source_url == url["src"]
 
 
-def test_the_defaults_are_those_of_the_operator() -> None:
-    found = signature(SkyplaneJobOperator.__init__).parameters
-    defaults = {name: found[name].default for name in JobArguments.__annotations__}
-    assert defaults == {**DEFAULTS, "vcpu_quota": None}
+def test_the_types_of_the_group_are_those_of_the_operator() -> None:
+    init = SkyplaneJobOperator.__init__
+    hints = get_type_hints(init)
+    assert {name: hints[name] for name in names_of(init)} == get_type_hints(JobArguments)

@@ -42,6 +42,7 @@ from skyplane_orchestration.model.plan import (
 from skyplane_orchestration.provision.base import FleetSpec, Provisioner
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
+from skyplane_orchestration.provision.ssh.machine import RemoteMachine
 from skyplane_orchestration.security.authority import Authority
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
@@ -233,6 +234,22 @@ def _cannot(situation: str) -> AssertionError:
     return AssertionError(f"{situation} is in `lacks`")
 
 
+class Late:
+    """A provisioner whose hosts are at a later time; only their clocks count."""
+
+    def __init__(self, provisioner: Provisioner, seconds: float) -> None:
+        self._provisioner = provisioner
+        self._wall_s = lambda _: time.time() + seconds
+
+    def __getattr__(self, verb: str) -> Any:
+        def call(*arguments: Any, **more: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RemoteMachine, "wall_s", self._wall_s)
+                return getattr(self._provisioner, verb)(*arguments, **more)
+
+        return call
+
+
 class SshHarness(LocalHarness):
     """The ssh provisioner, with two hosts of one sshd and stand-ins for gateways."""
 
@@ -260,6 +277,10 @@ class SshHarness(LocalHarness):
     ) -> SshProvisioner:
         chosen = replace(self.ssh_options, command=(*self.ssh_options.command, *extra))
         return SshProvisioner(replace(chosen, **options), connect=FakeSession, clock=clock)
+
+    def late(self, seconds: float) -> Provisioner:
+        made: Any = Late(super().late(seconds), seconds)
+        return made  # type: ignore[no-any-return]
 
     def unusable(self) -> Provisioner:
         hosts = {

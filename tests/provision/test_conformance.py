@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.provision.situations import (
@@ -294,6 +294,25 @@ def test_sweep_removes_a_fleet_past_its_hard_end_but_not_in_a_dry_run(
     assert [(o.key, o.reason) for o in wet.orphans] == [(spec.key, "past its hard end")]
     assert wet.left == ()
     assert harness.traces() == []
+
+
+@pytest.mark.parametrize("left_s", [60.0, 0.0])
+def test_sweep_asks_the_gateways_of_a_fleet_past_its_hard_end(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, left_s: float
+) -> None:
+    """A clock that was set wrong, then or now, must not end a fleet that lives."""
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    session: Any = harness.session
+    inner = session.status
+
+    def status(self: Any) -> dict[str, Any]:
+        return {**inner(self), "lease_remaining_s": left_s}
+
+    monkeypatch.setattr(session, "status", status)
+    report = harness.late(DAY_S + 1).sweep("test", authority_of=lambda _: harness.authority(spec))
+    assert report.kept == ((spec.key,) if left_s else ())
+    assert len(harness.running()) == (5 if left_s else 0)
 
 
 def test_sweep_removes_older_fleets_on_request(harness: Harness) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from tests.simulation.world import EPOCH_S, World
 
 from skyplane_gateway.errors import Throttled
+from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.stores import memory
 
@@ -202,14 +203,11 @@ class Bucket:
         found = memory._buckets[self.name].objects.get(key)
         if found is None:
             return None
-        return Content(found.body, found.info.attributes or ObjectAttributes())
+        return _content(found)
 
     def content(self) -> dict[str, Content]:
         """Everything."""
-        return {
-            key: Content(found.body, found.info.attributes or ObjectAttributes())
-            for key, found in memory._buckets[self.name].objects.items()
-        }
+        return {key: _content(found) for key, found in memory._buckets[self.name].objects.items()}
 
     def data(self) -> dict[str, Content]:
         """Everything but the transfer's own notes."""
@@ -246,3 +244,8 @@ class Bucket:
             if fault.method == method and 0 <= number - fault.first < fault.count:
                 return fault.kind
         return None
+
+
+def _content(found: Any) -> Content:
+    """An object of the store without the mark that copies carry."""
+    return Content(found.body, marked(found.info.attributes or ObjectAttributes(), None))

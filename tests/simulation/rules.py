@@ -47,11 +47,13 @@ class Rules:
     def _objection(self, there: ObjectInfo, size_bytes: int, modified: float) -> str:
         if self.conflict in ("fail", "skip"):
             return f"the rule is {self.conflict}"
-        is_older = there.last_modified < modified
-        if self.conflict == "replace-if-newer" and not is_older:
-            return "it is not older"
-        if self.conflict == "replace-if-different" and not is_older:
-            return "it has the same size and is not older" if size_bytes == there.size_bytes else ""
+        later_s = there.last_modified - modified
+        is_alike = size_bytes == there.size_bytes
+        if self.conflict == "replace-if-newer":
+            is_kept = later_s >= 1.0 or (later_s >= -0.001 and is_alike)
+            return "it is not older" if is_kept else ""
+        if self.conflict == "replace-if-different" and is_alike and later_s > READ_BEFORE_S:
+            return "it has the same size and is not older"
         return ""
 
     def written(self, key: str) -> None:

@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from tests.simulation.buckets import WRONG, Bucket, Kind
-from tests.simulation.schedule import CHUNK_BYTES
 from tests.simulation.world import World
 
 from skyplane_gateway.errors import (
@@ -123,7 +122,8 @@ class FaultyStore:
 
     def _page(self, prefix: str, after: str | None, _: Kind | None) -> tuple[ObjectInfo, ...]:
         self._bucket.was_listed(prefix)
-        return tuple(islice(self._store.list(prefix, start_after=after), _PAGE))
+        rows = islice(self._store.list(prefix, start_after=after), _PAGE)
+        return tuple(map(self._distrusted, rows))
 
     def head(self, key: str) -> ObjectInfo:
         def effect(_: Kind | None) -> ObjectInfo:
@@ -136,13 +136,10 @@ class FaultyStore:
         def effect(fault: Kind | None) -> Reader:
             reader = self._store.read(key, offset=offset, length=length, if_match=if_match)
             self._bucket.read_bytes += length
-            info = self._bucket.info(key)
-            # A small object is read in ranges, too: the rest after a body that broke.
-            is_whole = info is not None and (
-                info.size_bytes == length or info.size_bytes <= CHUNK_BYTES
-            )
-            # Without a checksum, and of a small object, the bytes are their only witness.
-            is_alone = is_whole or not self._bucket.trusts_checksum
+            # Without a checksum the bytes are their only witness.
+            is_alone = not self._bucket.trusts_checksum
+            if is_alone:
+                reader.stated = None
             return _FaultyReader(reader, None if fault == WRONG and is_alone else fault)
 
         return self._request("read", key, effect)
@@ -281,6 +278,7 @@ class _FaultyReader:
     def __init__(self, reader: Any, fault: Kind | None) -> None:
         self.attributes: ObjectAttributes | None = reader.attributes
         self.not_carried = reader.not_carried
+        self.stated = reader.stated
         self._reader = reader
         self._fault = fault
         self._is_spoiled = False

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from skyplane_orchestration.errors import InvalidLocation, StoreError
+from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation, StoreError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -51,6 +53,55 @@ def test_a_row_per_object_with_urls(tmp_path: Path) -> None:
     }
     assert table.column("reason").to_pylist() == [None, "it is there", "gone"]
     assert table.column("source").to_pylist()[2] == "s3://src/p/c\n"
+
+
+ROWS = [
+    row("a, b\u00e9", crc32c=2**32 - 1, not_carried=["storage-class", "tags"]),
+    row('c\n"d"', "failed", code="not-found", reason="gone"),
+    {**row("e", "deleted"), "source": ""},
+]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".ndjson", ".csv", ".CSV", ""])
+@pytest.mark.parametrize("rows", [ROWS, []])
+def test_each_suffix_is_the_format_of_the_same_rows(
+    tmp_path: Path, suffix: str, rows: list[dict[str, Any]]
+) -> None:
+    file = tmp_path / f"m{suffix}"
+    object_manifest.write_manifest(str(file), JOB, iter(rows), NONE)
+    if suffix in ("", ".parquet"):
+        found = pq.read_table(file).to_pylist()
+    elif suffix.lower() == ".csv":
+        with file.open(encoding="utf-8", newline="") as text:
+            found = [
+                {
+                    **{name: value or None for name, value in one.items()},
+                    "source": one["source"],
+                    "bytes": int(one["bytes"]),
+                    "attempts": int(one["attempts"]),
+                    "crc32c": int(one["crc32c"]) if one["crc32c"] else None,
+                    "not_carried": one["not_carried"].split() or None,
+                }
+                for one in csv.DictReader(text)
+            ]
+    else:
+        found = [json.loads(line) for line in file.read_text().splitlines()]
+    absent = dict.fromkeys(object_manifest.SCHEMA.names)
+    assert found == [
+        {
+            **absent,
+            **one,
+            "source": one["source"] and f"s3://src/{one['source']}",
+            "destination": f"gs://dst/{one['destination']}",
+        }
+        for one in rows
+    ]
+
+
+def test_another_suffix_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationInvalid):
+        object_manifest.write_manifest(f"{tmp_path}/m.json", JOB, ROWS, NONE)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_many_rows_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,3 +209,14 @@ def test_reserved_keys_are_counted_and_one_is_named() -> None:
     (warning,) = result.warnings
     assert "3 objects" in warning
     assert "'s3://src/p/.skyplane/jobs/k/1'" in warning
+
+
+@pytest.mark.parametrize(
+    ("url", "words"), [("gs://dst/q/", "--strict-metadata"), ("/data/out/", "files do not keep it")]
+)
+def test_a_warning_names_what_copies_lost(url: str, words: str) -> None:
+    job = replace(JOB, destination=Location(url))
+    told = status(not_carried=2, not_carried_by_name={"cache-control": 2, "user-metadata": 1})
+    (warning,) = result_of(job, FLEET, told).warnings
+    assert warning.startswith("2 objects lost some metadata in the copy: cache-control (2), user-")
+    assert words in warning

@@ -6,7 +6,6 @@ may be a lead, may call only those verbs. Nothing here knows how a request came.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.schema import parsed
 from skyplane_gateway.stores.listed_rows import ListedRows
 
 log = logging.getLogger(__name__)
@@ -306,7 +306,7 @@ class ControlCalls:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    body = json.loads(request.body)
+    body = parsed(request.body, "the request body")
     if not isinstance(body, dict):
         raise ConfigurationInvalid("the request body must be a JSON object")
     return body

@@ -301,7 +301,7 @@ class ControlClient:
             raise self._unreachable(error) from error
         try:
             document = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict) or (status != http.client.OK and "code" not in document):
             raise GatewayError(

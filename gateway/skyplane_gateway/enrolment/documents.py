@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.identifiers import wire_fleet_id
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.schema import decode, encode, parsed
 
 #: Version of the enrolment document and of the exchange; both ends need the same.
 ENROLMENT_VERSION: Final = 1
@@ -93,11 +93,7 @@ class EnrolmentDocument:
     def from_json(cls, text: str) -> EnrolmentDocument:
         """Raises ConfigurationInvalid for a broken document, which it does not repeat."""
         what = "the enrolment document"
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise ConfigurationInvalid(f"{what} is not JSON: {error}") from None
-        return decode(cls, document, what, version=ENROLMENT_VERSION)
+        return decode(cls, parsed(text, what), what, version=ENROLMENT_VERSION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,8 @@ class JournalState:
         self._failed_count = 0
         self._is_complete = start.is_complete
         #: Key -> the upload that becomes its object. An upload of an older version that could
-        #: not be aborted moves to `_superseded` when the newer one begins.
+        #: not be aborted moves to `_superseded` when the newer one begins, one of which something
+        #: is left when it has become the object.
         self._uploads: dict[str, UploadRow] = {}
         self._superseded: dict[tuple[str, str], UploadRow] = {}
         self._lost: BoundedRows[LostRow] = BoundedRows(LOST_BYTES)
@@ -180,6 +181,11 @@ class JournalState:
     def upload_committing(self, key: str, crc32c: int) -> None:
         """All parts are stored; the lead is about to complete the upload."""
         self._uploads[key] = replace(self._uploads[key], crc32c=crc32c)
+        self._changed()
+
+    def upload_left(self, key: str) -> None:
+        """The upload of a key is its object now, but something of it is left at the store."""
+        self._keep_named(self._uploads.pop(key, None))
         self._changed()
 
     def upload_aborted(self, key: str, upload_id: str | None) -> None:
@@ -302,10 +308,12 @@ class JournalState:
 
     def _set_upload(self, row: UploadRow) -> None:
         """Make this the upload of its key; the former one stays named while it is open."""
-        old = self._uploads.get(row.key)
+        self._keep_named(self._uploads.get(row.key))
+        self._uploads[row.key] = row
+
+    def _keep_named(self, old: UploadRow | None) -> None:
         if old is not None and old.upload_id is not None:
             self._superseded[old.key, old.upload_id] = old
-        self._uploads[row.key] = row
 
     def _add_done(self, row: DoneRow) -> None:
         self._fresh.discard(row.key)

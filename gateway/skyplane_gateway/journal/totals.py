@@ -32,7 +32,7 @@ class Totals:
             the lead was lost.
         sent: payload by hop.
         not_carried, not_carried_by_name: see `lead.object_report.Counters`.
-        server_side, server_side_bytes: see the same.
+        server_side, server_side_bytes, unchecked: see the same.
     """
 
     seconds: float = 0.0
@@ -41,6 +41,7 @@ class Totals:
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     server_side: int = 0
     server_side_bytes: int = 0
+    unchecked: int = 0
 
     def plus(self, other: Totals) -> Totals:
         """Both together."""
@@ -49,6 +50,7 @@ class Totals:
             sent=_joined((*self.sent, *other.sent)),
             server_side=self.server_side + other.server_side,
             server_side_bytes=self.server_side_bytes + other.server_side_bytes,
+            unchecked=self.unchecked + other.unchecked,
             not_carried=self.not_carried + other.not_carried,
             not_carried_by_name={
                 name: self.not_carried_by_name.get(name, 0) + other.not_carried_by_name.get(name, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
 from skyplane_gateway.errors import PreconditionFailed, ReadBackMismatch, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
+from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.multipart import (
     CopyAgain,
     MultipartCopier,
@@ -18,7 +20,7 @@ from skyplane_gateway.lead.multipart import (
     source_changed,
 )
 from skyplane_gateway.lead.recorder import Recorder
-from skyplane_gateway.objects import IF_ABSENT
+from skyplane_gateway.objects import IF_ABSENT, Precondition
 from skyplane_gateway.selection import Selection
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class Copier:
         self._journal = journal
         self._multipart = multipart
         self._recorder = recorder
+        self._fresh = FreshSources(context)
 
     async def copy_whole(self, batch: Sequence[Selection]) -> None:
         """Copy objects in one chunk, each whole."""
@@ -71,10 +74,15 @@ class Copier:
         if self._spec.conflict == "fail":
             # Before the write: a resume could take our own object for another writer's.
             await self._journal.flush()
+        await self._fresh.wait(batch)
+        began_s = asyncio.get_running_loop().time()
         ranges = tuple(map(self._whole, batch))
         outcomes, attempts = await self._context.delivery.deliver("objects", ranges)
-        changed = []
+        stale = await self._stale(batch, outcomes, began_s)
+        changed = list(stale.values())
         for row, outcome in zip(batch, outcomes, strict=True):
+            if row.source.key in stale:
+                continue
             if outcome.error is None:
                 self._copied(row, outcome, attempts)
             elif source_changed(outcome):
@@ -82,6 +90,29 @@ class Copier:
             else:
                 self._recorder.failed(row, outcome.error, attempts)
         return changed
+
+    async def _stale(
+        self, batch: Sequence[Selection], outcomes: Sequence[RangeOutcome], began_s: float
+    ) -> dict[str, Selection]:
+        """Source key -> an object that was written, but was overwritten at the source meanwhile.
+
+        No lead can ask between the read of a whole object and its commit.
+        """
+        made = {
+            row.source.key: outcome.etag
+            for row, outcome in zip(batch, outcomes, strict=True)
+            if outcome.error is None
+        }
+        rows = [row for row in batch if row.source.key in made]
+        try:
+            changed = await self._fresh.changed(rows, began_s)
+        except StoreError as error:
+            log.warning("the source of %d objects cannot be asked again: %s", len(rows), error)
+            changed = rows
+        return {
+            row.source.key: replace(row, precondition=Precondition(if_match=made[row.source.key]))
+            for row in changed
+        }
 
     async def _find_landed(self, rows: Sequence[Selection]) -> list[Selection]:
         """Record the objects that are at the destination, equal to the source; returns the rest.
@@ -109,11 +140,16 @@ class Copier:
             strict_metadata=self._spec.strict_metadata,
             storage_class=row.source.storage_class,
             tags_for=self._keeping.tags_for,
+            mark=self._keeping.mark_of(row.source),
+            keeps_attributes=self._keeping.attributes,
+            crc32c=row.source.crc32c,
         )
 
     def _copied(self, row: Selection, outcome: RangeOutcome, attempts: int) -> None:
         lacks = {*row.source.not_carried, *outcome.not_carried}
-        self._recorder.copied(row, outcome.etag, outcome.crc32c, attempts, lacks)
+        self._recorder.copied(
+            row, outcome.etag, outcome.crc32c, attempts, lacks, compared=outcome.compared
+        )
 
     async def _copy_in_parts(self, row: Selection) -> None:
         """Copy and record. Raises CopyAgain: nothing was recorded."""
@@ -129,6 +165,7 @@ class Copier:
                 copy.crc32c,
                 copy.attempts,
                 copy.not_carried,
+                compared=copy.compared,
                 is_server_side=copy.is_server_side,
             )
 

@@ -5,10 +5,8 @@ Both are read in steps, so that memory does not grow with the number of objects.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -17,24 +15,30 @@ from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
+    Answer,
+    Asked,
     Candidate,
+    Ends,
     EscapeName,
     KeyCheck,
+    Pair,
     Selection,
     SelectionRule,
-    asks_own_time,
     candidates,
     decide,
     destination_listing_prefix,
     is_reserved,
+    questions,
+    with_answers,
 )
-from skyplane_gateway.stores import own_time_s
 
 #: Keys taken from the source's listing at a time.
 _STEP_OBJECTS: Final = 256
 
 #: A page of the destination: (prefix, key to start after) -> (objects in order, more follow).
 FetchPage = Callable[[str, str | None], Awaitable[tuple[list[ObjectInfo], bool]]]
+#: As `selection.Ask`.
+Ask = Callable[[Sequence[Asked]], Awaitable[list[Answer]]]
 
 
 class ListingDiff:
@@ -45,7 +49,8 @@ class ListingDiff:
         fetch_page: a page of the destination.
         counters: counts listed and reserved keys; reserved ones are left out.
         keeping: see `TransferSpec.keeping`.
-        asks_times: copies of objects get the time in their metadata.
+        ask: answers questions that the listings leave.
+        ends: see `select`.
     """
 
     def __init__(
@@ -58,7 +63,8 @@ class ListingDiff:
         escape_name: EscapeName | None = None,
         counters: Counters,
         keeping: Keeping,
-        asks_times: bool = False,
+        ask: Ask,
+        ends: Callable[[], Ends] = Ends,
     ) -> None:
         self._rule = rule
         self._source = source
@@ -67,7 +73,8 @@ class ListingDiff:
         self._escape_name = escape_name
         self._counters = counters
         self._keeping = keeping
-        self._asks_times = asks_times
+        self._ask = ask
+        self._ends = ends
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
@@ -76,7 +83,7 @@ class ListingDiff:
         there: _Pages | None = None
         while True:
             step = await self._source.run(_next_step, found)
-            pairs = []
+            pairs: list[Pair] = []
             for one in step:
                 if one.is_escaped:
                     # Not in the order of the listing, so it is looked up alone.
@@ -87,23 +94,13 @@ class ListingDiff:
                     prefix = destination_listing_prefix(self._rule, one.key)
                     there = _Pages(prefix, self._fetch_page)
                 pairs.append((one, await there.at(one.key)))
-            for one, at in await self._timed(pairs):
-                yield decide(self._rule, one, at, self._check_key)
+            ends = self._ends()
+            if asked := questions(self._rule, pairs, ends):
+                pairs = with_answers(pairs, asked, await self._ask(asked))
+            for one, at in pairs:
+                yield decide(self._rule, one, at, self._check_key, ends)
             if len(step) < _STEP_OBJECTS:
                 return
-
-    async def _timed(
-        self, pairs: list[tuple[Candidate, ObjectInfo | None]]
-    ) -> list[tuple[Candidate, ObjectInfo | None]]:
-        """The pairs, with the sources' own times where the rule compares them."""
-        asked = [one for one, at in pairs if asks_own_time(self._rule, one, at)]
-        if not self._asks_times or not asked:
-            return pairs
-        found = await asyncio.gather(
-            *(self._source.run(own_time_s, self._source.store, one.source.key) for one in asked)
-        )
-        times = {one.source.key: time for one, time in zip(asked, found, strict=True)}
-        return [(replace(one, own_time_s=times.get(one.source.key)), at) for one, at in pairs]
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
         for row in self._source.list(prefix, self._rule.wants):

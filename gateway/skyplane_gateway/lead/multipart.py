@@ -20,10 +20,13 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import OpenUpload, TransferContext
+from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
+from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
+from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.server_side import CopySource
 
 log = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class CopiedObject:
     attempts: int
     not_carried: set[str]
     is_server_side: bool
+    compared: str
 
 
 class MultipartCopier:
@@ -103,6 +107,7 @@ class MultipartCopier:
         self._spec = context.spec
         self._keeping = context.spec.keeping
         self._journal = journal
+        self._fresh = FreshSources(context)
         self._parts = asyncio.Semaphore(_PARTS_IN_FLIGHT)
         self._known_parts = WeightedSemaphore(_PARTS_KNOWN)
         #: Destination key -> what an earlier epoch left of an object that is continued.
@@ -155,6 +160,8 @@ class MultipartCopier:
         if left is not None and left.upload_id is not None:
             upload = OpenUpload(left.key, left.upload_id)
         try:
+            await self._fresh.wait([row])
+            began_s = asyncio.get_running_loop().time()
             info = self._keeping.of_source(await self._context.source.head(row.source.key))
             if info.etag != row.source.etag or not _has_attributes_of(left, info):
                 raise CopyAgain
@@ -172,6 +179,8 @@ class MultipartCopier:
                 upload = await self._begin(copy)
             await self._send_parts(copy, upload)
             crc32c = _checksum_of(copy)
+            if await self._fresh.changed([row], began_s):
+                raise CopyAgain
             etag = await self._complete(copy, upload, crc32c)
         except (CopyAgain, StoreError, ObjectFailed) as failure:
             if upload is not None:
@@ -184,13 +193,16 @@ class MultipartCopier:
             if is_refused or isinstance(failure, ChecksumMismatch):
                 raise CopyAgain(failure) from failure
             raise ObjectFailed(failure) from failure
-        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side)
+        compared = "" if info.crc32c is None else "CRC32C"
+        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side, compared)
 
     def _begun(self, row: Selection, info: ObjectInfo, *, is_server_side: bool) -> _Copy:
         """A copy without any part. Raises StoreError where it would lack too much."""
         sized = self._server_side if is_server_side else self._context.capabilities
         part_bytes = sized.part_bytes(row.source.size_bytes, self._spec.chunk_bytes)
         not_carried = {*row.source.not_carried, *info.not_carried}
+        if not self._keeping.attributes and info.attributes is not None:
+            not_carried.update(lost_attributes(info.attributes, row.destination_key))
         if self._spec.strict_metadata:
             require_carried(row.source.key, not_carried)
         return _Copy(row, info, part_bytes, [], not_carried, is_server_side)
@@ -214,7 +226,7 @@ class MultipartCopier:
         await self._journal.flush()
         arguments = {
             "key": key,
-            "attributes": _attributes_of(copy.info),
+            "attributes": self._attributes_of(copy),
             "is_journaled": True,
             "server_side": copy.is_server_side,
         }
@@ -250,10 +262,14 @@ class MultipartCopier:
                 "precondition": copy.row.precondition.to_dict(),
                 "size_bytes": copy.row.source.size_bytes,
                 "crc32c": crc32c,
-                "attributes": _attributes_of(copy.info),
+                "attributes": self._attributes_of(copy),
             }
         )
-        self.open.discard(upload)
+        if answer.get("leftover"):
+            # It stays in `open`: the end of the transfer tries again, and then a sweep.
+            self._journal.state.upload_left(upload.key)
+        else:
+            self.open.discard(upload)
         if int(answer["crc32c"]) != crc32c:
             raise ChecksumMismatch(
                 f"{upload.key!r} does not have the bytes that were read at the source"
@@ -339,6 +355,12 @@ class MultipartCopier:
             copy.not_carried.update(outcome.not_carried)
         copy.attempts = max(copy.attempts, attempts)
 
+    def _attributes_of(self, copy: _Copy) -> dict[str, Any] | None:
+        if copy.info.attributes is None:
+            return None
+        # By the time in the listing: an answer to HEAD has whole seconds.
+        return marked(copy.info.attributes, self._keeping.mark_of(copy.row.source)).to_dict()
+
     # -- aborting
 
     async def abort(self, upload: OpenUpload) -> None:
@@ -412,7 +434,3 @@ def _has_attributes_of(left: UploadRow | None, info: ObjectInfo) -> bool:
     change without a new ETag, and an upload keeps those of its beginning."""
     begun_with = left.attributes if left is not None else None
     return begun_with in (None, attributes_digest(info.attributes))
-
-
-def _attributes_of(info: ObjectInfo) -> dict[str, Any] | None:
-    return info.attributes.to_dict() if info.attributes is not None else None

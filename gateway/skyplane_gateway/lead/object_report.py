@@ -50,6 +50,7 @@ class Counters:
             one; not part of `found`.
         archived: objects in `skipped` that the source has archived.
         server_side, server_side_bytes: objects that the store copied itself, in this epoch.
+        unchecked: objects of which their source states no checksum that could be compared.
         not_carried: objects whose copies of this epoch lack attributes of their source.
         not_carried_by_name: attribute (see `ObjectInfo.not_carried`) -> how many lack it.
     """
@@ -73,6 +74,7 @@ class Counters:
     archived: int = 0
     server_side: int = 0
     server_side_bytes: int = 0
+    unchecked: int = 0
     not_carried: int = 0
     not_carried_by_name: dict[str, int] = field(default_factory=dict)
 

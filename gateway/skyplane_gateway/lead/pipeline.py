@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from skyplane_gateway.errors import NotFound, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
 from skyplane_gateway.lead.deferred_objects import DeferredObjects
@@ -17,7 +18,6 @@ from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     Selection,
     SelectionRule,
@@ -34,9 +34,6 @@ _IN_FLIGHT: Final = 64
 #: first batch, and the source for the last.
 BATCH_OBJECTS: Final = 64
 BATCH_BYTES: Final = 4 << 20
-
-#: Objects per page when a sink lists the destination.
-_PAGE_OBJECTS: Final = 1000
 
 
 class Pipeline:
@@ -58,7 +55,6 @@ class Pipeline:
         began_unix_s: float,
     ) -> None:
         spec = self._spec = context.spec
-        self._sinks = context.sinks
         self._counters = context.report.counters
         self._journal = journal
         self._resumer = resumer
@@ -78,15 +74,17 @@ class Pipeline:
             on_illegal_key=spec.on_illegal_key,
             on_archived_object=spec.on_archived_object,
         )
+        ends = BothEnds(context)
         self._diff = ListingDiff(
             rule,
             source=context.source,
-            fetch_page=self._fetch_page,
+            fetch_page=ends.fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),
             escape_name=partial(escape_name, spec.destination.kind),
             counters=self._counters,
             keeping=spec.keeping,
-            asks_times=spec.destination.kind == "file" != spec.source.kind,
+            ask=ends.ask,
+            ends=ends.ends,
         )
 
     async def run(self) -> None:
@@ -147,6 +145,9 @@ class Pipeline:
         row = resumed.row
         if resumed.gone is not None:
             self._journal.state.upload_aborted(resumed.gone.key, resumed.gone.upload_id)
+        if resumed.is_finished and resumed.upload is not None:
+            self._journal.state.upload_left(row.destination_key)
+            self._multipart.add_open([resumed.upload])
         if resumed.is_finished and resumed.done is not None:
             self._recorder.done(row, resumed.done)
         elif resumed.is_finished:
@@ -196,11 +197,3 @@ class Pipeline:
                     await start(self._copier.copy_whole(batch))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-
-    async def _fetch_page(
-        self, prefix: str, start_after: str | None
-    ) -> tuple[list[ObjectInfo], bool]:
-        """A page of the destination, through a sink."""
-        arguments = {"prefix": prefix, "start_after": start_after, "limit": _PAGE_OBJECTS}
-        page = await self._sinks.call("list", arguments)
-        return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])

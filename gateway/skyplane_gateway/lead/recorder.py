@@ -8,8 +8,7 @@ from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.lead.resume_rules import IN_DOUBT_S
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection import MARGIN_S, Selection
 
 
 class Recorder:
@@ -17,6 +16,7 @@ class Recorder:
 
     def __init__(self, context: TransferContext, journal: JournalState) -> None:
         self._report = context.report
+        self._reads_files = context.spec.source.kind == "file"
         self._clock = context.clock
         self._journal = journal
 
@@ -28,6 +28,7 @@ class Recorder:
         attempts: int,
         not_carried: Iterable[str],
         *,
+        compared: str,
         is_server_side: bool = False,
     ) -> None:
         """This epoch has copied and verified the object."""
@@ -38,8 +39,11 @@ class Recorder:
             size_bytes=row.source.size_bytes,
             crc32c=crc32c,
             # Twice, since the clocks of destination and lead may differ.
-            is_fresh=row.source.last_modified + 2 * IN_DOUBT_S > self._clock.wall(),
+            is_fresh=row.source.last_modified + 2 * MARGIN_S > self._clock.wall(),
         )
+        # Files have no checksums.
+        has_none = not compared and row.source.size_bytes > 0 and not self._reads_files
+        self._report.counters.unchecked += has_none
         self._report.copied(row, done, attempts, not_carried, is_server_side=is_server_side)
         self._journal.committed(done)
 

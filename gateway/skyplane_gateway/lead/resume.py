@@ -32,7 +32,8 @@ class Resumed:
         row: action and precondition for an object that is not finished.
         is_finished: the destination has it already.
         done: the finished object, where its details are known.
-        upload: to continue; None for an object that starts from the beginning.
+        upload: to continue, or of a finished object and could not be aborted; None for an object
+            that starts from the beginning.
         parts: number -> part that is stored already.
         gone: an upload of the key that was aborted.
     """
@@ -111,6 +112,8 @@ class Resumer:
             return await self._compare(decision)
         if decision.verdict == "continue" and decision.upload is not None:
             return await self._continue(decision.row, decision.upload)
+        if decision.verdict == "finished":
+            return await self._finished(decision.row, decision.done, decision.upload)
         if decision.upload is not None:
             await self.abort(decision.upload)
         if decision.verdict == "unproved":
@@ -120,12 +123,19 @@ class Resumer:
                 "conflict rule keeps it: look at it, remove it if it is not wanted, then try again",
                 is_permanent=True,
             )
-        return Resumed(
-            decision.row,
-            is_finished=decision.verdict == "finished",
-            done=decision.done,
-            gone=decision.upload,
-        )
+        return Resumed(decision.row, gone=decision.upload)
+
+    async def _finished(
+        self, row: Selection, done: DoneRow | None, upload: UploadRow | None
+    ) -> Resumed:
+        """The object is there, whatever is left of its upload."""
+        if upload is not None:
+            try:
+                await self.abort(upload)
+            except StoreError as error:
+                log.warning("%r is there, but its upload stays: %s", row.destination_key, error)
+                return Resumed(row, is_finished=True, done=done, upload=upload)
+        return Resumed(row, is_finished=True, done=done, gone=upload)
 
     async def _continue(self, row: Selection, upload: UploadRow) -> Resumed:
         arguments = {"key": upload.key, "upload_id": upload.upload_id}
@@ -155,8 +165,6 @@ class Resumer:
             and there.crc32c == crc32c
             and await self._is_alike(row, there)
         ):
-            if upload is not None:
-                await self.abort(upload)
             done = DoneRow(
                 key=row.destination_key,
                 etag=there.etag,
@@ -164,7 +172,7 @@ class Resumer:
                 size_bytes=size_bytes,
                 crc32c=crc32c,
             )
-            return Resumed(row, is_finished=True, done=done, gone=upload)
+            return await self._finished(row, done, upload)
         if there is None and row.action == "skip":
             gone = replace(row, action="copy", reason="it is gone", precondition=IF_ABSENT)
             return await self._carry_out(Decision("as-selected", gone, upload=upload))

@@ -16,16 +16,15 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.errors import AlreadyExists, PreconditionFailed
 from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
 from skyplane_gateway.objects import ObjectInfo, PartInfo, Precondition
-from skyplane_gateway.selection import KEEPING_RULES, Selection
-
-#: A source that was written within this time before its copy may have been overwritten between
-#: the read and the commit. It covers the time of a chunk in flight, and clock differences.
-IN_DOUBT_S: Final = 120.0
+from skyplane_gateway.selection import KEEPING_RULES, MARGIN_S, Selection
 
 _REFUSED: Final = AlreadyExists.code
 
 #: Codes of keys that failed because another writer's object was there.
 _FOREIGN: Final = frozenset({_REFUSED, PreconditionFailed.code})
+
+#: Rules that replace an object with other bytes.
+_BY_CONTENT: Final = ("replace-if-different", "replace-if-checksum-differs")
 
 #: `finished`: nothing is left to do. `compare`: finished if the destination has the source's
 #: bytes, else see `otherwise`. `continue`: continue the upload. `as-selected`: do what the row
@@ -73,7 +72,7 @@ class DoubtRule:
     def of(cls, *, conflict: str, verify: str, trusts_checksum: bool) -> DoubtRule:
         """The rule of a transfer; `trusts_checksum`: of the destination's store."""
         reads_back = verify == "reread" or (verify == "stored" and not trusts_checksum)
-        return cls(verify != "none", reads_back, conflict == "replace-if-different")
+        return cls(verify != "none", reads_back, conflict in _BY_CONTENT)
 
 
 def keeps_unseen(spec: TransferSpec) -> bool:
@@ -143,7 +142,7 @@ class EarlierJournal:
         )
         if not is_named or there is None or self._began_unix_s is None:
             return False
-        is_since_begin = there.written_unix_s >= self._began_unix_s - IN_DOUBT_S
+        is_since_begin = there.written_unix_s >= self._began_unix_s - MARGIN_S
         return is_since_begin and _has_right_size(row) and not _is_older(there, row.source)
 
     def _if_different(self, row: Selection, upload: UploadRow | None = None) -> Decision:
@@ -244,4 +243,4 @@ def _is_later_copy(source: ObjectInfo, there: ObjectInfo | None) -> bool:
         return False
     if source.crc32c is not None and there.crc32c is not None:
         return source.crc32c == there.crc32c
-    return source.last_modified + IN_DOUBT_S <= there.written_unix_s
+    return source.last_modified + MARGIN_S <= there.written_unix_s

@@ -58,6 +58,7 @@ class TransferStatus:
                 sent=sent_over(self._routes, self._dispatcher.delivered_bytes()),
                 server_side=counters.server_side,
                 server_side_bytes=counters.server_side_bytes,
+                unchecked=counters.unchecked,
                 not_carried=counters.not_carried,
                 not_carried_by_name=counters.not_carried_by_name,
             )
@@ -87,6 +88,7 @@ class TransferStatus:
             "server_side": totals.server_side,
             "server_side_bytes": totals.server_side_bytes,
             "server_side_refusal": self._context.server_side.refusal,
+            "unchecked": totals.unchecked,
             "not_carried": totals.not_carried,
             "not_carried_by_name": dict(totals.not_carried_by_name),
             "seconds": self._seconds,

@@ -5,6 +5,7 @@ Uses no store: the lead and dry runs apply it to their listings.
 
 from __future__ import annotations
 
+from skyplane_gateway.selection.difference import MARGIN_S, Answer, Ends
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.metadata_check import metadata_not_carried, require_carried
 from skyplane_gateway.selection.overlap import refuse_overlap
@@ -13,31 +14,40 @@ from skyplane_gateway.selection.rules import (
     CONFLICT_RULES,
     KEEPING_RULES,
     Action,
+    Ask,
+    Asked,
     Candidate,
     EscapeName,
     KeyCheck,
     Lister,
-    OwnTime,
+    Pair,
     Selection,
     SelectionRule,
-    asks_own_time,
     candidates,
     decide,
     destination_listing_prefix,
     is_reserved,
+    questions,
     select,
+    with_answers,
 )
 from skyplane_gateway.selection.source_digest import SourceDigest
 
 __all__ = [
     "CONFLICT_RULES",
     "KEEPING_RULES",
+    "MARGIN_S",
     "PUBLISHED_LAST",
     "Action",
+    "Answer",
+    "Ask",
+    "Asked",
     "Candidate",
+    "Ends",
     "EscapeName",
     "KeyCheck",
     "Lister",
+    "Pair",
     "Selection",
     "SelectionRule",
     "SourceDigest",
@@ -48,10 +58,10 @@ __all__ = [
     "destination_listing_prefix",
     "folder_of",
     "map_key",
-    "OwnTime",
-    "asks_own_time",
     "metadata_not_carried",
     "refuse_overlap",
+    "questions",
     "require_carried",
     "select",
+    "with_answers",
 ]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import islice
 from typing import Final, Literal, get_args
 
 from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule
@@ -27,6 +25,7 @@ from skyplane_gateway.objects import (
     ObjectInfo,
     Precondition,
 )
+from skyplane_gateway.selection.difference import Answer, Ends, Question, compare
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
 #: `missing`: a list of keys names the object, and the source does not have it.
@@ -35,13 +34,11 @@ Action = Literal["copy", "skip", "refuse", "missing"]
 CONFLICT_RULES: tuple[ConflictRule, ...] = get_args(ConflictRule)
 
 #: Rules under which an object of the destination may stay without a failure.
-KEEPING_RULES = ("skip", "replace-if-newer", "replace-if-different")
+KEEPING_RULES = tuple(rule for rule in CONFLICT_RULES if rule not in ("fail", "replace"))
 
-#: Times of files are floating-point numbers here, and some file systems round them.
-_TIME_ERROR_S: Final = 1e-3
-#: Objects whose times are asked for together, and requests for them at once.
-_OWN_TIMES_STEP: Final = 256
-_OWN_TIMES_AT_ONCE: Final = 16
+#: Objects of which the questions are asked together: at first, and at most.
+_FIRST_STEP: Final = 64
+_MOST_STEP: Final = 4096
 
 #: The folder of this project's journals, which is never copied.
 JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
@@ -50,8 +47,8 @@ JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
 Lister = Callable[[str], Iterator[ObjectInfo]]
 #: Takes a key and the object's size; raises InvalidKey if the destination cannot hold it.
 KeyCheck = Callable[[str, int], None]
-#: Key of an object of the source -> the time in its metadata in unix seconds; None for none.
-OwnTime = Callable[[str], float | None]
+#: Takes questions about objects that both ends have; returns an answer for each.
+Ask = Callable[[Sequence["Asked"]], list[Answer]]
 #: (folder at the destination, name in it, size) -> a name that the destination can hold.
 EscapeName = Callable[[str, str, int], str]
 
@@ -74,8 +71,7 @@ class SelectionRule:
         bounds: bounds of size and time.
         on_illegal_key: what to do with an object whose key the destination cannot hold.
         on_archived_object: what to do with an object to copy that the source has archived.
-        conflict: one of `CONFLICT_RULES`. `replace-if-newer` compares the stores' times;
-            `replace-if-different` size, then checksums where both are known, then times.
+        conflict: one of `CONFLICT_RULES`; see `difference.compare`.
 
     Raises:
         ConfigurationInvalid: there is no such conflict rule.
@@ -127,14 +123,27 @@ class Candidate:
         is_missing: a list of keys names it, and the source does not have it; then size, time
             and ETag of `source` are empty.
         is_escaped: the key is an escaped one, and so may be out of order.
-        own_time_s: the time in the source's metadata, where it is compared (`asks_own_time`).
+        answer: to the `question` about it, where there was one.
     """
 
     source: ObjectInfo
     key: str
     is_missing: bool = False
     is_escaped: bool = False
-    own_time_s: float | None = None
+    answer: Answer | None = None
+
+
+#: An object of the source, and the one at its key of the destination.
+Pair = tuple[Candidate, ObjectInfo | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question about the objects of one key at both ends."""
+
+    question: Question
+    source: ObjectInfo
+    destination: ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,8 @@ def select(
     *,
     check_key: KeyCheck | None = None,
     escape_name: EscapeName | None = None,
-    own_time: OwnTime | None = None,
+    ask: Ask | None = None,
+    ends: Callable[[], Ends] = Ends,
 ) -> Iterator[Selection]:
     """One row for every source object that the filters select, in the order of source keys.
 
@@ -174,24 +184,36 @@ def select(
     Args:
         check_key: rows whose key it refuses are refused.
         escape_name: used if the rule escapes keys.
-        own_time: called in threads; None unless copies of objects get the time in their metadata.
+        ask: answers questions that the listings leave; without it such objects are copied.
+        ends: called when both have been listed as far as objects are compared.
 
     Raises:
         NotFound: without `recursive`, the object does not exist.
         StoreError: a listing failed; the rows so far are correct, the rest is unknown.
     """
     pairs = _paired(rule, list_source, list_destination, escape_name)
-    if own_time is None:
-        for found, at in pairs:
-            yield decide(rule, found, at, check_key)
-        return
-    with ThreadPoolExecutor(_OWN_TIMES_AT_ONCE) as pool:
-        while step := list(islice(pairs, _OWN_TIMES_STEP)):
-            asked = [found.source.key for found, at in step if asks_own_time(rule, found, at)]
-            times = dict(zip(asked, pool.map(own_time, asked), strict=True))
-            for found, at in step:
-                timed = replace(found, own_time_s=times.get(found.source.key))
-                yield decide(rule, timed, at, check_key)
+    size = _FIRST_STEP
+    step: list[Pair] = []
+    for pair in pairs:
+        both = ends()
+        if not step and (ask is None or not questions(rule, [pair], both)):
+            yield decide(rule, *pair, check_key, both)
+            continue
+        step.append(pair)
+        if ask is not None and len(step) == size:
+            yield from _answered(rule, step, check_key, both, ask)
+            # Where the caller stops at the first row, most questions were asked in vain.
+            step, size = [], min(2 * size, _MOST_STEP)
+    if ask is not None and step:
+        yield from _answered(rule, step, check_key, ends(), ask)
+
+
+def _answered(
+    rule: SelectionRule, step: list[Pair], check_key: KeyCheck | None, ends: Ends, ask: Ask
+) -> Iterator[Selection]:
+    asked = questions(rule, step, ends)
+    for found, at in with_answers(step, asked, ask(asked)):
+        yield decide(rule, found, at, check_key, ends)
 
 
 def _paired(
@@ -199,7 +221,7 @@ def _paired(
     list_source: Lister,
     list_destination: Lister,
     escape_name: EscapeName | None,
-) -> Iterator[tuple[Candidate, ObjectInfo | None]]:
+) -> Iterator[Pair]:
     """Each candidate with the object at its key."""
     # Opened late, so that an empty source sends no request to the destination.
     there: _Cursor | None = None
@@ -213,16 +235,25 @@ def _paired(
         yield found, there.at(found.key)
 
 
-def asks_own_time(rule: SelectionRule, candidate: Candidate, there: ObjectInfo | None) -> bool:
-    """Whether the object may be older than its listing says: it was uploaded with an older time
-    in its metadata, and its copy has that time."""
-    source = candidate.source
-    if there is None or source.last_modified <= there.last_modified:
-        return False
-    is_same_size = source.size_bytes == there.size_bytes
-    return rule.conflict == "replace-if-newer" or (
-        rule.conflict == "replace-if-different" and is_same_size
-    )
+def questions(rule: SelectionRule, pairs: Sequence[Pair], ends: Ends) -> list[Asked]:
+    """The questions that the listings leave about these objects, in order."""
+    if rule.conflict in ("fail", "skip", "replace"):
+        return []
+    asked = []
+    for found, there in pairs:
+        if there is not None:
+            question = compare(rule.conflict, ends, found.source, there).question
+            if question is not None:
+                asked.append(Asked(question, found.source, there))
+    return asked
+
+
+def with_answers(
+    pairs: Sequence[Pair], asked: Sequence[Asked], answers: Sequence[Answer]
+) -> list[Pair]:
+    """The objects with the answers to their questions."""
+    found = {one.source.key: answer for one, answer in zip(asked, answers, strict=True)}
+    return [(replace(one, answer=found.get(one.source.key)), at) for one, at in pairs]
 
 
 def candidates(
@@ -334,6 +365,7 @@ def decide(
     candidate: Candidate,
     destination: ObjectInfo | None,
     check_key: KeyCheck | None,
+    ends: Ends,
 ) -> Selection:
     """The decision for one candidate, given the object at the destination."""
     source, key = candidate.source, candidate.key
@@ -379,36 +411,12 @@ def decide(
         return outcome("refuse", why, refusal=AlreadyExists)
     if rule.conflict == "skip":
         return outcome("skip", _by_rule("there is already an object of that name", rule))
-    replaced, reason = _compare(rule.conflict, source, destination, candidate.own_time_s)
-    if not replaced:
-        return outcome("skip", _by_rule(reason, rule))
-    return to_copy(reason, Precondition(if_match=destination.etag))
+    verdict = compare(rule.conflict, ends, source, destination, candidate.answer)
+    if not verdict.replaces:
+        return outcome("skip", _by_rule(verdict.reason, rule))
+    return to_copy(verdict.reason, Precondition(if_match=destination.etag))
 
 
 def _by_rule(reason: str, rule: SelectionRule) -> str:
     """The reason of a skip or a refusal, with the rule."""
     return f"{reason} (conflict rule: {rule.conflict})"
-
-
-def _compare(
-    conflict: str, source: ObjectInfo, destination: ObjectInfo, own_time_s: float | None
-) -> tuple[bool, str]:
-    """Whether the rule replaces the object, and why."""
-    if conflict == "replace":
-        return True, "it replaces the object at the destination"
-    newer = source.last_modified > destination.last_modified
-    if own_time_s is not None:
-        newer = newer and own_time_s > destination.last_modified + _TIME_ERROR_S
-    if conflict == "replace-if-newer":
-        if newer:
-            return True, "the source is newer"
-        return False, "the destination is not older"
-    if source.size_bytes != destination.size_bytes:
-        return True, "the sizes differ"
-    if source.crc32c is not None and destination.crc32c is not None:
-        if source.crc32c != destination.crc32c:
-            return True, "the checksums differ"
-        return False, "sizes and checksums are equal"
-    if newer:
-        return True, "the source is newer"
-    return False, "the sizes are equal and the destination is not older"

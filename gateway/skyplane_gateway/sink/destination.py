@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from skyplane_gateway.errors import (
     PreconditionFailed,
     ReadBackMismatch,
     SkyplaneError,
+    StoreError,
     UnknownTransfer,
 )
 from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
@@ -33,7 +36,9 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.schema import encode
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.looks import look_at_all
 from skyplane_gateway.stores.readback import find_written, object_crc32c
+from skyplane_gateway.stores.server_clock import ahead_s_of
 from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.retrying import try_put
 
@@ -71,6 +76,7 @@ class Destination:
             "abort": self._abort,
             "abort_intended": self._abort_intended,
             "head": self._head,
+            "look_at_all": self._look_at_all,
             "list_uploads": self._list_uploads,
             "list_parts": self._list_parts,
             "write_journal": self._write_journal,
@@ -179,7 +185,15 @@ class Destination:
         limit = min(int(arguments["limit"]), _MAX_PAGE)
         rows = self.store.list(arguments["prefix"], start_after=arguments["start_after"])
         page = list(islice(rows, limit))
-        return {"objects": [row.to_dict() for row in page], "more": len(page) == limit}
+        return {
+            "objects": [row.to_dict() for row in page],
+            "more": len(page) == limit,
+            "now_unix_s": time.time() + ahead_s_of(self.store),
+        }
+
+    def _look_at_all(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        rows = look_at_all(self.store, arguments["keys"])
+        return {"objects": [row and row.to_dict() for row in rows]}
 
     def _create(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         key = arguments["key"]
@@ -227,8 +241,7 @@ class Destination:
             landed = self._find_written(key, size, crc32c, _attributes_in(arguments))
             if landed is None:
                 raise
-            self.store.abort_upload(key, upload_id)
-            info = landed
+            info = replace(landed, leftover=self._left_after_abort(key, upload_id))
         with self._lock:
             self._uploads.pop((key, upload_id), None)
         try:
@@ -236,7 +249,16 @@ class Destination:
         except ReadBackMismatch as error:
             # The upload no longer exists: only a new one can succeed.
             raise ReadBackMismatch(error.message, is_permanent=True) from error
-        return {"etag": info.etag, "crc32c": crc32c}
+        left = {"leftover": info.leftover} if info.leftover else {}
+        return {"etag": info.etag, "crc32c": crc32c, **left}
+
+    def _left_after_abort(self, key: str, upload_id: str) -> str:
+        try:
+            self.store.abort_upload(key, upload_id)
+        except StoreError as error:
+            log.warning("%r is written, but its upload %s stays: %s", key, upload_id, error)
+            return error.message
+        return ""
 
     def _abort(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         key, upload_id = arguments["key"], str(arguments["upload_id"])

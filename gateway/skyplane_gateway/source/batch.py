@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.chunk_orders import Noted, RangeOrder
 from skyplane_gateway.errors import Overloaded, SkyplaneError
 from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.protocol import (
@@ -29,7 +29,7 @@ class SmallObject:
     data: bytes | bytearray
     crc32c: int
     attributes: ObjectAttributes
-    not_carried: tuple[str, ...] = ()
+    noted: Noted
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Batch:
     entries: list[ObjectEntry] = field(default_factory=list)
     bodies: list[bytes | bytearray] = field(default_factory=list)
     crc32cs: list[int] = field(default_factory=list)
-    not_carried: list[tuple[str, ...]] = field(default_factory=list)
+    noted: list[Noted] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)
 
     @property
@@ -80,5 +80,5 @@ def fill(ranges: Sequence[RangeOrder], found: Sequence[SmallObject | SkyplaneErr
         batch.entries.append(entry)
         batch.bodies.append(row.data)
         batch.crc32cs.append(row.crc32c)
-        batch.not_carried.append(row.not_carried)
+        batch.noted.append(row.noted)
     return batch

@@ -7,23 +7,29 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
+from skyplane_gateway.chunk_orders import ChunkOrder, Noted, RangeOrder
 from skyplane_gateway.errors import InternalError, SkyplaneError, StoreUnavailable
 from skyplane_gateway.keeping import kept_tags
+from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import MIB, ObjectAttributes
 from skyplane_gateway.protocol import ObjectEntry, PartEntry
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject
 from skyplane_gateway.stores.async_requests import WholeObject
-from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
+from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
+from skyplane_gateway.stores.checksums import Comparison, Stated, stated_as_crc32c
+from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.wrappers.retrying import try_read
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+#: An MD5 of more would hold up the event loop.
+_ON_LOOP_BYTES: Final = 64 << 10
 
 Content = PartEntry | tuple[ObjectEntry, ...]
 
@@ -47,10 +53,13 @@ class ObjectReader:
         return await loop.run_in_executor(self._threads, call, *arguments)
 
     def open(self, wanted: RangeOrder) -> Reader:
-        """Open the range in its pinned version; blocks."""
-        return self._store.read(
+        """Open the range in its pinned version; blocks. A whole object is compared with what its
+        store states of it."""
+        reader = self._store.read(
             wanted.source_key, offset=wanted.offset, length=wanted.length, if_match=wanted.etag
         )
+        stated = stated_of(wanted, reader)
+        return ComparingReader(reader, wanted.source_key, wanted.length, stated)
 
     async def read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
         """A small object, or why it cannot be read."""
@@ -59,11 +68,9 @@ class ObjectReader:
         )
         if found is None:
             return await self.in_thread(self._read_in_thread, wanted)
-        try:
-            kept = kept_of(wanted, found)
-        except SkyplaneError as error:
-            return error
-        return SmallObject(found.data, checksum(found.data), *kept)
+        if wanted.length > _ON_LOOP_BYTES:
+            return await self.in_thread(_compared, wanted, found)
+        return _compared(wanted, found)
 
     def _read_in_thread(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
         try:
@@ -82,6 +89,17 @@ class ObjectReader:
         return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
 
 
+def _compared(wanted: RangeOrder, found: WholeObject) -> SmallObject | SkyplaneError:
+    comparison = Comparison(wanted.source_key, stated_of(wanted, found))
+    try:
+        kept = kept_of(wanted, found)
+        comparison.take(found.data)
+        comparison.finish()
+    except SkyplaneError as error:
+        return error
+    return SmallObject(found.data, checksum(found.data), *kept)
+
+
 def read_into(reader: Reader, buffer: memoryview) -> int:
     """Fill the buffer, and return the checksum of its bytes; blocks.
 
@@ -98,22 +116,29 @@ def read_into(reader: Reader, buffer: memoryview) -> int:
     return found
 
 
-def kept_of(
-    wanted: RangeOrder, reader: Reader | WholeObject
-) -> tuple[ObjectAttributes, tuple[str, ...]]:
-    """The attributes that the copy gets, and the names of the attributes that it does not get.
+def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAttributes, Noted]:
+    """The attributes that the copy gets, and what its result says of it.
 
     Raises MetadataNotCarried where the order is strict and the copy would lack some.
     """
     attributes, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
+    attributes = marked(attributes, wanted.mark)
     tags = kept_tags(wanted.tags_for, attributes.tags)
     if tags != attributes.tags or wanted.storage_class is not None:
         attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)
     kept = {"tags": tags, "storage-class": wanted.storage_class}
     lacks = tuple(name for name in lacks if not kept.get(name))
+    if not wanted.keeps_attributes:
+        lacks += lost_attributes(attributes, wanted.destination_key)
     if wanted.strict_metadata:
         require_carried(wanted.source_key, lacks)
-    return attributes, lacks
+    stated = stated_of(wanted, reader)
+    return attributes, Noted(lacks, "" if stated is None else stated.algorithm)
+
+
+def stated_of(wanted: RangeOrder, reader: Reader | WholeObject) -> Stated | None:
+    """What the source's store states of a whole object, in the listing or in its answer."""
+    return stated_as_crc32c(wanted.crc32c) or reader.stated
 
 
 def content_of(order: ChunkOrder, wanted: RangeOrder, attributes: ObjectAttributes) -> Content:

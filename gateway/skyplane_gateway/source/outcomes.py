@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOutcome
 from skyplane_gateway.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
 from skyplane_gateway.protocol import ChunkFramer, EntryResult, Receipt, ReceiptStatus
 
@@ -16,14 +16,14 @@ class Sending:
     Attributes:
         indexes: the ranges of the order that are in the chunk.
         framer: None for a chunk that is handed over in memory.
-        not_carried, crc32cs: per index.
+        noted, crc32cs: per index.
         failed: range of the order -> why it is not in the chunk.
     """
 
     order: ChunkOrder
     framer: ChunkFramer | None
     indexes: list[int]
-    not_carried: list[tuple[str, ...]]
+    noted: list[Noted]
     crc32cs: list[int] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)
 
@@ -42,9 +42,9 @@ def outcome_of(sending: Sending, receipt: Receipt) -> ChunkOutcome:
     rows: dict[int, RangeOutcome] = {
         index: unread(error) for index, error in sending.failed.items()
     }
-    found = zip(sending.indexes, receipt.entries, crc32cs, sending.not_carried, strict=True)
-    for index, entry, crc32c, not_carried in found:
-        rows[index] = _compared(entry, crc32c, not_carried)
+    found = zip(sending.indexes, receipt.entries, crc32cs, sending.noted, strict=True)
+    for index, entry, crc32c, noted in found:
+        rows[index] = _compared(entry, crc32c, noted)
     return ChunkOutcome(order.chunk, order.attempt, tuple(rows[i] for i in sorted(rows)))
 
 
@@ -53,12 +53,12 @@ def unread(error: SkyplaneError) -> RangeOutcome:
     return RangeOutcome(error, at_source=isinstance(error, StoreError))
 
 
-def _compared(entry: EntryResult, crc32c: int, not_carried: tuple[str, ...]) -> RangeOutcome:
+def _compared(entry: EntryResult, crc32c: int, noted: Noted) -> RangeOutcome:
     if entry.status is not ReceiptStatus.DURABLE:
         return RangeOutcome(_error_of(entry))
     if entry.crc32c != crc32c:
         return RangeOutcome(ChecksumMismatch("the sink wrote other bytes than were read"))
-    return RangeOutcome(None, entry.etag, crc32c, not_carried=not_carried)
+    return RangeOutcome(None, entry.etag, crc32c, False, *noted)
 
 
 def _error_of(refusal: Receipt | EntryResult) -> SkyplaneError:

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder
+from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOrder
 from skyplane_gateway.errors import (
     ChecksumMismatch,
     GatewayLost,
@@ -270,14 +270,14 @@ class SourceTransfer:
     async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
         reader = await self._ask_store(order, self._objects.open, wanted)
         try:
-            attributes, lacks = kept_of(wanted, reader)
+            attributes, noted = kept_of(wanted, reader)
             content = content_of(order, wanted, attributes)
             # Frames are what a limit paces.
             sink = None if self._is_limited else self._sink_of(order.route)
             if sink is None:
-                await self._stream(order, wanted, content, reader, lacks)
+                await self._stream(order, wanted, content, reader, noted)
             else:
-                await self._hand_over(sink, order, wanted, content, reader, lacks)
+                await self._hand_over(sink, order, wanted, content, reader, noted)
         finally:
             await self._objects.in_thread(reader.close)
 
@@ -288,12 +288,12 @@ class SourceTransfer:
         wanted: RangeOrder,
         content: Content,
         reader: Reader,
-        lacks: tuple[str, ...],
+        noted: Noted,
     ) -> None:
         """Read the range into the memory of this gateway's sink."""
         self._require_pending(order)
         chunk = self._chunk_of(order)
-        sending = Sending(order, None, [0], [lacks])
+        sending = Sending(order, None, [0], [noted])
         self._sendings[chunk] = sending
         buffer = sink.begin_chunk(chunk, ChunkManifest(wanted.length, content))
         if buffer is None:
@@ -312,10 +312,10 @@ class SourceTransfer:
         wanted: RangeOrder,
         content: Content,
         reader: Reader,
-        lacks: tuple[str, ...],
+        noted: Noted,
     ) -> None:
         """Send the range while it is read."""
-        framer = self._begin(order, content, wanted.length, [0], [lacks])
+        framer = self._begin(order, content, wanted.length, [0], [noted])
         left = wanted.length
         while not framer.is_complete:
             piece = await self._ask_store(order, read_exactly, reader, min(left, MAX_PAYLOAD_BYTES))
@@ -329,9 +329,7 @@ class SourceTransfer:
             rows = tuple(unread(batch.failed[index]) for index in sorted(batch.failed))
             self._report(ChunkOutcome(order.chunk, order.attempt, rows))
             return
-        framer = self._begin(
-            order, tuple(batch.entries), batch.length, batch.indexes, batch.not_carried
-        )
+        framer = self._begin(order, tuple(batch.entries), batch.length, batch.indexes, batch.noted)
         sending = self._sendings[self._chunk_of(order)]
         sending.failed, sending.crc32cs = batch.failed, batch.crc32cs
         for body in batch.bodies:
@@ -345,13 +343,13 @@ class SourceTransfer:
         content: Content,
         length: int,
         indexes: list[int],
-        not_carried: list[tuple[str, ...]],
+        noted: list[Noted],
     ) -> ChunkFramer:
         self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
         framer = ChunkFramer(chunk, manifest, sealer=self._sealing.frames)
-        self._sendings[chunk] = Sending(order, framer, indexes, not_carried)
+        self._sendings[chunk] = Sending(order, framer, indexes, noted)
         return framer
 
     async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skyplane_gateway.mtime import KEPT_TIME
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
 from skyplane_gateway.stores.base import ObjectStore
@@ -9,7 +10,7 @@ from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.listed_rows import ListedRows, list_from
-from skyplane_gateway.stores.mtime import KEPT_TIME, own_time_s
+from skyplane_gateway.stores.looks import look_at_all, with_crc32c
 from skyplane_gateway.stores.options import gives_checksums
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
@@ -19,6 +20,7 @@ from skyplane_gateway.stores.registry import (
     sendable_credentials,
     session_credentials,
 )
+from skyplane_gateway.stores.server_clock import ahead_s_of
 
 __all__ = [
     "GUESSED_TYPE",
@@ -27,6 +29,7 @@ __all__ = [
     "ListedRows",
     "ObjectStore",
     "StoreSpec",
+    "ahead_s_of",
     "ambient_credentials",
     "bucket_region",
     "check_destination_key",
@@ -34,10 +37,11 @@ __all__ = [
     "escape_name",
     "gives_checksums",
     "list_from",
+    "look_at_all",
     "open_store",
-    "own_time_s",
     "require_kind",
     "sendable_credentials",
     "session_credentials",
     "unescape_name",
+    "with_crc32c",
 ]

@@ -14,13 +14,13 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 from skyplane_gateway.errors import StoreUnavailable
 from skyplane_gateway.objects import MIB, ObjectAttributes
 
-#: Longest body that is not an object's. The longest page, of 5000 names of 1024 characters at
-#: Azure, each up to 9 bytes of XML, has 45 MiB and 5 MiB of properties.
-MAX_BODY_BYTES: Final = 64 * MIB
-#: Values of a page, which take some hundred bytes of memory each. The largest pages have 150,000,
-#: and names of JSON may have 1,000,000 commas.
-_MAX_ELEMENTS: Final = 500_000
-_MAX_JSON_MARKS: Final = 2_000_000
+#: Longest body that is not an object's. The longest page, of 5000 blobs at Azure, has 45 MiB of
+#: names (1024 characters of up to 9 bytes), 40 MiB of metadata and 5 MiB of properties.
+MAX_BODY_BYTES: Final = 96 * MIB
+#: Values of a page, which take some hundred bytes of memory each: 200 for each blob, and 4000 for
+#: each object at Google, since commas of names and metadata count, too.
+_MAX_ELEMENTS: Final = 1_000_000
+_MAX_JSON_MARKS: Final = 4_000_000
 _MAX_DEPTH: Final = 32
 #: An element of a real page begins in each block; so a tag has a limit, too.
 _BLOCK_CHARS: Final = 64 << 10

@@ -17,6 +17,7 @@ from skyplane_gateway.objects import (
     Precondition,
 )
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.checksums import Stated
 
 #: Larger bodies would hold up the event loop.
 MAX_SMALL_BYTES: Final = MIB
@@ -33,6 +34,7 @@ class WholeObject:
     data: bytes
     attributes: ObjectAttributes
     not_carried: tuple[str, ...]
+    stated: Stated | None = None
 
 
 class AsyncRequests(Protocol):
@@ -40,6 +42,9 @@ class AsyncRequests(Protocol):
 
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         """The object of `length` bytes, in the version `if_match`. 1 call."""
+
+    async def head(self, key: str) -> ObjectInfo:
+        """As `ObjectStore.head`, perhaps without a checksum. 1 call."""
 
     async def put(
         self,

@@ -35,6 +35,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.stores.checksums import Comparison, Stated
 
 #: Whether a caller wants a key; for one that ends in a slash, any key below it.
 Wants = Callable[[str], bool]
@@ -50,6 +51,10 @@ class Reader(Protocol):
     @property
     def not_carried(self) -> tuple[str, ...]:
         """See `ObjectInfo.not_carried`; from the same answer."""
+
+    @property
+    def stated(self) -> Stated | None:
+        """What the answer states of the body; None where that is a part of the object."""
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill the front of `buffer`; return how many bytes, 0 only at the range's end.
@@ -76,6 +81,9 @@ class Reader(Protocol):
 class ClosingReader(ABC):
     """Closes itself at the end of a `with` block."""
 
+    #: See `Reader`.
+    stated: Stated | None = None
+
     def __enter__(self) -> Self:
         return self
 
@@ -84,6 +92,32 @@ class ClosingReader(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+class ComparingReader(ClosingReader):
+    """Reads a body, and compares it at its end with what its store states of it.
+
+    `readinto` raises ChecksumMismatch in place of the last bytes.
+    """
+
+    def __init__(self, reader: Reader, key: str, length: int, stated: Stated | None) -> None:
+        self.attributes = reader.attributes
+        self.not_carried = reader.not_carried
+        self.stated = stated
+        self._reader = reader
+        self._left = length
+        self._comparison = Comparison(key, stated)
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = self._reader.readinto(buffer)
+        self._comparison.take(buffer[:count])
+        self._left -= count
+        if self._left == 0:
+            self._comparison.finish()
+        return count
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 class ObjectStore(Protocol):

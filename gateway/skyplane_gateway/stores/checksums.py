@@ -1,12 +1,15 @@
-"""CRC32C of bodies and files.
+"""Checksums of bodies and files, and what stores state of them.
 
 awscrt, a library of 12 MB, is imported with the first checksum: a listing needs none.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
+from binascii import Error as Base64Error
+from hashlib import md5
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from skyplane_gateway.errors import ChecksumMismatch
 from skyplane_gateway.objects import Body
@@ -30,6 +33,75 @@ def crc32c_of_file(path: Path) -> int:
         while count := file.readinto(buffer):
             found = crc32c(buffer[:count], found)
     return found
+
+
+def hex_of(text: str | None, size_bytes: int) -> str | None:
+    """A digest of so many bytes that a store states in base64, in hex; None for anything else,
+    such as a checksum of checksums (`...-N`)."""
+    try:
+        raw = b64decode(text or "", validate=True)
+    except Base64Error:
+        return None
+    return raw.hex() if len(raw) == size_bytes else None
+
+
+def stated_crc32c(text: str | None) -> int | None:
+    """The CRC32C in a store's answer: base64 of four big-endian bytes; None for anything else."""
+    found = hex_of(text, 4)
+    return None if found is None else int(found, 16)
+
+
+class Stated(NamedTuple):
+    """What a store states of a whole body: CRC32C, CRC64NVME, CRC32 or MD5, and it in hex."""
+
+    algorithm: str
+    digest: str
+
+
+def stated_as_crc32c(value: int | None) -> Stated | None:
+    return None if value is None else Stated("CRC32C", f"{value:08x}")
+
+
+def stated_as_md5(digest: str | None) -> Stated | None:
+    return None if digest is None else Stated("MD5", digest)
+
+
+def range_of_whole(length: int) -> str:
+    """The `Content-Range` of an answer that is a whole object of so many bytes."""
+    return f"bytes 0-{length - 1}/{length}"
+
+
+class Comparison:
+    """Compares the bytes of an object, piece by piece, with what its store states of them."""
+
+    def __init__(self, key: str, stated: Stated | None) -> None:
+        from awscrt import checksums
+
+        self._key, self._stated, self._sum = key, stated, 0
+        self._md5 = md5(usedforsecurity=False)
+        name = "" if stated is None else stated.algorithm.lower()
+        self._crc = getattr(checksums, name, None)
+
+    def take(self, piece: Body) -> None:
+        """The next bytes."""
+        if self._crc is not None:
+            self._sum = self._crc(piece, self._sum)
+        elif self._stated is not None:
+            self._md5.update(piece)
+
+    def finish(self) -> None:
+        """Raise ChecksumMismatch unless these were the bytes that the store states."""
+        if self._stated is None:
+            return
+        name, wanted = self._stated
+        found = f"{self._sum:0{len(wanted)}x}" if self._crc is not None else self._md5.hexdigest()
+        if found == wanted:
+            return
+        option = ", which --src-option content-md5=ignore ignores" if name == "MD5" else ""
+        raise ChecksumMismatch(
+            f"what was read of {self._key!r} has {name} {found}, but its store states {wanted}: "
+            f"the bytes are damaged, or the stated {name} is wrong{option}; look at the object"
+        )
 
 
 def verify(what: str, data: Body, crc32c: int) -> None:

@@ -8,17 +8,25 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
-from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.base import ComparingReader, ObjectStore
+from skyplane_gateway.stores.checksums import stated_as_crc32c
 
 _STEP_BYTES: Final = 1 << 20
 
 
-def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | None:
+def read_crc32c(
+    store: ObjectStore, info: ObjectInfo, size_bytes: int, *, is_compared: bool = False
+) -> int | None:
     """CRC32C of that version of the object; None when it ends before `size_bytes`.
+
+    Args:
+        is_compared: with what its store states of it.
 
     Raises:
         PreconditionFailed: the object is no longer that version.
+        ChecksumMismatch: its bytes are not those that the store states.
     """
     from skyplane_gateway.checksum import crc32c as checksum  # Loads the AWS library.
 
@@ -28,22 +36,30 @@ def read_crc32c(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> int | 
         nonlocal found
         found = checksum(piece, found)
 
-    return found if _read(store, info, size_bytes, take) else None
+    return found if _read(store, info, size_bytes, take, is_compared=is_compared) else None
 
 
 def read_sha256(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> bytes | None:
-    """As `read_crc32c`, by a hash that no attacker can foretell: SHA-256, 32 bytes."""
+    """As `read_crc32c`, by a hash that no attacker can foretell: SHA-256, 32 bytes. Compared."""
     found = hashlib.sha256()
-    return found.digest() if _read(store, info, size_bytes, found.update) else None
+    is_whole = _read(store, info, size_bytes, found.update, is_compared=True)
+    return found.digest() if is_whole else None
 
 
 def _read(
-    store: ObjectStore, info: ObjectInfo, size_bytes: int, take: Callable[[memoryview], None]
+    store: ObjectStore,
+    info: ObjectInfo,
+    size_bytes: int,
+    take: Callable[[memoryview], None],
+    *,
+    is_compared: bool,
 ) -> bool:
     """Hand that version of the object over in pieces; returns whether it is complete."""
     buffer = memoryview(bytearray(min(size_bytes, _STEP_BYTES) or 1))
     left = size_bytes
-    with store.read(info.key, offset=0, length=size_bytes, if_match=info.etag) as reader:
+    with store.read(info.key, offset=0, length=size_bytes, if_match=info.etag) as found:
+        stated = stated_as_crc32c(info.crc32c) or found.stated
+        reader = ComparingReader(found, info.key, size_bytes, stated) if is_compared else found
         while left:
             count = reader.readinto(buffer[: min(left, len(buffer))])
             if count == 0:
@@ -106,11 +122,12 @@ def has_attributes(info: ObjectInfo, wanted: ObjectAttributes | None) -> bool:
     """Whether an object has these attributes, as far as that is known.
 
     Some stores keep no attributes. Stores choose a content type for a write without one. Answers
-    about an object do not have its tags, and its class is that of the bucket or of a rule.
+    about an object do not have its tags, and its class is that of the bucket or of a rule. An
+    earlier release wrote copies without a mark.
     """
     if info.attributes is None or wanted is None:
         return True
-    there = info.attributes
+    there, wanted = marked(info.attributes, None), marked(wanted, None)
     wanted = replace(wanted, tags=there.tags, storage_class=there.storage_class)
     if wanted.content_type is None:
         there = replace(there, content_type=None)

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
@@ -20,9 +21,10 @@ from skyplane_orchestration.cli.argument_types import (
     number_above_zero,
     pair,
     whole_number_from,
+    written_as,
 )
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import (
@@ -34,7 +36,14 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.output_format import MANIFESTS
 from skyplane_orchestration.provision.choice import PROVISIONERS
+
+#: Options of stores that only one end reads.
+_OPTIONS_OF: Final = {
+    "src": frozenset({"tags"}),
+    "dst": frozenset({"acl", "sse", "sse-kms-key-id", "storage-class"}),
+}
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
@@ -160,12 +169,20 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
 
 def _add_filters(group: argparse._ArgumentGroup) -> None:
     """Filters by a list of keys, by time and by size."""
-    group.add_argument(
-        "--files-from",
-        type=keys_of_file,
-        metavar="FILE",
-        help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin",
-    )
+    lists = group.add_mutually_exclusive_group()
+    for name, is_raw, what in (
+        ("", False, "; lines that begin with # or ; are comments"),
+        ("-raw", True, ", as they are: no comments, no blanks dropped"),
+    ):
+        lists.add_argument(
+            f"--files-from{name}",
+            action="extend",
+            dest="files_from",
+            type=partial(keys_of_file, is_raw=is_raw),
+            metavar="FILE",
+            help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin"
+            f"{what} (repeatable)",
+        )
     for name, what in (("newer", "at this time or later"), ("older", "before this time")):
         group.add_argument(
             f"--{name}-than",
@@ -194,12 +211,7 @@ def add_illegal_keys(group: argparse._ArgumentGroup, what: str) -> None:
 def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
-    group.add_argument(
-        "--conflict",
-        choices=get_args(ConflictRule),
-        default="replace",
-        help="what to do if the object exists at the destination (default: %(default)s)",
-    )
+    _add_conflict(group)
     add_illegal_keys(
         group,
         "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it under"
@@ -221,9 +233,46 @@ def add_selection(parser: Parser) -> None:
     )
     _add_demands(group)
     _add_sending(group)
+    add_manifest(group)
+
+
+def add_manifest(group: argparse._ActionsContainer) -> None:
     group.add_argument(
-        "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
+        "--manifest",
+        type=written_as(*MANIFESTS),
+        metavar="PATH",
+        help="write a list of all objects to a path or URL, in the format of its suffix:"
+        f" {', '.join(MANIFESTS)} (default: Parquet)",
     )
+
+
+def _add_conflict(group: argparse._ArgumentGroup) -> None:
+    """The conflict rule, and the names that some rules have in rclone."""
+    rules = group.add_mutually_exclusive_group()
+    rules.add_argument(
+        "--conflict",
+        choices=get_args(ConflictRule),
+        default="replace",
+        help="what to do if the object exists at the destination (default: %(default)s)",
+    )
+    short: tuple[tuple[str, ConflictRule, str], ...] = (
+        (
+            "--checksum",
+            "replace-if-checksum-differs",
+            "size or checksum differs, whatever the times"
+            " are; objects whose stores have no checksum in common are read",
+        ),
+        ("--size-only", "replace-if-size-differs", "the size differs"),
+        ("--update", "replace-if-newer", "the source is newer, or as old and of another size"),
+    )
+    for name, rule, when in short:
+        rules.add_argument(
+            name,
+            dest="conflict",
+            action="store_const",
+            const=rule,
+            help=f"replace an object only if {when} (--conflict {rule})",
+        )
 
 
 def _add_demands(group: argparse._ArgumentGroup) -> None:
@@ -242,8 +291,7 @@ def _add_demands(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--strict-metadata",
         action="store_true",
-        help="fail an object if its copy would lose tags, storage class, website redirect or"
-        " Expires",
+        help="fail an object if its copy would lose tags, storage class, a hold or other metadata",
     )
     group.add_argument(
         "--no-guess-mime-type",
@@ -377,15 +425,32 @@ def _add_times(parser: Parser) -> None:
 def location_from(options: argparse.Namespace, end: str, url: str | None = None) -> Location:
     """The location of an end (src, dst), or of `url` with that end's options.
 
-    Raises InvalidLocation.
+    Raises InvalidLocation, also for an option that has no effect at this end.
     """
-    return Location(
+    place = Location(
         getattr(options, end) if url is None else url,
         getattr(options, f"{end}_region"),
         getattr(options, f"{end}_endpoint"),
         getattr(options, f"{end}_credentials"),
         dict(getattr(options, f"{end}_option")),
     )
+    if url is None:
+        _refuse_without_effect(place, end)
+    return place
+
+
+def _refuse_without_effect(place: Location, end: str) -> None:
+    other = "dst" if end == "src" else "src"
+    given = {"endpoint": place.endpoint_url, "credentials": place.credential_ref}
+    for name in (name for name, value in given.items() if value and place.kind == "file"):
+        raise InvalidLocation(
+            f"--{end}-{name} has no effect for the path {place.url!r}; omit it, or give"
+            f" --{other}-{name}"
+        )
+    for name in _OPTIONS_OF[other] & place.options.keys():
+        raise InvalidLocation(
+            f"--{end}-option {name} has no effect; give it as --{other}-option {name}=..."
+        )
 
 
 def verification_from(options: argparse.Namespace) -> Verification:

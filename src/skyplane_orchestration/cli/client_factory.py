@@ -11,8 +11,8 @@ from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client, FleetTimes
+    from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.provision.choice import ProvisionerChoice
-    from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Owner of every run that this command starts.
 OWNER: Final = "skyplane-orch"

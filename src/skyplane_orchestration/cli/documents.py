@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skyplane_gateway.schema import MAX_DOCUMENT_BYTES, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.planner.plots.sheet import require_matplotlib
 
@@ -32,8 +32,12 @@ def read_fleet(source: str) -> Fleet:
 
 def read_text(source: str, what: str) -> str:
     """The text of a file, or of stdin for `-`. Raises ConfigurationInvalid."""
+    most = MAX_DOCUMENT_BYTES + 1
     try:
-        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        if source == "-":
+            return sys.stdin.read(most)
+        with Path(source).open(encoding="utf-8") as file:
+            return file.read(most)
     except OSError as error:
         raise ConfigurationInvalid(
             f"the {what} {source!r} cannot be read: {error.strerror}"
@@ -43,32 +47,28 @@ def read_text(source: str, what: str) -> str:
 
 
 def _read_object(source: str, what: str) -> dict[str, Any]:
-    text = read_text(source, what)
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationInvalid(f"the {what} {source!r} is not JSON: {error}") from error
+    document = parsed(read_text(source, what), f"the {what} {source!r}")
     if not isinstance(document, dict):
         raise ConfigurationInvalid(f"the {what} {source!r} is not a JSON object")
     return document
 
 
-def write_picture(path: Path, svg: str) -> None:
+def write_picture(path: str, svg: str) -> None:
     """Write an SVG file. Raises ConfigurationInvalid."""
     try:
-        path.write_text(svg, encoding="utf-8")
+        Path(path).write_text(svg, encoding="utf-8")
     except OSError as error:
-        raise ConfigurationInvalid(f"{str(path)!r} cannot be written: {error.strerror}") from error
+        raise ConfigurationInvalid(f"{path!r} cannot be written: {error.strerror}") from error
 
 
-def require_picture(path: Path) -> None:
+def require_picture(path: str) -> None:
     """Check that a picture can be drawn and written later. Raises ConfigurationInvalid."""
     require_matplotlib()
     require_writable(path)
 
 
-def require_writable(path: Path) -> None:
+def require_writable(path: str) -> None:
     """Check that a file can be written later. Raises ConfigurationInvalid."""
-    directory = path.parent
-    if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
-        raise ConfigurationInvalid(f"{str(path)!r} cannot be written: check its directory")
+    directory = Path(path).parent
+    if Path(path).is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigurationInvalid(f"{path!r} cannot be written: check its directory")

@@ -54,6 +54,9 @@ def result_parts(result: TransferResult) -> list[str | Table]:
             f"copied by the store itself: {counted(result.server_side, 'object')}"
             f" ({size(result.server_side_bytes)})"
         )
+    if result.unchecked:
+        unchecked = counted(result.unchecked, "object")
+        parts.append(f"{unchecked} without a checksum of the source to compare with")
     if result.encrypted:
         parts.append("objects were encrypted from source to sink (AES-256-GCM)")
     own = result.this_try

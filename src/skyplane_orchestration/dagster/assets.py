@@ -16,7 +16,7 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
-from skyplane_orchestration.dagster.one_op import ASSET_KEY
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -27,7 +27,11 @@ from skyplane_orchestration.dagster.ops import (
     teardown_op,
     transfer_op,
 )
-from skyplane_orchestration.dagster.partitions import require_one_fleet
+from skyplane_orchestration.dagster.partitions import (
+    require_manifests,
+    require_one_fleet,
+    require_partitioned,
+)
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Encryption,
@@ -93,6 +97,7 @@ class AssetOptions(JobOptions, total=False):
     resource_key: str
 
 
+@checks_arguments
 def build_skyplane_transfer_asset(
     name: str,
     *,
@@ -124,7 +129,9 @@ def build_skyplane_transfer_asset(
 
     Args:
         source, destination: URLs, or `Location`s with region, endpoint and credentials.
-            `{partition_key}` in a URL is replaced by the key of the partition.
+            `{partition_key}`, also in globs, `files_from` and `manifest`, is replaced by the key
+            of the partition; `{partition_key.NAME}` by that of a dimension. A brace of the text
+            itself is written twice.
         deps: upstream assets.
         backfill_policy: with `BackfillPolicy.single_run()` one run copies its partitions one after
             another over one fleet, which is planned for all of them. By default each partition
@@ -132,15 +139,23 @@ def build_skyplane_transfer_asset(
         retry_policy: of every op; a retry joins the running transfer.
         pool: limits how many of the ops `plan`, `provision` and `transfer` run at once.
         checks: report the asset check `all_objects_copied`.
-        manifest: path or URL for the list of all objects (Parquet).
+        manifest: path or URL for the list of all objects, in the format of its suffix.
         resource_key: key of the `SkyplaneResource`.
         job: the other fields of `TransferJob`, such as `objective`.
 
     The data version of a materialization is a digest of the source (keys, sizes, ETags).
 
-    Raises ConfigurationInvalid for an invalid job.
+    Raises ConfigurationInvalid for an invalid job, an unknown placeholder, or partitions that
+    would copy the same.
     """
-    key = dg.AssetKey([*key_prefix, name])
+    parts = [*key_prefix, name]
+    # Dagster makes the name of a field of the key and the check.
+    if not all(parts) or (checks and not parts[0][0].isalpha()):
+        raise ConfigurationInvalid(
+            f"name: {'/'.join(parts)!r} is no asset key; it begins with a letter, and no part of it"
+            " is empty"
+        )
+    key = dg.AssetKey(parts)
     asset = AssetTransfer(
         key=key,
         job=TransferJob(source=_location(source), destination=_location(destination), **job),
@@ -151,6 +166,8 @@ def build_skyplane_transfer_asset(
         checks=checks,
     )
     destination = asset.job.destination
+    require_partitioned(asset.job, partitions_def)
+    require_manifests(manifest, partitions_def)
     require_one_fleet(backfill_policy, (asset.job.source, destination))
     upstream = {f"dep_{number}": _key_of(dep) for number, dep in enumerate(deps)}
 
@@ -163,7 +180,7 @@ def build_skyplane_transfer_asset(
         metadata={"dagster/uri": destination.url, **(metadata or {})},
         tags=tags,
         kinds={"skyplane", asset.job.source.kind, destination.kind},
-        owners=owners,
+        owners=list(owners),
         automation_condition=automation_condition,
         backfill_policy=backfill_policy,
         check_specs=asset.check_specs,
@@ -184,6 +201,7 @@ def build_skyplane_transfer_asset(
     return transfer_asset
 
 
+@checks_arguments
 def build_skyplane_transfer_assets(
     destinations: Mapping[str, Location | str],
     *,
@@ -202,20 +220,11 @@ def build_skyplane_transfer_assets(
 
     Raises ConfigurationInvalid for an invalid job, and if two assets have one manifest.
     """
-    manifest = options.get("manifest")
-    if manifest is not None and ASSET_KEY not in manifest and len(destinations) > 1:
-        raise ConfigurationInvalid(
-            f"manifest is one file for {len(destinations)} assets; put {ASSET_KEY} into it"
-        )
-    made = []
-    for name, destination in destinations.items():
-        own = options.copy()
-        if manifest is not None:
-            key = "/".join((*options.get("key_prefix", ()), name))
-            own["manifest"] = manifest.replace(ASSET_KEY, key)
-        made.append(
-            build_skyplane_transfer_asset(name, source=source, destination=destination, **own)
-        )
+    made = [
+        build_skyplane_transfer_asset(name, source=source, destination=destination, **options)
+        for name, destination in destinations.items()
+    ]
+    require_manifests(options.get("manifest"), options.get("partitions_def"), len(made))
     return made
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.partitions import AnyContext
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.formatting import counted
@@ -38,6 +39,7 @@ def tag_run(context: AnyContext, client: Client) -> None:
     context.instance.add_run_tags(context.run.run_id, tags)
 
 
+@checks_arguments
 def build_skyplane_cleanup_sensor(
     name: str = "skyplane_cleanup",
     *,

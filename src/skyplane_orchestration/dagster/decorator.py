@@ -7,8 +7,10 @@ from typing import Any
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.checks import check_spec
 from skyplane_orchestration.dagster.one_op import JOB_METADATA
+from skyplane_orchestration.dagster.partitions import require_partitioned
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
     SkyplaneTranslatorData,
@@ -17,6 +19,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 
 
+@checks_arguments
 def skyplane_assets(
     *,
     jobs: Mapping[str, TransferJob],
@@ -38,8 +41,8 @@ def skyplane_assets(
     The op copies for one selected asset after the other, each with gateways of its own.
 
     Args:
-        jobs: name of the asset -> its transfer. `{partition_key}` in a URL is replaced by the key
-            of the partition.
+        jobs: name of the asset -> its transfer. placeholders are those of
+            `build_skyplane_transfer_asset`.
         translator: makes the assets' keys, dependencies, groups and tags.
         name: of the op; the name of the function by default.
         backfill_policy: with `single_run`, one op copies all partitions of a backfill.
@@ -47,7 +50,8 @@ def skyplane_assets(
         retry_policy: of the op; a retry continues failed transfers and repeats the others.
         checks: report the asset check `all_objects_copied` of each asset.
 
-    Raises ConfigurationInvalid for no jobs, or a name that is no asset key.
+    Raises ConfigurationInvalid for no jobs, a name that is no asset key, an unknown placeholder,
+    or partitions that would copy the same.
     """
     if not jobs:
         raise ConfigurationInvalid("jobs is empty; give at least one TransferJob by its name")
@@ -77,6 +81,7 @@ def _spec(
     spec = translator.get_asset_spec(data).merge_attributes(
         metadata={JOB_METADATA: dg.MetadataValue.json(data.job.to_dict())}
     )
-    if partitions_def is None:
-        return spec
-    return spec.replace_attributes(partitions_def=partitions_def)
+    if partitions_def is not None:
+        spec = spec.replace_attributes(partitions_def=partitions_def)
+    require_partitioned(data.job, spec.partitions_def)
+    return spec

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
+from skyplane_gateway.schema import checked
 from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, check_facts
 from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.data_versions import data_version_of
 from skyplane_orchestration.dagster.metadata import Metadata, materialization_metadata
 from skyplane_orchestration.dagster.ops import AssetTransfer, failure_of, log_failure, result_of
+from skyplane_orchestration.dagster.partitions import NO_PARTITION
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
@@ -24,16 +26,11 @@ from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 
 if TYPE_CHECKING:
     from skyplane_orchestration.dagster.resources import SkyplaneResource
-    from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.provision.in_process import GatewayPlace
 
 #: Metadata of an asset's definition: its job, `TransferJob.to_dict()`.
 JOB_METADATA: Final = "skyplane/job"
-
-#: In a manifest: replaced by the key of the asset.
-ASSET_KEY: Final = "{asset_key}"
-
 
 #: What the op of an asset yields.
 Event = dg.MaterializeResult[Any] | dg.AssetCheckResult
@@ -55,13 +52,15 @@ class OneOp:
     context: dg.AssetExecutionContext
     gateways: GatewayPlace
 
-    def run(self, job: TransferJob | None, manifest: str | None) -> Iterator[Event]:
+    def run(
+        self, job: TransferJob | None, manifest: str | None, made_for: str | None
+    ) -> Iterator[Event]:
         """Copy for one asset after the other; fail at the end if a copy has failed."""
         failed: dict[str, SkyplaneError] = {}
-        for asset in self._selected(job, manifest):
+        for asset, jobs in self._selected(job, manifest, made_for):
             errors: list[SkyplaneError] = []
             copies: dict[str, Copy] = {}
-            for partition, partition_job in asset.jobs_of(self.context).items():
+            for partition, partition_job in jobs.items():
                 try:
                     copies[partition] = self._copy(asset, partition, partition_job)
                 except SkyplaneError as error:
@@ -76,20 +75,22 @@ class OneOp:
         if failed:
             raise _failure(failed) from next(iter(failed.values()))
 
-    def _selected(self, job: TransferJob | None, manifest: str | None) -> list[AssetTransfer]:
-        """The selected assets in the order of their definition."""
+    def _selected(
+        self, job: TransferJob | None, manifest: str | None, made_for: str | None
+    ) -> list[tuple[AssetTransfer, dict[str, TransferJob]]]:
+        """The selected assets in the order of their definition, with the jobs of partitions."""
         selected = self.context.selected_asset_keys
         try:
-            _require_one(selected, job, manifest)
-            return [
-                AssetTransfer(
-                    key=spec.key,
-                    job=job or _job_of(spec),
-                    manifest=manifest and manifest.replace(ASSET_KEY, "/".join(spec.key.path)),
-                )
+            checked(TransferJob | None, job, "job")
+            checked(str | None, manifest, "manifest")
+            checked(str | None, made_for, "partition_key")
+            _require_one(selected, job, made_for)
+            assets = [
+                AssetTransfer(spec.key, job or _job_of(spec), manifest, made_for)
                 for spec in self.context.assets_def.specs
                 if spec.key in selected
             ]
+            return [(asset, asset.jobs_of(self.context, len(assets))) for asset in assets]
         except SkyplaneError as error:
             raise failure_of(error) from error
 
@@ -128,7 +129,7 @@ class OneOp:
     ) -> dg.MaterializeResult[Any]:
         results = [copy.result for copy in copies.values()]
         metadata = None
-        if self.context.has_partition_key_range:
+        if self.context.has_partition_key_range and NO_PARTITION not in copies:
             # Dagster makes a materialization of each partition from the one result.
             for partition, copy in copies.items():
                 self.context.add_asset_metadata(copy.metadata, asset.key, partition)
@@ -162,19 +163,15 @@ class OneOp:
 def _require_one(
     selected: set[dg.AssetKey] | frozenset[dg.AssetKey],
     job: TransferJob | None,
-    manifest: str | None,
+    made_for: str | None,
 ) -> None:
     """Raises ConfigurationInvalid: an argument of one asset is given for several."""
-    if len(selected) == 1:
-        return
-    if job is not None:
+    if job is None and made_for is not None:
+        raise ConfigurationInvalid("partition_key says what job is made for; give job too")
+    if job is not None and len(selected) > 1:
         raise ConfigurationInvalid(
             f"job is for one asset, and this op makes {len(selected)}; give skyplane_assets the"
             " jobs, and leave out job"
-        )
-    if manifest is not None and ASSET_KEY not in manifest:
-        raise ConfigurationInvalid(
-            f"manifest is one file for {len(selected)} assets; put {ASSET_KEY} into it"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,13 +20,15 @@ from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.data_versions import data_version_of
 from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
 from skyplane_orchestration.dagster.partitions import (
-    PARTITION_KEY,
     AnyContext,
-    in_partition,
-    partition_keys_of,
+    definition_of,
+    partitions_of,
     plan_of,
+    require_manifests,
+    require_partitioned,
 )
-from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.dagster.placeholders import ASSET_KEY, filled_job, filled_url
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
@@ -61,8 +63,9 @@ class AssetTransfer:
 
     Args:
         key: key of the asset; with the id of the first run it names the fleet.
-        job: its URLs may contain `PARTITION_KEY`.
-        manifest: path or URL for the list of all objects; may contain `PARTITION_KEY`.
+        job: its texts may contain placeholders for the partition.
+        manifest: path or URL for the list of all objects; may contain them, and `ASSET_KEY`.
+        made_for: key of the partition that the job is made for, without placeholders.
         resource_key: key of the `SkyplaneResource`.
         retry_policy: of every op; a retry finds the fleet and the transfer of the first try.
         pool: limits how many ops that plan, provision or transfer run at once. A teardown never
@@ -73,6 +76,7 @@ class AssetTransfer:
     key: dg.AssetKey
     job: TransferJob
     manifest: str | None = None
+    made_for: str | None = None
     resource_key: str = "skyplane"
     retry_policy: dg.RetryPolicy | None = None
     pool: str | None = None
@@ -95,6 +99,8 @@ class AssetTransfer:
             name=self.name_of(name),
             ins=dict(ins or {}),
             out=out or dg.Out(dict),
+            # Without a schema, Dagster accepts any run config of the op and ignores it.
+            config_schema={},
             required_resource_keys={self.resource_key},
             retry_policy=self.retry_policy,
             pool=pool,
@@ -131,25 +137,31 @@ class AssetTransfer:
             group=partition,
         )
 
-    def job_of(self, context: AnyContext, partition: str | None = None) -> TransferJob:
-        """The job of a partition; by default that of the run, which must have no other."""
-        key = partition_keys_of(context)[0] if partition is None else partition
-        return replace(
-            self.job,
-            source=in_partition(self.job.source, key),
-            destination=in_partition(self.job.destination, key),
-        )
+    def jobs_of(self, context: AnyContext, asset_count: int = 1) -> dict[str, TransferJob]:
+        """Partition key -> its job, for all partitions of the run; see `partitions_of`.
 
-    def jobs_of(self, context: AnyContext) -> dict[str, TransferJob]:
-        """Partition key -> its job, for all partitions of the run; see `partition_keys_of`."""
-        return {key: self.job_of(context, key) for key in partition_keys_of(context)}
+        Raises ConfigurationInvalid. The checks of the definition are made again,
+        since Dagster can change its partitions afterwards.
+        """
+        partitions = partitions_of(context, self.key)
+        if self.made_for is None:
+            definition = definition_of(context, self.key)
+            require_partitioned(self.job, definition)
+            require_manifests(self.manifest, definition, asset_count)
+        elif [*partitions] != [self.made_for]:
+            raise ConfigurationInvalid(
+                f"partition_key: job is made for {self.made_for!r}, and this run has "
+                f"{', '.join(map(repr, partitions))}"
+            )
+        return {key: filled_job(self.job, values) for key, values in partitions.items()}
 
-    def manifest_of(self, context: AnyContext, partition: str | None = None) -> str | None:
-        """The manifest of a partition; see `job_of`."""
+    def manifest_of(self, context: AnyContext, partition: str) -> str | None:
+        """The manifest of a partition. Raises ConfigurationInvalid."""
         if self.manifest is None:
             return None
-        key = partition_keys_of(context)[0] if partition is None else partition
-        return self.manifest.replace(PARTITION_KEY, key)
+        values = partitions_of(context, self.key)[partition]
+        own = {ASSET_KEY: "/".join(self.key.path)}
+        return filled_url("manifest", self.manifest, {**values, **own})
 
 
 def op_name(key: dg.AssetKey, part: str) -> str:
@@ -213,9 +225,8 @@ def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
             tag_run(context, client)
             # After a failure or an interruption no started gateway is left.
             found = TransferPlan.from_dict(plan)
-            fleet = client.provision(
-                found, job=asset.job_of(context), on_full=partial(log_full, context.log)
-            )
+            job = next(iter(asset.jobs_of(context).values()))
+            fleet = client.provision(found, job=job, on_full=partial(log_full, context.log))
         log_fleet(context.log, fleet)
         context.log.info(
             "if this run is terminated, the sensor of build_skyplane_cleanup_sensor() ends the "
@@ -316,9 +327,8 @@ def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
             partition: TransferResult.from_dict(document)
             for partition, document in outcome["results"].items()
         }
-        for partition, result in results.items():
-            job = asset.job_of(context, partition)
-            metadata = materialization_metadata(job, plan, result)
+        for partition, job in asset.jobs_of(context).items():
+            metadata = materialization_metadata(job, plan, results[partition])
             context.add_asset_metadata(metadata, asset.key, partition or None)
         version = data_version_of(list(results.values()))
         if version is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,20 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.provision.base import Finding
     from skyplane_orchestration.provision.choice import ProvisionerChoice
-    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.security.credentials import CredentialSources
 
 
-class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+class SkyplaneResource(
+    dg.ConfigurableResource,  # type: ignore[type-arg]
+    extra="forbid",
+    strict=True,
+    allow_inf_nan=False,
+):
     """Settings that all processes of one Dagster deployment share, since ops may run in several."""
 
     deployment: str = Field(
@@ -85,6 +90,12 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         default=86400.0, gt=0, description="Gateways end after this time in any case."
     )
 
+    @field_validator("processes_per_instance", "max_active_fleets", mode="wrap")
+    @classmethod
+    def _from_environment(cls, value: object, check: Callable[[object], object]) -> object:
+        """Until a run reads the environment, `EnvVar.int` is the number 0."""
+        return value if isinstance(value, type(dg.EnvVar.int(""))) else check(value)
+
     @field_validator("clouds", mode="before")
     @classmethod
     def _with_sections(cls, clouds: object) -> object:
@@ -98,6 +109,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         context: dg.AssetExecutionContext,
         *,
         job: TransferJob | None = None,
+        partition_key: str | None = None,
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
     ) -> Iterator[Event]:
@@ -112,9 +124,11 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         Args:
             job: in place of the job of the asset, which is then the only one of the op.
-                `{partition_key}` in its URLs is replaced by the key of the partition.
-            manifest: path or URL for the list of all objects (Parquet). `{asset_key}` and
-                `{partition_key}` in it are replaced.
+                `{partition_key}` in it is replaced by the key of the partition.
+            partition_key: that of `context`, for a job whose code has written it in another form
+                than `{partition_key}`, such as `2026/01/31`.
+            manifest: path or URL for the list of all objects, in the format of its suffix.
+                `{asset_key}` and `{partition_key}` in it are replaced.
             gateways: `auto`: inside this process for small jobs: up to 64 MB, or 4 GB in one
                 region; beside instances up to 1 GB. `always`: apart; `never`: always inside.
 
@@ -123,7 +137,7 @@ class SkyplaneResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         Raises dagster.Failure, which Dagster retries only if a retry can help.
         """
-        yield from OneOp(self, context, gateways).run(job, manifest)
+        yield from OneOp(self, context, gateways).run(job, manifest, partition_key)
 
     def client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
         """A client for a run; `gateways` as in `run`. Raises ConfigurationInvalid."""

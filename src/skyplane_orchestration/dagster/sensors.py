@@ -7,6 +7,8 @@ from typing import Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.arguments import checks_arguments
+from skyplane_orchestration.dagster.placeholders import unpartitioned
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.transfer.task_log import log_sweep
@@ -16,6 +18,7 @@ _FLEETS_EVERY_S: Final = 900
 _DESTINATIONS_EVERY_S: Final = 21_600
 
 
+@checks_arguments
 def build_skyplane_sweep_sensor(
     name: str = "skyplane_sweep",
     *,
@@ -39,6 +42,7 @@ def build_skyplane_sweep_sensor(
             a tick must end within Dagster's time limit for sensors.
         minimum_interval_seconds: default: 15 minutes, or 6 hours with destinations.
     """
+    places = [unpartitioned("destinations", place) for place in destinations]
     default_s = _DESTINATIONS_EVERY_S if destinations else _FLEETS_EVERY_S
 
     @dg.sensor(
@@ -52,7 +56,7 @@ def build_skyplane_sweep_sensor(
         resource = getattr(context.resources, resource_key)
         client = resource.client(RunIdentity(resource.deployment, name, "sweep"))
         report = client.sweep(
-            destinations=destinations, orphaned_uploads=orphaned_uploads, recursive=recursive
+            destinations=places, orphaned_uploads=orphaned_uploads, recursive=recursive
         )
         log_sweep(context.log, report)
         if report.left:

@@ -8,13 +8,15 @@ from typing import Any
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.ops import failure_of, op_name
-from skyplane_orchestration.dagster.partitions import PARTITION_KEY
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.dagster.placeholders import filled, unpartitioned
+from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 
 
+@checks_arguments
 def build_skyplane_source_asset(
     name: str,
     location: Location | str,
@@ -44,19 +46,18 @@ def build_skyplane_source_asset(
 
     Raises ConfigurationInvalid for an invalid location.
     """
-    place = location if isinstance(location, Location) else Location(location)
-    if PARTITION_KEY in place.url:
-        raise ConfigurationInvalid(
-            f"location: {place.url!r} names one partition, and an observation has none; give the "
-            "folder above the partitions"
-        )
+    place = unpartitioned("location", location)
+    globs = {
+        name: [filled(name, glob, {}) for glob in each]
+        for name, each in (("include", include), ("exclude", exclude))
+    }
     key = dg.AssetKey([*key_prefix, name])
     spec = dg.AssetSpec(
         key,
         group_name=group_name,
         description=description,
         automation_condition=automation_condition,
-        owners=owners,
+        owners=list(owners),
         tags=tags,
         kinds={place.kind},
         metadata={"dagster/uri": place.url, **(metadata or {})},
@@ -66,9 +67,7 @@ def build_skyplane_source_asset(
         resource = getattr(context.resources, resource_key)
         identity = RunIdentity(resource.deployment, key.to_user_string(), context.run.run_id)
         try:
-            found = resource.client(identity).source_version(
-                place, recursive=recursive, include=include, exclude=exclude
-            )
+            found = resource.client(identity).source_version(place, recursive=recursive, **globs)
         except SkyplaneError as error:
             raise failure_of(error) from error
         yield dg.ObserveResult(

@@ -8,7 +8,8 @@ from typing import Final
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.partitions import PARTITION_KEY
+from skyplane_gateway.schema import check
+from skyplane_orchestration.dagster.placeholders import names_in
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -22,6 +23,9 @@ class SkyplaneTranslatorData:
 
     name: str
     job: TransferJob
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 class DagsterSkyplaneTranslator:
@@ -38,7 +42,7 @@ class DagsterSkyplaneTranslator:
 
         Its key is the name, with `/` between its parts. It depends on an asset for the source:
         `s3://bucket/raw/orders/` is `s3/bucket/raw/orders`, without parts that contain
-        `{partition_key}`.
+        a placeholder.
 
         Raises ConfigurationInvalid for a name that is no key.
         """
@@ -63,5 +67,5 @@ def source_key(location: Location) -> dg.AssetKey:
     Dagster makes names of inputs from keys, so characters that no name may have become `_`.
     """
     parts = (location.kind, *location.bucket.split("/"), *location.key.split("/"))
-    kept = [part for part in parts if part and PARTITION_KEY not in part]
+    kept = [part for part in parts if part and not names_in(part)]
     return dg.AssetKey([re.sub(r"[^A-Za-z0-9_-]", "_", part) for part in kept])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from skyplane_orchestration.grids.price_overrides import (
     read_overrides,
     require_edges,
 )
-from skyplane_orchestration.grids.rows import Findings, read_text
+from skyplane_orchestration.grids.rows import Findings, parsed_text, read_text
 from skyplane_orchestration.grids.tables import (
     read_json,
     read_price_ratios,
@@ -162,8 +162,9 @@ def _read_price_rules(directory: Traversable) -> Mapping[str, Any]:
     file = directory / PRICE_FILE
     if not file.is_file():
         file = shipped_files() / PRICE_FILE
+    load = partial(yaml.load, Loader=_YAML)
     try:
-        loaded = yaml.load(read_text(file, PRICE_FILE), Loader=_YAML)
+        loaded = parsed_text(read_text(file, PRICE_FILE), PRICE_FILE, load)
     except yaml.YAMLError as error:
         raise GridInvalid(f"{PRICE_FILE} is not YAML: {error}") from error
     if not isinstance(loaded, dict) or not isinstance(loaded.get("clouds"), dict):

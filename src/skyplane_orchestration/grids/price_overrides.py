@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from skyplane_orchestration.errors import GridInvalid
-from skyplane_orchestration.grids.rows import Findings, is_day, read_text, rows_of
+from skyplane_orchestration.grids.rows import Findings, is_day, parsed_text, read_text, rows_of
 from skyplane_orchestration.model.location import LOCAL_CLOUD, nearest_names
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
@@ -80,7 +80,7 @@ def read_overrides(file: str | Path | Traversable) -> tuple[PriceOverride, ...]:
 
 def _yaml_entries(text: str, name: str) -> object:
     try:
-        loaded = yaml.safe_load(text)
+        loaded = parsed_text(text, name, yaml.safe_load)
     except yaml.YAMLError as error:
         raise GridInvalid(f"{name} is not YAML: {error}") from error
     return loaded.get("overrides") if isinstance(loaded, dict) else loaded

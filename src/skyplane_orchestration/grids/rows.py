@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from importlib.resources.abc import Traversable
+from typing import Any
 
-from skyplane_orchestration.errors import GridInvalid, InvalidLocation
+from skyplane_gateway.schema import parsed
+from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid, InvalidLocation
 from skyplane_orchestration.model.location import parse_region_tag
 
 
@@ -120,6 +123,14 @@ def is_day(text: str) -> bool:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
+
+
+def parsed_text(text: str, name: str, load: Callable[[str], Any] = json.loads) -> Any:
+    """As `skyplane_gateway.schema.parsed`; raises GridInvalid."""
+    try:
+        return parsed(text, name, load)
+    except ConfigurationInvalid as error:
+        raise GridInvalid(error.message) from error
 
 
 def read_text(file: Traversable, name: str) -> str:

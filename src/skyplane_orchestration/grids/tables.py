@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -18,7 +17,7 @@ from skyplane_orchestration.grids.grid import (
     StorageLimit,
     VcpuQuota,
 )
-from skyplane_orchestration.grids.rows import Findings, Row, read_rows, read_text
+from skyplane_orchestration.grids.rows import Findings, Row, parsed_text, read_rows, read_text
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 
 _RATIO_FILE: Final = "instance_prices.csv"
@@ -43,10 +42,7 @@ def read_json(directory: Traversable, name: str) -> Mapping[str, Any] | None:
     file = directory / name
     if not file.is_file():
         return None
-    try:
-        loaded = json.loads(read_text(file, name))
-    except (ValueError, RecursionError) as error:
-        raise GridInvalid(f"{name} is not JSON: {error}") from error
+    loaded = parsed_text(read_text(file, name), name)
     if not isinstance(loaded, dict):
         raise GridInvalid(f"{name} must hold one JSON object")
     return loaded

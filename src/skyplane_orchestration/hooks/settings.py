@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from skyplane_gateway.schema import check, parsed
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.ssh_connections import (
@@ -22,8 +22,8 @@ from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.security.authority import FleetSecret
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.provision.base import Provisioner
-    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.security.credentials import CredentialSources
 
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
@@ -98,6 +98,7 @@ class Settings:
     times: FleetTimes = field(default_factory=FleetTimes)
 
     def __post_init__(self) -> None:
+        check(self)
         # Its own checks; the connection is read long before a fleet is needed.
         self.provisioner_choice  # noqa: B018
         require_fleet_limit(self.max_active_fleets)
@@ -175,10 +176,10 @@ _EXAMPLES: Final = {
 def _object(name: str, given: object) -> Mapping[str, Any]:
     """An object, or its JSON from the connection's form."""
     try:
-        value = json.loads(given) if isinstance(given, str) else given
+        value = parsed(given, "a text that") if isinstance(given, str) else given
         what = f"a {type(value).__name__}"
-    except ValueError as error:
-        value, what = None, f"a text that is no JSON: {error}"
+    except ConfigurationInvalid as error:
+        value, what = None, error.message
     if not isinstance(value, dict):
         # Without the value, which may have a secret that belongs elsewhere.
         raise ConfigurationInvalid(

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from skyplane_gateway.stores import Credentials
     from skyplane_orchestration.hooks.connection_fields import StoreConnection
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
+    from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.location import Location
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.provision.base import Provisioner
-    from skyplane_orchestration.provision.in_process import GatewayPlace
 
 
 class SkyplaneHook(BaseHook):

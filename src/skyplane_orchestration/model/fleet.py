@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from skyplane_gateway.config import Route
 from skyplane_gateway.schema import decode, encode
@@ -18,6 +18,10 @@ from skyplane_orchestration.model.job import Encryption
 from skyplane_orchestration.model.plan import TransferPlan
 
 SCHEMA_VERSION: Final = 1
+
+#: Where gateways run. `auto`: inside this process for small jobs. `always`: as processes of their
+#: own, or on instances. `never`: always inside.
+GatewayPlace = Literal["auto", "always", "never"]
 
 #: The provisioner that runs gateways as processes of this machine.
 LOCAL: Final = "local"

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 
@@ -59,6 +60,7 @@ class RunIdentity:
     shared: str = ""
 
     def __post_init__(self) -> None:
+        check(self)
         for name in ("deployment", "owner", "run"):
             if not getattr(self, name):
                 raise ConfigurationInvalid(f"a run identity needs a {name}")

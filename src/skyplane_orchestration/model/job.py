@@ -5,11 +5,10 @@ Plain data, for files, XCom and templates; needs no cloud.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from skyplane_gateway.amounts import size_bytes
 from skyplane_gateway.config import (
@@ -19,7 +18,7 @@ from skyplane_gateway.config import (
     Verification,
 )
 from skyplane_gateway.object_filter import ObjectFilter
-from skyplane_gateway.schema import as_mapping, decode, encode
+from skyplane_gateway.schema import as_mapping, check, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.location import Location, holds_template
@@ -46,31 +45,14 @@ NetworkTierRule = Literal["premium", "standard", "auto"]
 _LEAST_BYTES_PER_S: Final = 1024
 
 
-def _positive(name: str, value: float) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and value > 0):
+def _positive(name: str, value: float | None) -> None:
+    if value is not None and value <= 0:
         raise ConfigurationInvalid(f"{name} must be a number above zero, not {value!r}")
 
 
 def _at_least(name: str, value: int | None, least: int) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if value is not None and value < least:
         raise ConfigurationInvalid(f"{name} must be a whole number from {least}, not {value!r}")
-
-
-def _one_of(what: str, value: object, choices: Any) -> None:
-    """`choices` is a Literal of texts."""
-    if value not in get_args(choices):
-        raise ConfigurationInvalid(f"unknown {what} {value!r}; use one of {get_args(choices)}")
-
-
-def _texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
-    """Globs or tags as a tuple; refuses a single text, which would count letter by letter."""
-    texts = () if isinstance(value, str) else tuple(value)
-    if isinstance(value, str) or not all(isinstance(text, str) for text in texts):
-        raise ConfigurationInvalid(f"{name} must be a list of texts, not {value!r}")
-    return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +69,7 @@ class MinimizeCost:
     exactly: bool = False
 
     def __post_init__(self) -> None:
+        check(self)
         _positive("min_throughput_gbps", self.min_throughput_gbps)
 
 
@@ -98,9 +81,11 @@ class MaximizeThroughput:
     max_cost_usd: float | None = None
 
     def __post_init__(self) -> None:
+        check(self)
         if (self.max_usd_per_gb is None) == (self.max_cost_usd is None):
             raise ConfigurationInvalid("give either max_usd_per_gb or max_cost_usd")
-        _positive("the price ceiling", self.max_usd_per_gb or self.max_cost_usd or 0.0)
+        _positive("max_usd_per_gb", self.max_usd_per_gb)
+        _positive("max_cost_usd", self.max_cost_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +95,7 @@ class Deadline:
     seconds: float
 
     def __post_init__(self) -> None:
+        check(self)
         _positive("seconds", self.seconds)
 
 
@@ -164,18 +150,16 @@ class Limits:
     safety_margin: float = 0.0
 
     def __post_init__(self) -> None:
+        check(self)
         _at_least("instance_limit", self.instance_limit, 1)
         for cloud, vcpus in self.vcpu_quota.items():
             _at_least(f"vcpu_quota of {cloud}", vcpus, 1)
         for name in ("source_read_gbps", "destination_write_gbps"):
-            if getattr(self, name) is not None:
-                _positive(name, getattr(self, name))
-        if self.safety_margin != 0:
-            _positive("safety_margin", self.safety_margin)
-            if self.safety_margin >= 1:
-                raise ConfigurationInvalid(
-                    f"safety_margin must be below 1, not {self.safety_margin!r}"
-                )
+            _positive(name, getattr(self, name))
+        if not 0 <= self.safety_margin < 1:
+            raise ConfigurationInvalid(
+                f"safety_margin must be a number from 0 to below 1, not {self.safety_margin!r}"
+            )
         _at_least("max_relays", self.max_relays, 0)
         _at_least("chunk_mib", self.chunk_mib, 1)
         if self.chunk_mib is not None and not 5 <= self.chunk_mib <= 512:
@@ -219,12 +203,8 @@ class Policy:
     network_tier: NetworkTierRule = "premium"
 
     def __post_init__(self) -> None:
-        if self.max_job_usd is not None:
-            _positive("max_job_usd", self.max_job_usd)
-        _one_of("rule on_no_capacity", self.on_no_capacity, NoCapacityRule)
-        _one_of("network_tier", self.network_tier, NetworkTierRule)
-        for name in ("allow", "exclude"):
-            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        check(self)
+        _positive("max_job_usd", self.max_job_usd)
 
     def excludes(self, tag: str) -> bool:
         """True when `exclude` names the region tag."""
@@ -249,17 +229,6 @@ ANY_REGION: Final = Policy()
 ServerSideRule = Literal["auto", "never"]
 
 
-#: Fields of a job that are one of several words: what they are, and the words.
-_CHOICES: Final = {
-    "conflict": ("conflict rule", ConflictRule),
-    "on_illegal_key": ("rule for illegal keys", IllegalKeyRule),
-    "on_archived_object": ("rule for archived objects", ArchivedObjectRule),
-    "server_side_copy": ("rule server_side_copy", ServerSideRule),
-    "encrypt": ("value of encrypt", Encryption),
-    "verify": ("verification", Verification),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class TransferJob:
     """A request to copy objects from `source` to `destination`.
@@ -279,7 +248,7 @@ class TransferJob:
         allow_failed: succeed although some objects failed.
         volume_gb, objects: planning figures; taken from a listing when None.
         strict_metadata: an object fails, and is not copied, when its copy would lack tags,
-            storage class, website redirect or an Expires header of the source.
+            storage class, a hold or other metadata of the source; see docs/reference/objects.md.
         guess_mime_type: a file that is copied to a bucket gets the content type of its name.
         files_from: keys below the source prefix; nothing else is copied, and a key that is not
             at the source is a failed object. None for all.
@@ -334,6 +303,7 @@ class TransferJob:
     encrypt: Encryption = "auto"
 
     def __post_init__(self) -> None:
+        check(self)
         self._check_filter()
         if self.bwlimit is not None and not holds_template(self.bwlimit):
             _at_least("bwlimit in bytes per second", self.bytes_per_s, _LEAST_BYTES_PER_S)
@@ -341,31 +311,25 @@ class TransferJob:
             DeleteLimit.from_text(self.max_delete)
         if self.delete:
             self._check_delete()
-        for name in ("include", "exclude", "publish_last"):
-            object.__setattr__(self, name, _texts(name, getattr(self, name)))
-        for name, (what, choices) in _CHOICES.items():
-            _one_of(what, getattr(self, name), choices)
-        if self.volume_gb is not None:
-            _positive("volume_gb", self.volume_gb)
+        _positive("volume_gb", self.volume_gb)
         _at_least("objects", self.objects, 0)
         if self.move and self.verify == "none":
             raise ConfigurationInvalid(
                 "a move deletes the source, so what was written must be verified; leave out "
                 'verify="none" (--no-verify)'
             )
-        if self.strict_metadata and self.destination.kind == "file":
+        is_known = not holds_template(self.destination.url)
+        if self.strict_metadata and is_known and self.destination.kind == "file":
             raise ConfigurationInvalid(
-                "files keep no metadata at all, so nothing could be copied; leave out "
+                "files keep no metadata, so objects that have some could not be copied; leave out "
                 "strict_metadata (--strict-metadata), or copy to a bucket"
             )
 
     def _check_filter(self) -> None:
-        if self.files_from is not None:
-            if not self.recursive:
-                raise ConfigurationInvalid(
-                    "files_from names keys below a prefix; copy recursively (-r)"
-                )
-            object.__setattr__(self, "files_from", _texts("files_from", self.files_from))
+        if self.files_from is not None and not self.recursive:
+            raise ConfigurationInvalid(
+                "files_from names keys below a prefix; copy recursively (-r)"
+            )
         bounds = (self.newer_than, self.older_than, self.min_size, self.max_size)
         texts = (*(self.files_from or ()), *(text for text in bounds if text is not None))
         if not any(holds_template(text) for text in texts):

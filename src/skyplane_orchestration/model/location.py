@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.schema import check, decode, encode
 from skyplane_orchestration.errors import InvalidLocation
 
 CLOUDS: Final = ("aws", "gcp", "azure")
@@ -70,6 +70,7 @@ class Location:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self)
         url = self.url
         # `{{ params.source }}` may become an S3 URL, so it is not taken for a path.
         if "://" not in url and not holds_template(url.partition("/")[0]):
@@ -78,7 +79,6 @@ class Location:
             path = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - keep it lexical
             url = "file://" + path + (trailing if path != "/" else "")
             object.__setattr__(self, "url", url)
-        object.__setattr__(self, "options", dict(self.options))
         if not holds_template(url):
             _split(url)
         if self.region and not holds_template(self.region):

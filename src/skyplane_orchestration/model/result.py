@@ -117,8 +117,10 @@ class TransferResult:
             (`.skyplane/jobs/`). They are left out, and in no other count.
         metadata_not_carried: copied objects whose copies lack some metadata; the manifest names
             it for each.
-        not_carried_by_name: `tags`, `storage-class`, `website-redirect` or `expires` -> number
-            of copies that lack it.
+        not_carried_by_name: `tags`, `storage-class` or another name of
+            docs/reference/objects.md -> number of copies that lack it.
+        unchecked: copied objects of which the source stated no checksum, so that what was read
+            there was compared with nothing; files are not counted.
         moved: copied objects whose source was deleted; 0 unless the job is a move.
         deleted: objects that only the destination had and that were deleted; 0 unless the job
             says `delete`.
@@ -167,6 +169,7 @@ class TransferResult:
     estimated_usd: float | None = None
     source_digest: str = ""
     largest: tuple[CopiedObject, ...] = ()
+    unchecked: int = 0
 
     @property
     def used_gateways(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.schema import decode, encode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
@@ -98,7 +98,7 @@ class ResumeHandle:
             body = unpacker.decompress(packed, _MAX_DOCUMENT_BYTES)
             if not unpacker.eof:
                 raise ValueError("it is cut off, or too long")
-            document = json.loads(body)
-        except (binascii.Error, zlib.error, ValueError) as error:
+            document = parsed(body, "it")
+        except (binascii.Error, zlib.error, ValueError, ConfigurationInvalid) as error:
             raise ConfigurationInvalid(f"the resume handle is damaged: {error}") from error
         return cls.from_dict(document)

@@ -32,6 +32,7 @@ class TransferStatus:
             identify its version.
         error: error of the transfer as a whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
+        unchecked: see `TransferResult.unchecked`.
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
         server_side, server_side_bytes: see `TransferResult.server_side`.
         server_side_refusal: why the store copied no more objects itself; empty if it was not asked
@@ -65,6 +66,7 @@ class TransferStatus:
     failed_bytes: int = 0
     archived: int = 0
     pinned_by_time: int = 0
+    unchecked: int = 0
     not_carried: int = 0
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
@@ -118,6 +120,7 @@ class TransferStatus:
                 failed_bytes=document.get("failed_bytes", 0),
                 archived=document.get("archived", 0),
                 pinned_by_time=document.get("pinned_by_time", 0),
+                unchecked=document.get("unchecked", 0),
                 not_carried=document.get("not_carried", 0),
                 not_carried_by_name=dict(document.get("not_carried_by_name", {})),
                 unfinished=document.get("unfinished", _rest(document)),

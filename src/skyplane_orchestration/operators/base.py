@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -12,10 +12,17 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
 )
 
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, TransferFailed
+from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, holds_template
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.operators.arguments import (
+    is_known,
+    names_of,
+    refuse_unrendered,
+    rendered,
+    types_of,
+)
 from skyplane_orchestration.report.documents import FAILED_TRANSFER
 from skyplane_orchestration.transfer.task_log import log_failures
 
@@ -40,10 +47,11 @@ class SkyplaneOperator(BaseOperator):
             `default` outside a group.
     """
 
-    template_fields: Sequence[str] = ("skyplane_conn_id", "fleet_name")
     ui_color: str = "#d6eaf8"
     #: The `map_index_template` of mapped tasks, where the user gives none.
     default_map_index_template: ClassVar[str | None] = None
+    skyplane_conn_id: str
+    fleet_name: str | None
 
     def __init__(
         self,
@@ -53,11 +61,41 @@ class SkyplaneOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.skyplane_conn_id = skyplane_conn_id
-        self.fleet_name = fleet_name
         self._is_executing = False
+        self._templates: frozenset[str] = frozenset()
+        self.keep(locals())
         if self.map_index_template is None and any(self.iter_mapped_task_groups()):
             self.map_index_template = self.default_map_index_template
+
+    template_fields: Sequence[str] = names_of(__init__)
+
+    def keep(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep arguments under their names, and check those that are known by now.
+
+        Args:
+            given: the local names of an `__init__`.
+
+        Returns the known ones, of their types. Raises ConfigurationInvalid.
+        """
+        known = {}
+        for name, hint in types_of(type(self)).items():
+            if name in given:
+                setattr(self, name, given[name])
+                if is_known(given[name]):
+                    known[name] = rendered(hint, given[name], name)
+        return known
+
+    def arguments(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Arguments by their names, rendered and of their types; by default all.
+
+        Raises ConfigurationInvalid.
+        """
+        found, types = {}, types_of(type(self))
+        for name in types if names is None else names:
+            hint, value = types[name], getattr(self, name)
+            refuse_unrendered(name, value)
+            found[name] = rendered(hint, value, name, is_whole=name in self._templates)
+        return found
 
     # Airflow reads the template of a mapped task from here, before it makes the task.
     @classmethod
@@ -98,6 +136,18 @@ class SkyplaneOperator(BaseOperator):
             content, seen_oids = content.to_dict(), set()
         return super().render_template(content, context, jinja_env, seen_oids)
 
+    # Airflow calls this for mapped tasks too, and `render_template` for parts of arguments.
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], *more: Any, **named: Any
+    ) -> None:
+        given = {name: getattr(parent, name, None) for name in template_fields}
+        self._templates = frozenset(
+            name
+            for name, value in given.items()
+            if isinstance(value, str) and holds_template(value)
+        )
+        super()._do_render_template_fields(parent, template_fields, *more, **named)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the task. Raises AirflowException, or AirflowFailException if no retry can help."""
         return self._run(context, self.work)
@@ -107,8 +157,8 @@ class SkyplaneOperator(BaseOperator):
     ) -> dict[str, Any]:
         self._is_executing = True
         try:
-            for name in self.template_fields:
-                refuse_unrendered(name, getattr(self, name))
+            for name, value in self.arguments().items():
+                setattr(self, name, value)
             return work(context, self.client(context))
         except SkyplaneError as error:
             result = self.report_failure(context, error)
@@ -159,20 +209,3 @@ class SkyplaneOperator(BaseOperator):
 def _result_of(error: SkyplaneError) -> TransferResult | None:
     result = error.result if isinstance(error, TransferFailed) else None
     return result if isinstance(result, TransferResult) else None
-
-
-def refuse_unrendered(name: str, value: Any) -> None:
-    """Raise ConfigurationInvalid if a text of an argument still holds a template."""
-    if isinstance(value, TransferJob | Location):
-        value = value.to_dict()
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            refuse_unrendered(f"{name}.{key}", inner)
-    elif isinstance(value, list | tuple | set):
-        for index, inner in enumerate(value):
-            refuse_unrendered(f"{name}[{index}]", inner)
-    elif isinstance(value, str) and holds_template(value):
-        raise ConfigurationInvalid(
-            f"{name} is {value!r}, and its template was not rendered; Airflow renders the"
-            " arguments of a task, but not the return value of another task: render it there"
-        )

@@ -7,7 +7,9 @@ from typing import Any, Final, Unpack
 
 from airflow.providers.common.compat.sdk import TaskGroup, TriggerRule
 
+from skyplane_gateway.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.operators.arguments import Flag
 from skyplane_orchestration.operators.base import DEFAULT_CONNECTION
 from skyplane_orchestration.operators.finish import SkyplaneFinishOperator
 from skyplane_orchestration.operators.fleet_job import DEFAULT_DEFERRABLE
@@ -38,7 +40,7 @@ class SkyplaneTransferGroup(TaskGroup):
 
     Args:
         fleet_name: name of the fleet in the run; None: the group's id.
-        manifest: path or URL for the list of all objects (Parquet).
+        manifest: path or URL for the list of all objects, in the format of its suffix.
         outlets: assets that the transfer updates.
         cancel_on_kill: see `SkyplaneTransferOperator`.
         deferrable: of the tasks `provision` and `transfer`.
@@ -61,12 +63,15 @@ class SkyplaneTransferGroup(TaskGroup):
         fleet_name: str | None = None,
         manifest: str | None = None,
         outlets: Sequence[Any] = (),
-        cancel_on_kill: bool = True,
-        deferrable: bool = DEFAULT_DEFERRABLE,
+        cancel_on_kill: Flag = True,
+        deferrable: Flag = DEFAULT_DEFERRABLE,
         task_arguments: Mapping[str, Any] | None = None,
         task_overrides: Mapping[str, Mapping[str, Any]] | None = None,
         **job: Unpack[JobArguments],
     ) -> None:
+        checked(tuple[Any, ...], outlets, "outlets")
+        checked(Mapping[str, Any] | None, task_arguments, "task_arguments")
+        checked(Mapping[str, Mapping[str, Any]] | None, task_overrides, "task_overrides")
         overrides = task_overrides or {}
         if unknown := sorted(set(overrides) - set(_TASKS)):
             raise ConfigurationInvalid(

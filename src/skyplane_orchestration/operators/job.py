@@ -19,8 +19,14 @@ from skyplane_orchestration.model.job import (
     ServerSideRule,
     TransferJob,
 )
+from skyplane_orchestration.operators.arguments import Count, Flag, Number, Texts, names_of
 from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.operators.job_arguments import Number, check_known, job_of, urls_of
+from skyplane_orchestration.operators.job_arguments import (
+    JobArguments,
+    check_known,
+    job_of,
+    urls_of,
+)
 from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
 
 
@@ -55,52 +61,15 @@ class SkyplaneJobOperator(SkyplaneOperator):
             chunk_mib: see `Limits`.
     """
 
-    template_fields: Sequence[str] = (
-        *SkyplaneOperator.template_fields,
-        "min_throughput_gbps",
-        "max_usd_per_gb",
-        "max_cost_usd",
-        "deadline_s",
-        "max_job_usd",
-        "on_no_capacity",
-        "network_tier",
-        "source_read_gbps",
-        "destination_write_gbps",
-        "allow_regions",
-        "exclude_regions",
-        "job",
-        "source_url",
-        "source_region",
-        "source_endpoint",
-        "source_conn_id",
-        "destination_url",
-        "destination_region",
-        "destination_endpoint",
-        "destination_conn_id",
-        "include",
-        "exclude",
-        "publish_last",
-        "files_from",
-        "newer_than",
-        "older_than",
-        "min_size",
-        "max_size",
-        "max_delete",
-        "bwlimit",
-        "on_illegal_key",
-        "on_archived_object",
-        "server_side_copy",
-        "encrypt",
-        "conflict",
-        "verify",
-    )
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - Airflow's own declaration
     default_map_index_template = MAP_INDEX_TEMPLATE
+    job: TransferJob | Mapping[str, Any] | None
+    source_url: str | None
 
     def __init__(
         self,
         *,
-        job: TransferJob | Mapping[str, Any] | None = None,
+        job: TransferJob | Mapping[str, Any] | str | None = None,
         source_url: str | None = None,
         source_region: str = "",
         source_endpoint: str = "",
@@ -110,38 +79,38 @@ class SkyplaneJobOperator(SkyplaneOperator):
         destination_endpoint: str = "",
         destination_conn_id: str | None = None,
         min_throughput_gbps: Number = None,
-        exactly: bool = False,
+        exactly: Flag = False,
         max_usd_per_gb: Number = None,
         max_cost_usd: Number = None,
         deadline_s: Number = None,
-        allow_regions: Sequence[str] = (),
-        exclude_regions: Sequence[str] = (),
+        allow_regions: Texts = (),
+        exclude_regions: Texts = (),
         max_job_usd: Number = None,
         on_no_capacity: NoCapacityRule = "replan",
         network_tier: NetworkTierRule = "premium",
-        instance_limit: int | None = None,
-        vcpu_quota: Mapping[str, int] | None = None,
+        instance_limit: Count = None,
+        vcpu_quota: Mapping[str, Any] | str | None = None,
         source_read_gbps: Number = None,
         destination_write_gbps: Number = None,
-        safety_margin: float = 0.0,
-        chunk_mib: int | None = None,
-        recursive: bool = True,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
+        safety_margin: float | str = 0.0,
+        chunk_mib: Count = None,
+        recursive: Flag = True,
+        include: Texts = (),
+        exclude: Texts = (),
         conflict: ConflictRule = "replace",
-        publish_last: Sequence[str] = (),
+        publish_last: Texts = (),
         verify: Verification = "stored",
-        allow_empty: bool = False,
-        allow_failed: bool = False,
-        move: bool = False,
-        strict_metadata: bool = False,
-        guess_mime_type: bool = True,
-        files_from: Sequence[str] | None = None,
+        allow_empty: Flag = False,
+        allow_failed: Flag = False,
+        move: Flag = False,
+        strict_metadata: Flag = False,
+        guess_mime_type: Flag = True,
+        files_from: Texts | None = None,
         newer_than: str | None = None,
         older_than: str | None = None,
         min_size: str | None = None,
         max_size: str | None = None,
-        delete: bool = False,
+        delete: Flag = False,
         max_delete: str = DEFAULT_MAX_DELETE,
         bwlimit: str | None = None,
         on_illegal_key: IllegalKeyRule = "fail",
@@ -151,55 +120,10 @@ class SkyplaneJobOperator(SkyplaneOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.job = job
-        self.source_url = source_url
-        self.source_region = source_region
-        self.source_endpoint = source_endpoint
-        self.source_conn_id = source_conn_id
-        self.destination_url = destination_url
-        self.destination_region = destination_region
-        self.destination_endpoint = destination_endpoint
-        self.destination_conn_id = destination_conn_id
-        self.recursive = recursive
-        self.include = include
-        self.exclude = exclude
-        self.conflict = conflict
-        self.publish_last = publish_last
-        self.verify = verify
-        self.allow_empty = allow_empty
-        self.allow_failed = allow_failed
-        self.move = move
-        self.strict_metadata = strict_metadata
-        self.guess_mime_type = guess_mime_type
-        self.files_from = files_from
-        self.newer_than = newer_than
-        self.older_than = older_than
-        self.min_size = min_size
-        self.max_size = max_size
-        self.delete = delete
-        self.max_delete = max_delete
-        self.bwlimit = bwlimit
-        self.on_illegal_key = on_illegal_key
-        self.on_archived_object = on_archived_object
-        self.server_side_copy = server_side_copy
-        self.encrypt = encrypt
-        self.min_throughput_gbps = min_throughput_gbps
-        self.exactly = exactly
-        self.max_usd_per_gb = max_usd_per_gb
-        self.max_cost_usd = max_cost_usd
-        self.deadline_s = deadline_s
-        self.allow_regions = allow_regions
-        self.exclude_regions = exclude_regions
-        self.max_job_usd = max_job_usd
-        self.on_no_capacity = on_no_capacity
-        self.network_tier = network_tier
-        self.instance_limit = instance_limit
-        self.vcpu_quota = dict(vcpu_quota or {})
-        self.source_read_gbps = source_read_gbps
-        self.destination_write_gbps = destination_write_gbps
-        self.safety_margin = safety_margin
-        self.chunk_mib = chunk_mib
-        check_known(self)
+        known = self.keep(locals())
+        check_known({name: known[name] for name in known.keys() & JobArguments.__annotations__})
+
+    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
 
     @property
     def map_label(self) -> str:
@@ -208,4 +132,4 @@ class SkyplaneJobOperator(SkyplaneOperator):
 
     def transfer_job(self) -> TransferJob:
         """The job that the rendered arguments describe. Raises ConfigurationInvalid."""
-        return job_of(self)
+        return job_of(self.arguments(JobArguments.__annotations__))

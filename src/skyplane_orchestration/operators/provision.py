@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.links.skyplane import SkyplaneConsoleLink, SkyplanePlanLink
 from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.operators.arguments import Document, names_of
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.transfer.task_log import log_fleet
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context, XComArg
+    from airflow.providers.common.compat.sdk import Context
 
     from skyplane_orchestration.client import Client
 
@@ -34,13 +35,16 @@ class SkyplaneProvisionOperator(SkyplaneFleetOperator):
     Returns the fleet, `Fleet.to_dict()`: its plan, addresses and fingerprints, but no secret.
     """
 
-    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, "plan")
     template_fields_renderers = {"job": "json", "plan": "json"}  # noqa: RUF012 - Airflow's
     operator_extra_links = (SkyplanePlanLink(), SkyplaneConsoleLink())
 
-    def __init__(self, *, plan: Mapping[str, Any] | XComArg, **kwargs: Any) -> None:
+    plan: Mapping[str, Any]
+
+    def __init__(self, *, plan: Document, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.plan: Any = plan  # A document, once rendered.
+        self.keep(locals())
+
+    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, *names_of(__init__))
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = (

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.errors import ConfigurationInvalid, TeardownIncomplete
+from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.operators.arguments import Flag, Number, names_of
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.transfer.task_log import log_sweep
 
@@ -44,34 +45,32 @@ class SkyplaneSweepOperator(SkyplaneOperator):
     Returns `SweepReport.to_dict()` with the first 100 rows of each list.
     """
 
-    template_fields: Sequence[str] = (
-        *SkyplaneOperator.template_fields,
-        "destinations",
-        "destination_conn_id",
-        "destination_endpoint",
-    )
     template_fields_renderers = {"destinations": "json"}  # noqa: RUF012 - Airflow's own declaration
+
+    report_only: bool
+    older_than_s: float | None
+    destinations: Sequence[Destination]
+    destination_conn_id: str | None
+    destination_endpoint: str
+    orphaned_uploads: bool
+    recursive: bool
 
     def __init__(
         self,
         *,
-        report_only: bool = False,
-        older_than_s: float | None = None,
-        destinations: Sequence[Destination] = (),
+        report_only: Flag = False,
+        older_than_s: Number = None,
+        destinations: Sequence[Destination] | str = (),
         destination_conn_id: str | None = None,
         destination_endpoint: str = "",
-        orphaned_uploads: bool = False,
-        recursive: bool = True,
+        orphaned_uploads: Flag = False,
+        recursive: Flag = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.report_only = report_only
-        self.older_than_s = older_than_s
-        self.destinations = destinations
-        self.destination_conn_id = destination_conn_id
-        self.destination_endpoint = destination_endpoint
-        self.orphaned_uploads = orphaned_uploads
-        self.recursive = recursive
+        self.keep(locals())
+
+    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.sweep(
@@ -89,10 +88,8 @@ class SkyplaneSweepOperator(SkyplaneOperator):
     def _locations(self) -> list[Location]:
         from skyplane_orchestration.hooks.credential_refs import credential_ref
 
-        # A template may render to one URL.
-        given = [self.destinations] if isinstance(self.destinations, str) else self.destinations
         reference = credential_ref(self.destination_conn_id)
-        locations = [self._location(destination) for destination in given]
+        locations = [self._location(destination) for destination in self.destinations]
         return [
             self.hook.placed(
                 place if place.credential_ref else replace(place, credential_ref=reference)
@@ -105,6 +102,4 @@ class SkyplaneSweepOperator(SkyplaneOperator):
             return Location.from_dict(destination)
         if isinstance(destination, str):
             return Location(destination, endpoint_url=self.destination_endpoint)
-        if isinstance(destination, Location):
-            return destination
-        raise ConfigurationInvalid(f"a destination is a URL or a Location, not {destination!r}")
+        return destination

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.operators.arguments import Document, names_of
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.transfer.task_log import log_teardown
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context, XComArg
+    from airflow.providers.common.compat.sdk import Context
 
     from skyplane_orchestration.client import Client
 
@@ -28,12 +29,15 @@ class SkyplaneTeardownOperator(SkyplaneOperator):
     Returns the nodes that still ran.
     """
 
-    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, "fleet")
     template_fields_renderers = {"fleet": "json"}  # noqa: RUF012 - Airflow's own declaration
 
-    def __init__(self, *, fleet: Mapping[str, Any] | XComArg | None = None, **kwargs: Any) -> None:
+    fleet: Mapping[str, Any] | None
+
+    def __init__(self, *, fleet: Document | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.fleet: Any = fleet  # A document, once rendered.
+        self.keep(locals())
+
+    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.teardown(self._fleet() or client.identity.fleet_key())

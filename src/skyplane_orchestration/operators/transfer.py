@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
 from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
-from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
+from skyplane_orchestration.model.output_format import require_manifest
+from skyplane_orchestration.operators.arguments import Document, Flag, names_of
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.documents import LINEAGE
@@ -18,13 +20,12 @@ from skyplane_orchestration.transfer.task_log import log_result, log_submitted
 from skyplane_orchestration.transfer.watch import WatchedTransfer
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context, XComArg
+    from airflow.providers.common.compat.sdk import Context
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 
@@ -46,7 +47,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
     Args:
         fleet: `.output` of `SkyplaneProvisionOperator`; None for one task.
-        manifest: path or URL for the list of all objects (Parquet).
+        manifest: path or URL for the list of all objects, in the format of its suffix.
         gateways: where one task runs its gateways. `auto`: inside its own process for up to
             64 MB, or 4 GB in one region; `always`: as processes; `never`: always inside. A
             worker that is killed ends the gateways inside it, and a retry resumes the transfer.
@@ -66,42 +67,41 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     XCom under `lineage`, also after a failure.
     """
 
-    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, "fleet", "manifest")
     template_fields_renderers = {"job": "json", "fleet": "json"}  # noqa: RUF012 - Airflow's
     operator_extra_links = (SkyplaneTransferLink(), SkyplaneLineageLink())
+    fleet: Mapping[str, Any] | None
+    manifest: str | None
+    gateways: GatewayPlace
+    cancel_on_kill: bool
+    poll_interval_s: float
 
     def __init__(
         self,
         *,
-        fleet: Mapping[str, Any] | XComArg | None = None,
+        fleet: Document | None = None,
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
-        cancel_on_kill: bool = True,
-        poll_interval_s: float = 5.0,
+        cancel_on_kill: Flag = True,
+        poll_interval_s: float | str = 5.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if poll_interval_s <= 0:
-            raise ConfigurationInvalid(
-                f"poll_interval_s is {poll_interval_s}; give a positive number of seconds"
-            )
-        self.fleet: Any = fleet  # A document, once rendered.
-        self.manifest = manifest
-        self.gateways = gateways
-        self.cancel_on_kill = cancel_on_kill
-        self.poll_interval_s = poll_interval_s
+        _check_values(self.keep(locals()))
         self._is_one_task = fleet is None
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
         self._facts: dict[str, Any] | None = None
         self._error = ""
 
+    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, *names_of(__init__))
+
+    def arguments(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        found = super().arguments(names)
+        _check_values(found)
+        return found
+
     def client(self, context: Context) -> Client:
         if not self._is_one_task:
             return super().client(context)
-        if self.gateways not in ("auto", "always", "never"):
-            raise ConfigurationInvalid(
-                f"gateways is {self.gateways!r}; use 'auto', 'always' or 'never'"
-            )
         name = self.fleet_name or self.default_fleet_name
         return self.hook.client(context, name, self.gateways)
 
@@ -282,3 +282,11 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             client.cancel(fleet, submitted)
         except SkyplaneError as error:
             self.log.warning("transfer %s may go on: %s", submitted.transfer_key, error)
+
+
+def _check_values(arguments: Mapping[str, Any]) -> None:
+    require_manifest(arguments.get("manifest"))
+    if (pause_s := arguments.get("poll_interval_s", 1.0)) <= 0:
+        raise ConfigurationInvalid(
+            f"poll_interval_s is {pause_s:g}; give a positive number of seconds"
+        )

@@ -9,8 +9,8 @@ from skyplane_gateway.config import IllegalKeyRule
 from skyplane_orchestration.errors import ObjectsDiffer
 from skyplane_orchestration.formatting import size
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.operators.arguments import Flag, Texts, names_of
 from skyplane_orchestration.operators.base import SkyplaneOperator
-from skyplane_orchestration.operators.job_arguments import texts
 from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
 
 if TYPE_CHECKING:
@@ -37,20 +37,17 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
     Returns `VerifyReport.to_dict()`, with the first 50 differences.
     """
 
-    template_fields: Sequence[str] = (
-        *SkyplaneOperator.template_fields,
-        "source_url",
-        "source_endpoint",
-        "source_conn_id",
-        "destination_url",
-        "destination_endpoint",
-        "destination_conn_id",
-        "include",
-        "exclude",
-        "on_illegal_key",
-    )
-
     default_map_index_template = MAP_INDEX_TEMPLATE
+    source_url: str
+    destination_url: str
+    recursive: bool
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    on_illegal_key: IllegalKeyRule
+    allow_empty: bool
+    with_extra: bool
+    listing_only: bool
+    download: bool
 
     def __init__(
         self,
@@ -61,31 +58,20 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
         source_conn_id: str | None = None,
         destination_endpoint: str = "",
         destination_conn_id: str | None = None,
-        recursive: bool = True,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
+        recursive: Flag = True,
+        include: Texts = (),
+        exclude: Texts = (),
         on_illegal_key: IllegalKeyRule = "fail",
-        allow_empty: bool = False,
-        with_extra: bool = False,
-        listing_only: bool = False,
-        download: bool = False,
+        allow_empty: Flag = False,
+        with_extra: Flag = False,
+        listing_only: Flag = False,
+        download: Flag = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.source_url = source_url
-        self.source_endpoint = source_endpoint
-        self.source_conn_id = source_conn_id
-        self.destination_url = destination_url
-        self.destination_endpoint = destination_endpoint
-        self.destination_conn_id = destination_conn_id
-        self.recursive = recursive
-        self.include = include
-        self.exclude = exclude
-        self.on_illegal_key = on_illegal_key
-        self.allow_empty = allow_empty
-        self.with_extra = with_extra
-        self.listing_only = listing_only
-        self.download = download
+        self.keep(locals())
+
+    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
 
     @property
     def map_label(self) -> str:
@@ -97,8 +83,8 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
             self._location("source"),
             self._location("destination"),
             recursive=self.recursive,
-            include=texts(self.include),
-            exclude=texts(self.exclude),
+            include=self.include,
+            exclude=self.exclude,
             on_illegal_key=self.on_illegal_key,
             allow_empty=self.allow_empty,
             with_extra=self.with_extra,

@@ -7,11 +7,11 @@ checks each provisioner against this page.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -21,6 +21,9 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
+
+#: Fleet key -> the fleet's authority.
+AuthorityOf = Callable[[str], "Authority"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,9 @@ class FleetTimes:
     hard_end_s: float = 86400.0
 
     def __post_init__(self) -> None:
+        check(self)
         for name, value in asdict(self).items():
-            if not 0 < value < math.inf:
+            if value <= 0:
                 raise ConfigurationInvalid(f"{name} must be a number above zero, not {value:g}")
 
 
@@ -208,11 +212,17 @@ class Provisioner(Protocol):
         """
 
     def sweep(
-        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
         """Remove the deployment's fleets that are expired, without gateways, or too old.
 
-        Keeps a locked fleet. Continues after a failure: `SweepReport.left` names the rest.
+        Keeps a locked fleet, and one past its hard end whose gateways say that they live on: with
+        `authority_of` they are asked. Continues after a failure: `SweepReport.left` names the rest.
         """
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from skyplane_gateway.schema import check, checked
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH
+from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
-    from skyplane_orchestration.provision.in_process import GatewayPlace
     from skyplane_orchestration.security.credentials import CredentialSources
 
 PROVISIONERS: Final = (LOCAL, SSH, CLOUD, *CLOUDS)
@@ -51,6 +51,7 @@ class ProvisionerChoice:
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self)
         if self.provisioner not in PROVISIONERS:
             raise ConfigurationInvalid(
                 f"there is no provisioner {self.provisioner!r}; this release has"
@@ -123,8 +124,7 @@ class ProvisionerChoice:
             ConfigurationInvalid: the hosts or the clouds cannot be used, or `place` is unknown.
             MissingExtra: the SDK of a cloud is not installed.
         """
-        if place not in ("auto", "always", "never"):
-            raise ConfigurationInvalid(f"gateways is {place!r}; use 'auto', 'always' or 'never'")
+        checked(GatewayPlace, place, "gateways")
         if self.provisioner == SSH:
             return self._open_ssh(place)
         from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner

@@ -19,8 +19,9 @@ from typing import Any, Final
 import yaml
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.instances.boot import InstanceBoot
 from skyplane_orchestration.provision.instances.cloud import Cloud
 from skyplane_orchestration.provision.instances.options import InstanceOptions
@@ -77,6 +78,9 @@ class CloudsSettings:
     clouds: Mapping[str, Mapping[str, Any]]
     source: str
 
+    def __post_init__(self) -> None:
+        check(self)
+
     def only(self, name: str) -> CloudsSettings:
         """The settings of one cloud alone. Raises ConfigurationInvalid if there are none."""
         if name not in self.clouds:
@@ -92,6 +96,7 @@ class CloudsSettings:
             ConfigurationInvalid: a cloud's settings cannot be used.
             MissingExtra: a cloud's SDK is not installed.
         """
+        clock = corrected(clock)
         clouds = [_MAKERS[name](settings, sources, clock) for name, settings in self.clouds.items()]
         return InstanceProvisioner(
             clouds, InstanceBoot(self.boot, clock), self.options, clock=clock
@@ -146,7 +151,8 @@ def read_clouds(path: Path) -> CloudsSettings:
     Raises ConfigurationInvalid: the file cannot be read or used; the message names it.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = parsed(text, f"the clouds file {path}", yaml.safe_load, most_bytes=1 << 20)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationInvalid(f"the clouds file {path} cannot be read: {error}") from error
     return parse_clouds(document, f"the clouds file {path}")

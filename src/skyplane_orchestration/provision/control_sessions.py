@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_gateway.config import Topology
+from skyplane_orchestration.errors import GatewayError, SkyplaneError
+from skyplane_orchestration.provision.base import AuthorityOf
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name.
+_NO_CHECK_TIME: Final = 0x200000
+#: Gateways of a fleet that are asked: each may take some seconds not to answer.
+_ASKED: Final = 3
 
 
 class ControlSession(Protocol):
@@ -52,11 +64,41 @@ class ControlSessions:
             session.close()
 
 
-def open_sessions(authority: Authority, connect: SessionFactory) -> ControlSessions:
-    """Control sessions with the gateways of the authority's fleet."""
+def open_sessions(
+    authority: Authority, connect: SessionFactory, *, at_any_time: bool = False
+) -> ControlSessions:
+    """Control sessions with the gateways of the authority's fleet.
+
+    `at_any_time`: their certificates may have expired by the clock of this machine.
+    """
     context = authority.client_context()
+    if at_any_time:
+        context.verify_flags = ssl.VerifyFlags(context.verify_flags | _NO_CHECK_TIME)
 
     def open_session(host: str, port: int, node: str) -> ControlSession:
         return connect(host, port, context, authority.expected_uri(node))
 
     return ControlSessions(open_session)
+
+
+def is_living(
+    fleet_key: str,
+    gateways: Iterable[tuple[str, tuple[str, int]]],
+    authority_of: AuthorityOf | None,
+    connect: SessionFactory,
+) -> bool:
+    """Whether one of the first gateways (node, address) answers that its lease goes on.
+
+    A gateway counts by a clock that no setting of the time changes.
+    """
+    if authority_of is None:
+        return False
+    try:
+        with closing(open_sessions(authority_of(fleet_key), connect, at_any_time=True)) as sessions:
+            for node, address in islice(gateways, _ASKED):
+                with suppress(GatewayError):
+                    if sessions.get(node, address).status().get("lease_remaining_s", 0.0) > 0:
+                        return True
+    except SkyplaneError as error:
+        log.warning("the gateways of fleet %s cannot be asked: %s", fleet_key, error)
+    return False

@@ -62,4 +62,7 @@ def abort_uploads(
 
 
 def _stays_open(upload: Mapping[str, str], error: SkyplaneError) -> str:
-    return f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}"
+    return (
+        f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}; a sweep ends "
+        "it; its object is there if it counts as copied"
+    )

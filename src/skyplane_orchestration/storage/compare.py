@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
@@ -11,6 +13,7 @@ from skyplane_gateway.schema import encode
 from skyplane_gateway.stores import check_destination_key, escape_name
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
+    ChecksumMismatch,
     ConfigurationInvalid,
     NotFound,
     PreconditionFailed,
@@ -62,6 +65,8 @@ class VerifyReport:
         extra: objects that only the destination has; None when they were not looked for.
         size_bytes: size of the equal objects.
         read_bytes: bytes read from both stores where they had no trusted checksum.
+        compared: checksum -> objects compared by it; `MD5` as both stores state it, `SHA-256` of
+            what was read at both ends.
         has_checksums: False when only names and sizes were compared.
         differences: the first `MAX_LISTED_DIFFERENCES`, in the order of keys.
     """
@@ -78,6 +83,7 @@ class VerifyReport:
     read_bytes: int
     has_checksums: bool
     differences: tuple[Difference, ...]
+    compared: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_equal(self) -> bool:
@@ -105,6 +111,7 @@ class _Outcome:
     kind: DifferenceKind | Literal["equal"]
     reason: str = ""
     read_bytes: int = 0
+    compared: str = ""
 
 
 def verify_job(
@@ -186,45 +193,52 @@ class _Comparison:
         except StoreError as error:
             return _Outcome("unreadable", error.message)
         if ours != theirs:
-            return _Outcome("different", f"{name} {ours}, {theirs} over there", read_bytes)
-        return _Outcome("equal", read_bytes=read_bytes)
+            reason = f"{name} {ours}, {theirs} over there"
+            return _Outcome("different", reason, read_bytes, name)
+        return _Outcome("equal", "", read_bytes, name)
 
     def _checksums(self, source: ObjectInfo, destination: ObjectInfo) -> tuple[str, str, str, int]:
         """Name of the checksum, its value at both ends in hex, and the bytes read for it."""
         ends = (self._source, source), (self._destination, destination)
-        known = [None if self._download else stored_crc32c(*end) for end in ends]
-        if any(value is not None for value in known):
-            read_bytes = sum(
-                listed.size_bytes
-                for value, (_, listed) in zip(known, ends, strict=True)
-                if value is None
-            )
-            ours, theirs = (
-                _read_crc32c(*end) if value is None else value
-                for value, end in zip(known, ends, strict=True)
-            )
-            return "CRC32C", f"{ours:08x}", f"{theirs:08x}", read_bytes
+        if not self._download:
+            infos = [_stated(*end) for end in ends]
+            known = [info.crc32c for info in infos]
+            digests = {info.md5 for info in infos}
+            # Unequal ones prove nothing: a writer may have claimed a wrong one.
+            if None in known and len(digests) == 1 and None not in digests:
+                return "MD5", "", "", 0
+            if any(value is not None for value in known):
+                ours, theirs = (
+                    _read_crc32c(*end) if value is None else value
+                    for value, end in zip(known, ends, strict=True)
+                )
+                return (
+                    "CRC32C",
+                    f"{ours:08x}",
+                    f"{theirs:08x}",
+                    known.count(None) * source.size_bytes,
+                )
         # Both are read. Unlike CRC32C, this hash also finds what an attacker has changed.
         one, other = (_sha256_of(*end) for end in ends)
         return "SHA-256", one.hex(), other.hex(), source.size_bytes + destination.size_bytes
 
 
-def stored_crc32c(store: ObjectStore, listed: ObjectInfo) -> int | None:
-    """The store's own checksum of the listed version; None where it has none to be trusted.
+def _stated(store: ObjectStore, listed: ObjectInfo) -> ObjectInfo:
+    """The listed version with the checksums that its store states; asks one that is trusted.
 
     Raises PreconditionFailed if there is another version now, or another StoreError.
     """
-    if not store.capabilities.trusts_checksum:
-        return None
-    known = listed if listed.crc32c is not None else store.head(listed.key)
+    if not store.capabilities.trusts_checksum or listed.crc32c is not None:
+        return listed
+    known = store.head(listed.key)
     if known.etag != listed.etag:
         raise PreconditionFailed(f"{listed.key!r} was changed since it was listed")
-    return known.crc32c
+    return known
 
 
 def crc32c_of(store: ObjectStore, listed: ObjectInfo) -> tuple[int, int]:
-    """Checksum of the listed version, and the bytes read for it. Raises as `stored_crc32c`."""
-    known = stored_crc32c(store, listed)
+    """Checksum of the listed version, and the bytes read for it. Raises as `_stated`."""
+    known = _stated(store, listed).crc32c
     return (_read_crc32c(store, listed), listed.size_bytes) if known is None else (known, 0)
 
 
@@ -232,16 +246,24 @@ def _read_crc32c(store: ObjectStore, listed: ObjectInfo) -> int:
     # Imported late: a comparison of listings needs no checksum library.
     from skyplane_gateway.stores.readback import read_crc32c
 
-    return _whole(read_crc32c(store, listed, listed.size_bytes), listed)
+    read = partial(read_crc32c, store, listed, listed.size_bytes, is_compared=True)
+    return _whole(read, listed)
 
 
 def _sha256_of(store: ObjectStore, listed: ObjectInfo) -> bytes:
     from skyplane_gateway.stores.readback import read_sha256
 
-    return _whole(read_sha256(store, listed, listed.size_bytes), listed)
+    return _whole(partial(read_sha256, store, listed, listed.size_bytes), listed)
 
 
-def _whole(found: T | None, listed: ObjectInfo) -> T:
+def _whole(read: Callable[[], T | None], listed: ObjectInfo, reads: int = 3) -> T:
+    """What was read, again where the bytes are not those that the store states."""
+    try:
+        found = read()
+    except ChecksumMismatch:
+        if reads == 1:
+            raise
+        return _whole(read, listed, reads - 1)
     if found is None:
         raise StoreError(f"the body of {listed.key!r} ended early")
     return found
@@ -257,11 +279,14 @@ class _Tally:
     counts: dict[str, int] = field(default_factory=dict)
     size_bytes: int = 0
     read_bytes: int = 0
+    compared: Counter[str] = field(default_factory=Counter)
     listed: list[Difference] = field(default_factory=list)
 
     def add(self, pair: Pair, outcome: _Outcome) -> None:
         self.counts[outcome.kind] = self.counts.get(outcome.kind, 0) + 1
         self.read_bytes += outcome.read_bytes
+        if outcome.compared:
+            self.compared[outcome.compared] += 1
         if outcome.kind == "equal":
             self.size_bytes += pair.source.size_bytes if pair.source else 0
             return
@@ -294,4 +319,5 @@ class _Tally:
             read_bytes=self.read_bytes,
             has_checksums=self.has_checksums,
             differences=tuple(self.listed),
+            compared=self.compared,
         )

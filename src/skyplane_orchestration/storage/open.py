@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.retry import RetryPolicy
-from skyplane_gateway.selection import OwnTime, SelectionRule
+from skyplane_gateway.selection import Answer, Ask, Asked, Ends, SelectionRule
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     KEPT_TIME,
     StoreSpec,
+    ahead_s_of,
     connection_string_fields,
+    look_at_all,
     open_store,
-    own_time_s,
+    with_crc32c,
 )
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.units import mib_to_bytes
 
 #: Retries of plans, checks and reports, which a user waits for.
 SHORT_RETRIES: Final = RetryPolicy(attempts=3, throttle_s=10.0, longest_pause_s=5.0)
+
+#: Objects that are read in parallel.
+PARALLEL_READS: Final = 8
 
 #: Where the AWS CLI looks for another endpoint, in this order.
 _S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -131,11 +136,34 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
     )
 
 
-def own_time_of(job: TransferJob, source: ObjectStore) -> OwnTime | None:
-    """For `select`: only copies that are files get the time in an object's metadata."""
-    if job.destination.kind != "file" or job.source.kind == "file":
-        return None
-    return partial(own_time_s, source)
+def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:
+    """For `select`: looks at the objects from here."""
+
+    def ask(asked: Sequence[Asked]) -> list[Answer]:
+        here = [one.source.key for one in asked if one.question == "source"]
+        there = [one.destination.key for one in asked if one.question == "destination"]
+        read = [one for one in asked if one.question == "checksums"]
+        rows = {
+            "source": iter([Answer(source=row) for row in look_at_all(source, here)]),
+            "destination": iter(
+                [Answer(destination=row) for row in look_at_all(destination, there)]
+            ),
+            "checksums": (answer for _, answer in map_parallel(read, checksums, PARALLEL_READS)),
+        }
+        return [next(rows[one.question]) for one in asked]
+
+    def checksums(one: Asked) -> Answer:
+        return Answer(
+            with_crc32c(source, one.source.key), with_crc32c(destination, one.destination.key)
+        )
+
+    return ask
+
+
+def ends_of(source: ObjectStore, destination: ObjectStore) -> Ends:
+    """For `select`: as far as both are listed."""
+    ahead_s = ahead_s_of(destination) - ahead_s_of(source)
+    return Ends(source.spec.kind, destination.spec.kind, ahead_s)
 
 
 def transfer_spec_of(job: TransferJob) -> TransferSpec:

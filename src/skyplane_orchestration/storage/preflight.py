@@ -22,9 +22,10 @@ from skyplane_orchestration.storage.empty_source import (
     require_some,
 )
 from skyplane_orchestration.storage.open import (
+    asker_of,
+    ends_of,
     open_ends,
     open_location,
-    own_time_of,
     rule_of,
     spec_of,
     transfer_spec_of,
@@ -162,7 +163,8 @@ def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]
                 CountingLister(destination.list, "destination"),
                 check_key=partial(check_destination_key, job.destination.kind),
                 escape_name=partial(escape_name, job.destination.kind),
-                own_time=own_time_of(job, source),
+                ask=asker_of(source, destination),
+                ends=partial(ends_of, source, destination),
             )
         )
         require_some(job, source, selected=len(rows), listed=listing.count)

@@ -58,7 +58,7 @@ class Fleets:
         require_fleet_limit(max_active_fleets)
         self._max_active_fleets = max_active_fleets
         self._provisioner = provisioner
-        self._authority = authority
+        self.authority_of = authority
         self._session = session
         self._times = times
         self._clock = clock
@@ -99,7 +99,7 @@ class Fleets:
                 max_active_fleets=self._max_active_fleets if is_limited else None,
                 must_exist=must_exist,
             )
-            return self.provisioner.ensure(spec, self._authority(key))
+            return self.provisioner.ensure(spec, self.authority_of(key))
 
         with timed("provision"):
             if plan_again is None:
@@ -125,7 +125,7 @@ class Fleets:
     @contextmanager
     def control(self, fleet: Fleet) -> Iterator[FleetControl]:
         """Control of a fleet; its sessions close at the end of the block."""
-        authority = self._authority(fleet.key)
+        authority = self.authority_of(fleet.key)
         with FleetSessions(fleet, authority, name=self._session) as sessions:
             yield FleetControl(sessions, authority.sealing_key)
 

@@ -88,6 +88,7 @@ def result_of(
         estimated_usd=fleet.plan.cost.total_usd,
         source_digest=status.source_digest,
         largest=_largest(job, status.largest),
+        unchecked=status.unchecked,
     )
 
 
@@ -111,7 +112,7 @@ def _this_try(fleet: Fleet, status: TransferStatus) -> TryOutcome:
 
 def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
     return (
-        *_not_carried(status),
+        *_not_carried(job, status),
         *reserved_warnings(job, status.reserved, status.first_reserved),
         *archived_warnings(status.archived),
         *_pinned_by_time(status),
@@ -199,14 +200,17 @@ def archived_warnings(count: int) -> tuple[str, ...]:
     )
 
 
-def _not_carried(status: TransferStatus) -> tuple[str, ...]:
+def _not_carried(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
     """A warning about metadata that copies lack, if any."""
     if not status.not_carried:
         return ()
     names = ", ".join(f"{name} ({count})" for name, count in status.not_carried_by_name.items())
+    lost = f"{counted(status.not_carried, 'object')} lost some metadata in the copy: {names}; a "
+    if job.destination.kind == "file":
+        return (f"{lost}manifest names each object; files do not keep it",)
     return (
-        f"{counted(status.not_carried, 'object')} lost some metadata in the copy: {names}; a "
-        "manifest names each object; with strict_metadata (--strict-metadata) they fail instead",
+        f"{lost}manifest names each object; with strict_metadata (--strict-metadata) they fail "
+        "instead",
     )
 
 

@@ -16,6 +16,7 @@ from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneEr
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import remove_journals
@@ -43,6 +44,9 @@ class RunOptions:
     on_submitted: OnSubmitted | None = None
     on_fleet: Callable[[Fleet], None] | None = None
     on_full: OnFull | None = None
+
+    def __post_init__(self) -> None:
+        require_manifest(self.manifest)
 
 
 def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:

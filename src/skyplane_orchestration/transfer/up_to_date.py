@@ -7,7 +7,7 @@ lead decides: after an error, beyond `MOST_KEYS`, or where the transfer has a jo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,8 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KEEPING_RULES,
+    Answer,
+    Asked,
     Lister,
     Selection,
     SourceDigest,
@@ -28,7 +30,13 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import CostOutcome, TransferResult
 from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import journal_folder, open_ends, own_time_of, rule_of
+from skyplane_orchestration.storage.open import (
+    asker_of,
+    ends_of,
+    journal_folder,
+    open_ends,
+    rule_of,
+)
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
@@ -44,6 +52,10 @@ MOST_KEYS: Final = 200_000
 
 class _TooManyKeys(Exception):
     """There are more than `MOST_KEYS`."""
+
+
+class _MustBeRead(Exception):
+    """Only the bytes of an object tell whether it is to be copied."""
 
 
 class _LimitedListings:
@@ -106,6 +118,8 @@ def result_if_unchanged(
     except _TooManyKeys:
         log.info("more than %d keys to compare; the gateways compare them", MOST_KEYS)
         return None
+    except _MustBeRead:
+        return None
     except SkyplaneError as error:
         # If the error matters, the transfer raises it again.
         log.info("the two ends cannot be compared from here: %s", error.message)
@@ -160,11 +174,19 @@ def _kept_objects(
 def _rows(
     job: TransferJob, source: ObjectStore, destination: ObjectStore, listings: _LimitedListings
 ) -> Iterator[Selection]:
+    answers = asker_of(source, destination)
+
+    def ask(asked: Sequence[Asked]) -> list[Answer]:
+        if any(one.question == "checksums" for one in asked):
+            raise _MustBeRead
+        return answers(asked)
+
     return select(
         rule_of(job),
         listings.of_source(job, source),
         listings.of_destination(destination),
         check_key=partial(check_destination_key, job.destination.kind),
         escape_name=partial(escape_name, job.destination.kind),
-        own_time=own_time_of(job, source),
+        ask=ask,
+        ends=partial(ends_of, source, destination),
     )

@@ -46,6 +46,7 @@ class FakeSink:
         self.asked: list[dict[str, Any]] = []
         self.errors: dict[str, list[SkyplaneError]] = {}
         self.upload_ids: Iterator[str] = iter(())
+        self.leftover = ""
         self._verbs = verbs
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,17 +58,20 @@ class FakeSink:
             return {"upload_id": next(self.upload_ids, f"id-{arguments['key']}")}
         if verb == "copy_part":
             return PartInfo(arguments["number"], "e", arguments["size_bytes"]).to_dict()
-        return {"crc32c": arguments.get("crc32c"), "etag": "e"}
+        left = {"leftover": self.leftover} if self.leftover and verb == "complete" else {}
+        return {"crc32c": arguments.get("crc32c"), "etag": "e", **left}
 
 
 class FakeDelivery:
-    """Delivers every range at once, or with the error of `fate`."""
+    """Delivers every range after `takes_s`, or with the error of `fate`."""
 
     def __init__(self) -> None:
         self.fate: Callable[[RangeOrder], SkyplaneError | None] = lambda _: None
         self.most_in_flight = 0
         self.says_source = True
         self.etags: list[str] = []
+        self.ranges: list[RangeOrder] = []
+        self.takes_s = 0.0
         self.was_sent: list[bool] = []
         self._in_flight = 0
 
@@ -77,7 +81,8 @@ class FakeDelivery:
         self.was_sent.append(was_sent)
         self._in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self._in_flight)
-        await asyncio.sleep(0)
+        self.ranges += ranges
+        await asyncio.sleep(self.takes_s)
         self._in_flight -= 1
         outcomes = []
         for wanted in ranges:

@@ -11,11 +11,13 @@ from tests.gateway.lead.copy_lab import PART, CopyLab
 from skyplane_gateway.chunk_orders import RangeOrder
 from skyplane_gateway.errors import (
     NotFound,
+    PermissionDenied,
     PreconditionFailed,
     SkyplaneError,
     StoreUnavailable,
 )
 from skyplane_gateway.objects import IF_ABSENT, Precondition
+from skyplane_gateway.selection import MARGIN_S
 
 
 @pytest.fixture
@@ -116,3 +118,57 @@ async def test_what_an_earlier_lead_may_have_written_is_replaced_only_if_it_diff
     assert sent == [*looked_for, ("new", fence), ("other", fence)]
     assert lab.delivery.was_sent == [True, False]
     assert (lab.report.counters.copied, lab.report.counters.failed) == (3, 0)
+
+
+def overwritten_meanwhile(lab: CopyLab, parts: int) -> None:
+    """Version `e` is read; then `e2` of the same size is written, long before our commit."""
+
+    def fate(wanted: RangeOrder) -> None:
+        lab.store.now = {"k": ("e2", parts)}
+
+    lab.delivery.fate = fate
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+async def test_a_source_that_changed_during_a_slow_copy_is_copied_again(
+    lab: CopyLab, parts: int
+) -> None:
+    overwritten_meanwhile(lab, parts)
+    lab.delivery.takes_s = MARGIN_S
+    await copy(lab, "k", parts)
+    assert lab.delivery.etags == ["e"] * parts + ["e2"] * parts
+    assert (lab.report.counters.copied, lab.report.counters.failed) == (1, 0)
+    if parts == 1:
+        # It replaces what was just written, and nothing else.
+        assert [row.precondition for row in lab.delivery.ranges] == [
+            IF_ABSENT,
+            Precondition(if_match="e"),
+        ]
+        assert lab.delivery.ranges[1].mark == ("skyplanesource", "memory:e2")
+    else:
+        assert lab.verbs == ["create", "abort", "create", "complete"], "asked before the commit"
+        made = [asked["attributes"] for asked in lab.sink.asked if "attributes" in asked]
+        assert made == [None, None, None], "this source has no attributes"
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+async def test_a_source_is_not_asked_again_after_a_quick_copy(lab: CopyLab, parts: int) -> None:
+    overwritten_meanwhile(lab, parts)
+    await copy(lab, "k", parts)
+    assert lab.delivery.etags == ["e"] * parts
+    assert lab.store.heads == (0 if parts == 1 else 1)
+
+
+async def test_a_source_that_cannot_be_asked_again_is_copied_again(lab: CopyLab) -> None:
+    """What was written cannot be shown to be the source's version."""
+    lab.store.now = {"k": PermissionDenied("no")}
+    lab.delivery.takes_s = MARGIN_S
+    await copy(lab, "k", 1)
+    assert lab.report.failures[0]["code"] == "permission-denied"
+
+
+async def test_a_source_that_is_deleted_during_a_slow_copy_has_been_copied(lab: CopyLab) -> None:
+    lab.store.now = {"k": NotFound("gone")}
+    lab.delivery.takes_s = MARGIN_S
+    await copy(lab, "k", 1)
+    assert (lab.report.counters.copied, lab.report.counters.failed) == (1, 0)

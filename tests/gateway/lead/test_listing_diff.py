@@ -48,6 +48,10 @@ class FakeSource:
         return call(*arguments)
 
 
+async def no_answers(asked: Any) -> Any:
+    raise AssertionError(f"the listings tell all of {asked}")
+
+
 def listed(
     rule: SelectionRule,
     source: Callable[[str], Any],
@@ -62,6 +66,7 @@ def listed(
         escape_name=escape_name,
         counters=Counters(),
         keeping=Keeping("memory", tags=False, storage_class=False),
+        ask=no_answers,
     )
 
     async def collect() -> list[Selection]:
@@ -96,6 +101,7 @@ async def test_objects_that_the_filters_leave_out_count_as_listed() -> None:
         check_key=lambda key, size_bytes: None,
         counters=counters,
         keeping=Keeping("memory", tags=False, storage_class=False),
+        ask=no_answers,
     )
     assert [row.source.key async for row in listing.selections()] == ["p/0999"]
     assert counters.listed == 1000

@@ -91,6 +91,20 @@ async def test_a_completion_that_fails_aborts_the_upload(lab: CopyLab) -> None:
     assert lab.verbs[-1] == "abort"
 
 
+async def test_what_is_left_of_an_upload_is_no_failure_and_stays_named(lab: CopyLab) -> None:
+    """For the end of the transfer, which tries again, and then for a sweep."""
+    lab.sink.leftover = "its parts cannot be deleted"
+    await lab.copier.copy_in_parts(lab.row("k"))
+    assert (lab.report.counters.copied, lab.report.counters.failed) == (1, 0)
+    assert lab.verbs == ["create", "complete"]
+    (upload,) = lab.multipart.open
+    named = [row.upload_id for row in lab.journal.state.journal(1).uploads]
+    assert named == [upload.upload_id]
+    await lab.multipart.abort_all()
+    assert lab.multipart.open == set()
+    assert lab.journal.state.journal(1).uploads == ()
+
+
 async def test_a_lost_sink_may_still_run_the_completion(lab: CopyLab) -> None:
     """Its upload is gone, and its object not there yet."""
     lab.sink.errors["complete"] = [GONE, NO_UPLOAD, NO_UPLOAD]
@@ -241,7 +255,8 @@ async def test_an_upload_is_continued_only_with_the_attributes_of_today(
     await lab.copier.copy_in_parts(row)
     is_continued = begun_as != "binary/octet-stream"
     assert lab.verbs == (["complete"] if is_continued else ["abort", "create", "complete"])
-    assert lab.sink.asked[-1]["attributes"] == today.to_dict()
+    told = {**today.to_dict(), "metadata": {"skyplanesource": "memory:e"}}
+    assert lab.sink.asked[-1]["attributes"] == told
     assert lab.report.counters.copied == 1
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import ChecksumMismatch
-from skyplane_gateway.journal.document import Journal, LostRow, UploadRow
+from skyplane_gateway.errors import ChecksumMismatch, PermissionDenied
+from skyplane_gateway.journal.document import DoneRow, Journal, LostRow, UploadRow
 from skyplane_gateway.journal.earlier_epochs import EarlierEpochs
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.resume import Resumer
@@ -50,6 +51,7 @@ class Mended:
     again died before the commit."""
 
     def __init__(self, action: str) -> None:
+        self.stuck = False
         self.source, self.there = bucket(), bucket()
         self.body = b"b" * (2 * PART)
         self.source.put("k", self.body, attributes=NEW)
@@ -69,6 +71,8 @@ class Mended:
         self.row = Selection(info, "k", left, action, "", fence)  # type: ignore[arg-type]
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if self.stuck and verb == "abort":
+            raise PermissionDenied("403")
         return Destination(self.there, "stored").run(verb, arguments)
 
     async def head(self, key: str) -> ObjectInfo:
@@ -99,6 +103,27 @@ def test_an_object_with_the_same_bytes_is_finished_unless_its_attributes_are_old
     resumed = asyncio.run(mended.resumer.resume(mended.row))
     assert resumed.is_finished
     assert list(mended.there.list_uploads("")) == []
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["compared", "recorded"])
+def test_a_finished_object_whose_upload_cannot_be_aborted_is_finished(is_done: bool) -> None:
+    mended = Mended("copy")
+    mended.there.put("k", mended.body, attributes=NEW)
+    there = mended.there.head("k")
+    mended.row = replace(mended.row, destination=there)
+    (open_one,) = mended.there.list_uploads("")
+    if is_done:
+        info = mended.row.source
+        upload = UploadRow("k", open_one.upload_id, "k", info.etag, len(mended.body), PART)
+        done = DoneRow("k", there.etag, info.etag, len(mended.body), crc32c(mended.body))
+        journal = Journal(KEY, 1, RULE, PART, writer="w", uploads=(upload,), done=(done,))
+        mended.resumer._earlier = EarlierJournal(journal)
+    mended.stuck = True
+    resumed = asyncio.run(mended.resumer.resume(mended.row))
+    assert resumed.is_finished
+    assert resumed.gone is None
+    assert resumed.upload is not None
+    assert resumed.upload.upload_id == open_one.upload_id
 
 
 @pytest.mark.parametrize("seen", ["equal", "gone"])

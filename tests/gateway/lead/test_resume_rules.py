@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow
-from skyplane_gateway.lead.resume_rules import IN_DOUBT_S, DoubtRule, EarlierJournal, keep_parts
+from skyplane_gateway.lead.resume_rules import DoubtRule, EarlierJournal, keep_parts
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, PartInfo, Precondition
-from skyplane_gateway.selection import Selection
+from skyplane_gateway.selection import MARGIN_S, Selection
 
 SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)
 THERE = ObjectInfo("k", 25, "w1", 300.0)
@@ -79,7 +79,7 @@ def test_a_source_that_was_written_around_the_time_of_its_copy_is_copied_again(
 ) -> None:
     """It may have been overwritten between the read and the commit of its copy."""
     source = replace(SOURCE, last_modified=source_s)
-    assert source_s + IN_DOUBT_S > THERE.last_modified
+    assert source_s + MARGIN_S > THERE.last_modified
     journal = past(through="k")
     assert journal.decide(replace(REPLACES, source=source)).verdict == "as-selected"
     # It may be ours, so the rule does not refuse it; an object that the rule keeps stays.
@@ -208,7 +208,7 @@ def test_replace_if_different_replaces_our_unverified_write(
 @pytest.mark.parametrize(
     ("there", "fields"),
     [
-        (THERE, {"begun": ("k",), "began_unix_s": 300.5 + IN_DOUBT_S}),
+        (THERE, {"begun": ("k",), "began_unix_s": 300.5 + MARGIN_S}),
         (replace(THERE, size_bytes=24), {"begun": ("k",)}),
         (replace(THERE, last_modified=99.0), {"begun": ("k",)}),
         (THERE, {"failed": (FailedRow("k", "already-exists"),), "failed_count": 1}),

@@ -21,8 +21,21 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
 )
 from skyplane_gateway.object_filter import Bounds
-from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, Precondition
-from skyplane_gateway.selection import CONFLICT_RULES, Selection, SelectionRule, select
+from skyplane_gateway.objects import (
+    IF_ABSENT,
+    UNCONDITIONAL,
+    ObjectAttributes,
+    ObjectInfo,
+    Precondition,
+)
+from skyplane_gateway.selection import (
+    CONFLICT_RULES,
+    Answer,
+    Ends,
+    Selection,
+    SelectionRule,
+    select,
+)
 
 
 def info(key: str, size: int = 1, modified: float = 0.0, crc: int | None = None) -> ObjectInfo:
@@ -66,13 +79,22 @@ def test_new_objects_are_written_only_if_still_absent() -> None:
         ("skip", info("a/k", 9, 9.0), info("b/k"), "skip"),
         ("replace", info("a/k"), info("b/k"), "copy"),
         ("replace-if-newer", info("a/k", 1, 2.0), info("b/k", 1, 1.0), "copy"),
-        ("replace-if-newer", info("a/k", 2, 1.0), info("b/k", 1, 1.0), "skip"),
+        ("replace-if-newer", info("a/k", 1, 1.0), info("b/k", 1, 1.0), "skip"),
+        ("replace-if-newer", info("a/k", 2, 1.0), info("b/k", 1, 1.5), "copy"),
+        ("replace-if-newer", info("a/k", 2, 1.0), info("b/k", 1, 2.0), "skip"),
+        ("replace-if-newer", info("a/k", 1, 2.0, 7), info("b/k", 1, 1.0, 7), "skip"),
+        ("replace-if-size-differs", info("a/k", 1, 9.0, 7), info("b/k", 1, 1.0, 8), "skip"),
+        ("replace-if-size-differs", info("a/k", 2, 1.0), info("b/k", 1, 1.0), "copy"),
+        ("replace-if-checksum-differs", info("a/k", 2, 1.0, 7), info("b/k", 1, 1.0), "copy"),
+        ("replace-if-checksum-differs", info("a/k", 1, 1.0, 7), info("b/k", 1, 2.0, 8), "copy"),
+        ("replace-if-checksum-differs", info("a/k", 1, 9.0, 7), info("b/k", 1, 2.0, 7), "skip"),
         ("replace-if-different", info("a/k", 2, 1.0), info("b/k", 1, 5.0), "copy"),
-        ("replace-if-different", info("a/k", 1, 2.0), info("b/k", 1, 1.0), "copy"),
-        ("replace-if-different", info("a/k", 1, 1.0), info("b/k", 1, 2.0), "skip"),
+        ("replace-if-different", info("a/k", 1, 200.0), info("b/k", 1, 1.0), "copy"),
+        ("replace-if-different", info("a/k", 1, 1.0), info("b/k", 1, 200.0), "skip"),
+        ("replace-if-different", info("a/k", 1, 1.0), info("b/k", 1, 100.0), "copy"),
         ("replace-if-different", info("a/k", 1, 1.0, 7), info("b/k", 1, 2.0, 8), "copy"),
         ("replace-if-different", info("a/k", 1, 3.0, 7), info("b/k", 1, 2.0, 7), "skip"),
-        ("replace-if-different", info("a/k", 1, 1.0, 7), info("b/k", 1, 2.0), "skip"),
+        ("replace-if-different", info("a/k", 1, 1.0, 7), info("b/k", 1, 200.0), "skip"),
     ],
 )
 def test_conflict_rules(
@@ -344,7 +366,7 @@ def test_illegal_keys_that_are_not_escaped(rule: Any, action: str) -> None:
 def test_archived_objects_that_would_be_copied(rule: Any, action: str) -> None:
     """Equal objects need no read, so nothing is said about their class."""
     cold = [replace(info(f"a/{name}", modified=1.0), archived="thaw it") for name in "knz"]
-    there = Listing(info("b/k", modified=2.0), info("b/n", size=9))
+    there = Listing(info("b/k", modified=200.0), info("b/n", size=9))
     chosen = SelectionRule("a", "b", conflict="replace-if-different", on_archived_object=rule)
     rows = run(chosen, Listing(*cold, "a/plain"), there)
     assert [row.action for row in rows] == ["skip", action, "copy", action]
@@ -368,25 +390,31 @@ def test_archived_objects_are_read_on_request() -> None:
         ("replace-if-newer", 1, 10.0005, "skip", ["p/k"]),
         ("replace-if-newer", 1, 11.0, "copy", ["p/k"]),
         ("replace-if-newer", 1, None, "copy", ["p/k"]),
-        ("replace-if-newer", 2, 10.0, "skip", ["p/k"]),
+        ("replace-if-newer", 2, 5.0, "skip", ["p/k"]),
         ("replace-if-different", 1, 10.0, "skip", ["p/k"]),
+        ("replace-if-different", 1, 9.0, "copy", ["p/k"]),
         ("replace-if-different", 2, 10.0, "copy", []),
         ("replace", 1, 10.0, "copy", []),
         ("skip", 1, 10.0, "skip", []),
     ],
 )
-def test_the_time_in_the_metadata_decides_where_the_listing_says_newer(
+def test_the_time_in_the_metadata_decides_where_the_listing_says_another(
     conflict: Any, size: int, own: float | None, action: str, asked: list[str]
 ) -> None:
     keys: list[str] = []
 
-    def own_time(key: str) -> float | None:
-        keys.append(key)
-        return own
+    def ask(wanted: Any) -> list[Answer]:
+        keys.extend(one.source.key for one in wanted)
+        assert {one.question for one in wanted} == {"source"}
+        mtime = () if own is None else (("mtime", f"{own:.6f}"),)
+        attributes = ObjectAttributes(metadata=mtime)
+        return [Answer(source=replace(one.source, attributes=attributes)) for one in wanted]
 
     rule = SelectionRule("p/", "q/", conflict=conflict)
-    rows = Listing(info("p/k", size=size, modified=20.0), info("p/old", modified=5.0), "p/new")
+    rows = Listing(info("p/k", size=size, modified=20.0), info("p/old", modified=10.0), "p/new")
     there = Listing(info("q/k", modified=10.0), info("q/old", modified=10.0))
-    found = {row.source.key: row.action for row in run(rule, rows, there, own_time=own_time)}
+    made = run(rule, rows, there, ask=ask, ends=lambda: Ends("s3", "file"))
+    found = {row.source.key: row.action for row in made}
     assert (found["p/k"], keys) == (action, asked)
+    assert found["p/old"] == ("copy" if conflict == "replace" else "skip")
     assert found["p/new"] == "copy"

@@ -31,7 +31,7 @@ from skyplane_gateway.journal.document import (
 )
 from skyplane_gateway.lead import retry
 from skyplane_gateway.main import listen
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.protocol import ChunkFramer
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
@@ -150,6 +150,7 @@ class InProcessFleet:
         epoch: int = 1,
         verify: str = "stored",
         is_encrypted: bool = False,
+        source_credentials: Credentials | None = None,
     ) -> None:
         topology = self.topology()
         for side, nodes, store in (
@@ -163,7 +164,7 @@ class InProcessFleet:
                     epoch=epoch,
                     side=side,
                     store=store,
-                    credentials=None,
+                    credentials=source_credentials if side == "source" else None,
                     verify=verify,
                     sealing_key=self.sealing_key(transfer) if is_encrypted else None,
                 )

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.stores import GUESSED_TYPE, open_store
+import pytest
+
+from skyplane_gateway.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.stores import GUESSED_TYPE, KEPT_TIME, open_store
 from skyplane_gateway.stores.memory import _buckets
 
 CHUNK = 1 << 20
@@ -74,3 +76,69 @@ async def test_a_file_comes_with_the_type_of_its_name(
         copied = StoreSpec("file", str(tmp_path))
         to_files = kit.copy_spec(source, copied, destination_prefix="out", chunk_bytes=CHUNK)
         assert (await fleet.run(to_files))["copied"] == 3
+
+
+ALL_LOST = ["cache-control", "content-type", "user-metadata"]
+
+
+def _described(kit: Any) -> StoreSpec:
+    """Objects with headers and user metadata, and others with nothing that a file loses."""
+    spec: StoreSpec = kit.memory_spec()
+    store = open_store(spec)
+    described = ObjectAttributes("text/html", cache_control="no-store", metadata=(("a", "b"),))
+    usual = ObjectAttributes("application/octet-stream", metadata=(("mtime", "1700000000"),))
+    for key, size in SIZES.items():
+        store.put(f"d/{key}", bytes(size), attributes=described)
+        store.put(f"u/{key}", bytes(size), attributes=usual)
+    store.put("d/empty", b"", attributes=described)
+    return spec
+
+
+@pytest.mark.parametrize("tags", [(), (("tags", "keep"),)])
+async def test_what_files_do_not_keep_is_counted_and_reported(
+    fleet_of: Any, kit: Any, tmp_path: Path, tags: tuple[tuple[str, str], ...]
+) -> None:
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        source = replace(_described(kit), options=tags)
+        status = await fleet.run(
+            kit.copy_spec(source, StoreSpec("file", str(tmp_path)), chunk_bytes=CHUNK)
+        )
+        assert (status["copied"], status["not_carried"]) == (9, 5)
+        assert status["not_carried_by_name"] == dict.fromkeys(ALL_LOST, 5)
+        lead = fleet.service("a").leads.transfer(status["transfer_key"])
+        lacking = {row["source"]: row.get("not_carried") for row in lead.report.page(0)["rows"]}
+        assert lacking == {
+            **{f"d/{key}": ALL_LOST for key in (*SIZES, "empty")},
+            **{f"u/{key}": None for key in SIZES},
+        }
+
+
+async def test_a_strict_transfer_fails_objects_that_a_file_would_reduce(
+    fleet_of: Any, kit: Any, tmp_path: Path
+) -> None:
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        destination = StoreSpec("file", str(tmp_path))
+        spec = kit.copy_spec(_described(kit), destination, chunk_bytes=CHUNK, strict_metadata=True)
+        status = await fleet.run(spec)
+        assert (status["copied"], status["failed"], status["not_carried"]) == (4, 5, 0)
+        assert sorted(kit.content(destination)) == [f"u/{key}" for key in sorted(SIZES)]
+
+
+async def test_buckets_and_copies_of_files_lose_nothing(
+    fleet_of: Any, kit: Any, tmp_path: Path
+) -> None:
+    for folder in ("in", "out"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "in" / "a.html").write_bytes(b"abc")
+    files = StoreSpec("file", str(tmp_path / "in"), options=(GUESSED_TYPE, KEPT_TIME))
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        for source, destination in (
+            (_described(kit), kit.memory_spec()),
+            (files, StoreSpec("file", str(tmp_path / "out"))),
+        ):
+            spec = kit.copy_spec(
+                source, destination, chunk_bytes=CHUNK, destination_prefix="renamed"
+            )
+            status = await fleet.run(spec)
+            assert status["copied"]
+            assert status["not_carried"] == 0

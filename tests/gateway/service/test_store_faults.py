@@ -21,6 +21,7 @@ from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import Stopped
+from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
@@ -56,7 +57,7 @@ class End:
         found = {}
         for row in self.store.list(""):
             info, body = read_object(self.store, row.key, max_bytes=64 * MIB)
-            found[row.key] = (body, info.attributes)
+            found[row.key] = (body, info.attributes and marked(info.attributes, None))
         return found
 
     def asked(self, method: str, target: str) -> int:

@@ -226,6 +226,24 @@ def test_an_upload_from_its_beginning_to_its_end(memory: ObjectStore) -> None:
     assert destination.run("complete", arguments)["crc32c"] == crc32c(BODY * 2)
 
 
+def test_what_is_left_of_a_completed_upload_is_told(memory: ObjectStore) -> None:
+    def stubborn(original: Any, key: str, upload_id: str) -> None:
+        raise StoreUnavailable("503")
+
+    def leaving(original: Any, *arguments: Any, **more: Any) -> Any:
+        return replace(original(*arguments, **more), leftover="a part stays")
+
+    def gone(original: Any, *arguments: Any, **more: Any) -> Any:
+        raise NotFound("no upload")
+
+    _, arguments = begin(Destination(memory, "reread"))
+    first = Destination(Wrapped(memory, complete_upload=leaving), "reread")
+    assert first.run("complete", arguments)["leftover"] == "a part stays"
+    # The answer was lost, and the next attempt finds the object.
+    again = Destination(Wrapped(memory, complete_upload=gone, abort_upload=stubborn), "reread")
+    assert again.run("complete", arguments)["leftover"] == "503"
+
+
 def test_a_whole_with_other_bytes_is_removed(memory: ObjectStore) -> None:
     destination = Destination(memory, "stored")
     _, arguments = begin(destination)

@@ -349,7 +349,9 @@ class _ScriptedHandler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.requests.append(Request(self.command, self.path, headers, body))
         reply = self.server.replies.pop(0) if self.server.replies else Reply(599)
-        self.send_response(reply.status)
+        # The handler's own has the headers Server and Date.
+        is_dated = "Date" in reply.headers
+        (self.send_response_only if is_dated else self.send_response)(reply.status)
         length = len(reply.body) if reply.declared is None else reply.declared
         for name, value in {"Content-Length": str(length), **reply.headers}.items():
             if value:  # Without one, the header is not sent.

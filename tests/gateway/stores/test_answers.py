@@ -56,7 +56,10 @@ class Good:
 
 @dataclass(frozen=True)
 class Verb:
-    """What is called, and the answers that it reads. `fixed` are of no interest here."""
+    """What is called, and the answers that it reads.
+
+    `fixed` are not replaced: another row has them, or the object is written when they come.
+    """
 
     kind: str
     name: str
@@ -188,6 +191,7 @@ S3 = (
         s3_result("CompleteMultipartUploadResult", "ETag"),
         replace(S3_HEAD, headers={**S3_HEAD.headers, "ETag": "e"}),
         run=complete("e"),
+        fixed=(1,),
     ),
     verb("s3", "abort", Good(204)),
     verb(
@@ -267,7 +271,7 @@ GCS = (
         GCS_MARKER,
         of_json(ATTRIBUTES, "content_type"),
         gcs_page(PART),
-        of_json(gcs_object("k"), *GCS_NEEDS[1:]),
+        of_json(gcs_object("k"), "name", "generation", "size", "updated"),
         Good(204),
         gcs_page(),
         run=complete("7"),
@@ -347,7 +351,7 @@ AZURE = (
         Good(202),
         AZURE_HEAD,
         run=complete(BLOCK),
-        fixed=(2,),
+        fixed=(2, 3),
     ),
     verb("azure", "abort", Good(202)),
     verb("azure", "list uploads", azure_page(f".skyplane/uploads/k.{UPLOAD}")),
@@ -527,6 +531,6 @@ def test_limits_of_documents() -> None:
             read_xml(body, "a")
     assert len(read_xml(b"<a>" + b"<b>text</b>" * 30_000 + b"</a>", "a")) == 30_000
     with pytest.raises(NoAnswer, match="is no a"):
-        read_xml(b"<a>" + b"<b/>" * 600_000 + b"</a>", "a")
+        read_xml(b"<a>" + b"<b/>" * 1_100_000 + b"</a>", "a")
     with pytest.raises(NoAnswer, match="more values"):
-        read_json(b'{"a": [' + b"{}," * 2_000_000 + b"{}]}")
+        read_json(b'{"a": [' + b"{}," * 4_000_000 + b"{}]}")

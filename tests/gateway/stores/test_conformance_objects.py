@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import md5
 from typing import Any
 
 import pytest
@@ -285,3 +286,34 @@ def test_values_survive_json(harness: Any) -> None:
     info = replace(written, not_carried=("tags",))
     assert type(info).from_dict(info.to_dict()) == info
     assert StoreSpec.from_dict(harness.spec.to_dict()) == harness.spec
+
+
+def test_the_md5_of_an_object_is_stated_where_it_is_one(harness: Any) -> None:
+    store, body = harness.shared, b"body"
+    store.put("k", body, crc32c=crc32c(body))
+    expected = md5(body, usedforsecurity=False).hexdigest()
+    kind = harness.spec.kind
+    (listed,) = store.list("k")
+    # A listing of S3 does not tell an ETag that is an MD5 from one that is none.
+    assert listed.md5 == (expected if kind in ("azure", "gcs") else None)
+    assert store.head("k").md5 == (expected if kind in ("azure", "gcs", "s3") else None)
+    assert type(listed).from_dict(listed.to_dict()) == listed
+    earlier = {name: value for name, value in listed.to_dict().items() if name != "md5"}
+    assert type(listed).from_dict(earlier) == replace(listed, md5=None)
+    # An object of several parts has none.
+    upload_id = store.create_upload("k")
+    parts = harness.put_parts("k", upload_id, [bytes(harness.part_bytes), b"end"])
+    whole = bytes(harness.part_bytes) + b"end"
+    store.complete_upload("k", upload_id, parts, size_bytes=len(whole), crc32c=crc32c(whole))
+    found = {info.md5 for info in (*store.list("k"), store.head("k"))}
+    assert found <= {None, md5(whole, usedforsecurity=False).hexdigest()}
+
+
+def test_an_option_ignores_the_stated_md5(harness: Any) -> None:
+    if harness.spec.kind not in ("azure", "s3"):
+        return  # They state none, or a CRC32C of their own too.
+    harness.shared.put("k", b"body")
+    options = (*harness.spec.options, ("content-md5", "ignore"))
+    harness.spec = replace(harness.spec, options=options)
+    store = harness.open()
+    assert [info.md5 for info in (*store.list("k"), store.head("k"))] == [None, None]

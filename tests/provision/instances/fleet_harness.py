@@ -32,6 +32,7 @@ class CloudFleetHarness:
     quota_error: type[SkyplaneError] = QuotaExceeded
     throttled_verbs = VERBS
     lacks: Mapping[str, str] = {}
+    session = MemorySession
 
     def __init__(self, cloud: CloudHarness, machines: StandInMachines) -> None:
         self.cloud = cloud

@@ -20,6 +20,7 @@ from tests.provision.instances.cloud_harness import MortalCloud, SilentBoot
 from tests.provision.instances.harness import Killed
 from tests.provision.samples import SECRET, make_plan
 
+from skyplane_gateway.clock import Clock
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
@@ -48,16 +49,16 @@ TYPES: Final = {
 class Sites:
     """Strict fakes of three clouds."""
 
-    clouds: Callable[[], list[Any]]
+    clouds: Callable[[Clock], list[Any]]
     leftovers: Callable[[], dict[str, dict[str, list[str]]]]
-    clock: ManualClock
+    clock: Clock
 
     def provisioner(self, die: Callable[[str], None] = lambda verb: None) -> InstanceProvisioner:
         return InstanceProvisioner(
-            [MortalCloud(cloud, die) for cloud in self.clouds()],
+            [MortalCloud(cloud, die) for cloud in self.clouds(self.clock)],
             SilentBoot(),
             InstanceOptions(("203.0.113.7/32",), processes_per_instance=1),
-            clock=self.clock.clock,
+            clock=self.clock,
         )
 
     def crash(self, key: str, moment: int, deployment: str = "test") -> None:
@@ -93,22 +94,21 @@ def killed_at(moment: int) -> Callable[[str], None]:
 
 
 @contextmanager
-def three_clouds() -> Iterator[Sites]:
-    clock = ManualClock(float(int(time.time())))
+def three_clouds(clock: Clock) -> Iterator[Sites]:
     aws_region, azure_region, gcp_region = TYPES
     with open_ec2(deployments=("other", "test")) as ec2, open_arm() as arm, open_gce() as gce:
-        gce.conditions.now_s = clock.now_s
+        gce.conditions.now_s = time.time()
         for conditions in (ec2.conditions, arm.conditions, gce.conditions):
             conditions.vcpu_quota = 1000
 
-        def clouds() -> list[Any]:
+        def clouds(clock: Clock) -> list[Any]:
             aws = AwsOptions(endpoint_url=ec2.url, regions=(aws_region,))
             azure = AzureOptions(SUBSCRIPTION, endpoint_url=arm.url, regions=(azure_region,))
             gcp = GcpOptions(PROJECT, endpoint_url=gce.url, regions=(gcp_region,))
             return [
-                AwsCloud(aws, clock=clock.clock),
-                AzureCloud(azure, clock=clock.clock),
-                GcpCloud(gcp, clock=clock.clock),
+                AwsCloud(aws, clock=clock),
+                AzureCloud(azure, clock=clock),
+                GcpCloud(gcp, clock=clock),
             ]
 
         def leftovers() -> dict[str, dict[str, list[str]]]:
@@ -125,7 +125,8 @@ def test_crashed_runs_are_swept_and_living_fleets_are_kept(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
     rng = random.Random(SEED)
-    with three_clouds() as sites:
+    clock = ManualClock(float(int(time.time())))
+    with three_clouds(clock.clock) as sites:
         crashed = [f"{rng.getrandbits(128):032x}" for _ in range(runs)]
         for number, key in enumerate(crashed):
             if number % 3 == 2:
@@ -136,7 +137,7 @@ def test_crashed_runs_are_swept_and_living_fleets_are_kept(
         print(f"seed {SEED}: {before}")
         assert before.keys() == {"aws", "azure", "gcp"}
         sites.crash("ff" * 16, 2 * VERBS, deployment="other")
-        sites.clock.advance(7200.0)
+        clock.advance(7200.0)
         sites.crash("ee" * 16, 2 * VERBS)
         report = sites.provisioner().sweep("test", older_than_s=3600.0)
         assert not [orphan.error for orphan in report.orphans if orphan.error]

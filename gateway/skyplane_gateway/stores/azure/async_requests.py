@@ -15,6 +15,7 @@ from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.requests import (
     attributes_of,
+    info_of,
     match_headers,
     not_carried_of,
     put_headers,
@@ -48,7 +49,12 @@ class AzureAsyncRequests:
             is_other = length == 0 and size_of(found) != 0
         if is_other or len(answer.body) != length:
             raise Unsettled("the answer has another length")
-        return WholeObject(answer.body, attributes_of(found), not_carried_of(found))
+        stated = self._container.stated(found, length)
+        return WholeObject(answer.body, attributes_of(found), not_carried_of(found), stated)
+
+    async def head(self, key: str) -> ObjectInfo:
+        answer = await self._answer(Request("HEAD", key, 200))
+        return info_of(key, answer.headers, trusted=self._container.trusts_checksum)
 
     async def put(
         self,

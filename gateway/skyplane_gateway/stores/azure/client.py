@@ -17,8 +17,16 @@ from skyplane_gateway.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
+from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.ca_bundle import tls_context
-from skyplane_gateway.stores.options import check_options
+from skyplane_gateway.stores.checksums import (
+    Stated,
+    range_of_whole,
+    stated_as_crc32c,
+    stated_as_md5,
+)
+from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, uses_md5
+from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
@@ -26,6 +34,7 @@ _API_VERSION: Final = "2023-11-03"
 _CHOICES: Final = {
     "checksum": ("", "sent", "trusted"),
     "anonymous": ("false", "true"),
+    CONTENT_MD5: MD5_USES,
     "storage-class": ("", *CLASSES["azure"], KEEP),
     "tags": ("", KEEP),
 }
@@ -66,6 +75,7 @@ class Container:
 
     Attributes:
         trusts_checksum: our claim in a blob's metadata counts as its checksum.
+        uses_md5: see `options.uses_md5`.
         tls: None for an endpoint without TLS.
         proxy: its URL; None for none.
         reads_tags: reads of a blob's attributes also ask for its tags.
@@ -74,6 +84,8 @@ class Container:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         check_options(spec, "an Azure store", _CHOICES)
         self.spec = spec
+        self.server_clock = ServerClock()
+        self.uses_md5 = uses_md5(spec)
         self.reads_tags = spec.option("tags") == KEEP
         account, _, name = spec.bucket.partition("/")
         if not account or not name or "/" in name:
@@ -97,6 +109,13 @@ class Container:
             if self.proxy is None
             else urllib3.ProxyManager(self.proxy, maxsize=connections, ssl_context=self.tls)
         )
+
+    def stated(self, headers: Mapping[str, str], length: int) -> Stated | None:
+        """What an answer states of a whole blob of so many bytes; None for that of a range."""
+        if headers.get("content-range") != range_of_whole(length):
+            return None
+        found = stated_as_crc32c(claimed_crc32c(headers)) if self.trusts_checksum else None
+        return found or stated_as_md5(md5_of(headers) if self.uses_md5 else None)
 
     def doing(self, verb: str, key: str) -> str:
         """The beginning of an error message: which request, of which object."""
@@ -142,6 +161,7 @@ class Container:
             retries=False,
             timeout=_TIMEOUT,
         )
+        self.server_clock.note(answer.headers.get("date"))
         if answer.status == wanted.expected:
             return answer
         try:

@@ -9,16 +9,20 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from skyplane_gateway.errors import StoreError
+from skyplane_gateway.made_of import told_by
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.answers import NoAnswer, read_xml
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
+    METADATA,
+    attributes_of,
     chosen_tier,
     modified_at,
     not_carried_of,
     size_of,
 )
+from skyplane_gateway.stores.checksums import hex_of
 
 #: Most that the service returns at once.
 _PAGE_KEYS: Final = 5000
@@ -148,6 +152,7 @@ def page_of(body: bytes, container: Container) -> Element:
 
 def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) -> Request:
     query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE_KEYS), **more}
+    query["include"] = "metadata"
     headers = {}
     if prefix:
         query["prefix"] = prefix
@@ -176,6 +181,10 @@ def _info(row: Element) -> ObjectInfo:
         "x-ms-access-tier": found.get("accesstier", "Hot"),
         "x-ms-access-tier-inferred": found.get("accesstierinferred", ""),
         "x-ms-tag-count": found.get("tagcount", ""),
+        "x-ms-blob-type": found.get("blobtype", "BlockBlob"),
+        "x-ms-expiry-time": found.get("expiry-time", ""),
+        "x-ms-immutability-policy-until-date": found.get("immutabilitypolicyuntildate", ""),
+        "x-ms-legal-hold": found.get("legalhold", ""),
     }
     return ObjectInfo(
         key=_name(row),
@@ -186,7 +195,14 @@ def _info(row: Element) -> ObjectInfo:
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
         archived=_why_archived(found),
+        md5=hex_of(found.get("content-md5"), 16),
+        made_of=told_by(attributes_of(_metadata_headers(row))),
     )
+
+
+def _metadata_headers(row: Element) -> dict[str, str]:
+    """The metadata of a row, as an answer to HEAD has it."""
+    return {METADATA + entry.tag.lower(): entry.text or "" for entry in row.iterfind("Metadata/*")}
 
 
 def _why_archived(found: Mapping[str, str]) -> str:

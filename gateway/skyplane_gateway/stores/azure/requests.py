@@ -10,11 +10,11 @@ from urllib.parse import quote, urlencode
 from awscrt import checksums
 
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.answers import NoAnswer, read_xml, require
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
-from skyplane_gateway.stores.checksums import verify
-from skyplane_gateway.stores.mtime import dated, undated
+from skyplane_gateway.stores.checksums import hex_of, verify
 from skyplane_gateway.stores.refusals import unix_s
 
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
@@ -158,7 +158,14 @@ def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInf
         attributes=attributes_of(headers),
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
+        md5=md5_of(headers),
     )
+
+
+def md5_of(headers: Mapping[str, str]) -> str | None:
+    """The MD5 of a blob, from an answer about all of it. For a range it has a header of its own."""
+    found = headers.get("x-ms-blob-content-md5") or headers.get("content-md5")
+    return hex_of(found, 16)
 
 
 def claimed_crc32c(headers: Mapping[str, str]) -> int | None:
@@ -168,7 +175,7 @@ def claimed_crc32c(headers: Mapping[str, str]) -> int | None:
     there the claim may be old.
     """
     text = headers.get(METADATA + CRC32C_NAME, "")
-    if headers.get("x-ms-blob-type", "BlockBlob") != "BlockBlob" or len(text) != 8:
+    if not is_block_blob(headers) or len(text) != 8:
         return None
     try:
         return int(text, 16)
@@ -182,8 +189,16 @@ def not_carried_of(headers: Mapping[str, str]) -> tuple[str, ...]:
         "tags": headers.get("x-ms-tag-count", "") not in ("", "0"),
         "storage-class": chosen_tier(headers) is not None,
         "expires": bool(headers.get("x-ms-expiry-time")),
+        # Copies are block blobs.
+        "blob-type": not is_block_blob(headers),
+        "retention": bool(headers.get("x-ms-immutability-policy-until-date")),
+        "hold": headers.get("x-ms-legal-hold") == "true",
     }
     return tuple(name for name, is_there in found.items() if is_there)
+
+
+def is_block_blob(headers: Mapping[str, str]) -> bool:
+    return headers.get("x-ms-blob-type", "BlockBlob") == "BlockBlob"
 
 
 def chosen_tier(headers: Mapping[str, str]) -> str | None:

@@ -10,6 +10,7 @@ computed, so it counts only with the option `checksum=trusted`.
 
 from __future__ import annotations
 
+import logging
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +22,9 @@ from urllib3.exceptions import HTTPError
 
 from skyplane_gateway.errors import (
     InvalidKey,
+    NotFound,
     PreconditionFailed,
+    SkyplaneError,
     StoreError,
     StoreUnavailable,
 )
@@ -67,6 +70,8 @@ from skyplane_gateway.stores.memory import MemoryReader
 
 __all__ = ["AzureStore", "ambient_credentials", "open_from_spec", "sendable_credentials"]
 
+log = logging.getLogger(__name__)
+
 _MAX_BLOCKS = 50_000
 _MAX_BLOCK_BYTES = 4000 * MIB
 
@@ -82,6 +87,7 @@ class AzureStore:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
         self.spec = spec
         self._container = Container(spec, credentials)
+        self.server_clock = self._container.server_clock
         self._uploads = Uploads(self._container)
         self._is_flat = False
         self.capabilities = StoreCapabilities(
@@ -118,7 +124,8 @@ class AzureStore:
     ) -> Iterator[ObjectInfo]:
         what = self._container.doing("listing", prefix)
         rows = listing.objects(self._container, prefix, start_after, what)
-        return (row for row in rows if not row.key.startswith(UPLOADS_FOLDER))
+        shown = (row for row in rows if not row.key.startswith(UPLOADS_FOLDER))
+        return shown if self._container.uses_md5 else (replace(row, md5=None) for row in shown)
 
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._container.doing("looking at", check_azure_key(key))):
@@ -143,6 +150,7 @@ class AzureStore:
         headers = {name.lower(): value for name, value in answer.headers.items()}
         found = tagged(attributes_of(headers), not_carried_of(headers), tags)
         reader = AzureReader(answer, length, what, *found)
+        reader.stated = self._container.stated(headers, length)
         try:
             require_range(answer.status, headers, offset, length, what)
             require_version(headers, if_match, what)
@@ -200,11 +208,20 @@ class AzureStore:
             raise StoreError(
                 f"the parts of {key!r} have {found} bytes, not the {size_bytes} expected"
             )
-        answer = self._uploads.complete(key, upload_id, parts, precondition, crc32c)
-        info = self.head(key)
-        etag = info.etag if answer is None else answer["etag"]
+        made, leftover = self._uploads.complete(key, upload_id, parts, precondition, crc32c)
         what = self._container.doing("completing", key)
-        if info.etag != etag:
+        try:
+            with mapped(what):
+                info = replace(self._info(key, self._head(key, None)), leftover=leftover)
+        except NotFound:
+            raise
+        except SkyplaneError as error:
+            trusted = crc32c if self._container.trusts_checksum else None
+            with mapped(what):
+                written = written_info(key, made, size_bytes, None, trusted)
+            log.warning("%r is written, but cannot be looked at: %s", key, error)
+            return replace(written, leftover=leftover)
+        if info.etag != made.get("etag", info.etag):
             raise PreconditionFailed(
                 f"{what}: another write replaced the object at once; list it again"
             )
@@ -275,7 +292,8 @@ class AzureStore:
         return False
 
     def _info(self, key: str, answer: Answer) -> ObjectInfo:
-        return info_of(key, answer.headers, trusted=self._container.trusts_checksum)
+        info = info_of(key, answer.headers, trusted=self._container.trusts_checksum)
+        return info if self._container.uses_md5 else replace(info, md5=None)
 
     def _find_written(self, key: str, data: Body) -> ObjectInfo | None:
         """The object at `key` if it has these bytes; None if not, or if that is not known.

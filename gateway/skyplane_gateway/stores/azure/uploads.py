@@ -25,7 +25,6 @@ from skyplane_gateway.errors import (
     NotFound,
     PreconditionFailed,
     SkyplaneError,
-    StoreError,
     StoreUnavailable,
 )
 from skyplane_gateway.objects import (
@@ -93,7 +92,7 @@ class Uploads:
         """The staged parts. Raises NotFound for an upload that is over."""
         self._attributes(key, upload_id)
         with mapped(self._container.doing("listing the parts of", key)):
-            _, staged = self._blocks(key)
+            _, _, staged = self._blocks(key)
         return parts_of(upload_id, staged)
 
     def complete(
@@ -103,15 +102,18 @@ class Uploads:
         parts: Sequence[PartInfo],
         precondition: Precondition,
         crc32c: int | None,
-    ) -> Mapping[str, str] | None:
-        """Make a blob of the parts. Headers of the answer; None if an earlier attempt did it."""
+    ) -> tuple[Mapping[str, str], str]:
+        """Make a blob of the parts.
+
+        Returns headers of an answer with its version, and why its marker stays (empty: it is gone).
+        """
         what = self._container.doing("completing", key)
         ids = [part.etag for part in parts]
         try:
             attributes = self._attributes(key, upload_id)
         except NotFound:
-            if self._is_made_of(key, ids):
-                return None
+            if found := self._made_of(key, ids):
+                return found, ""
             raise
         for part in parts:
             staged = BlockId.parse(part.etag)
@@ -131,11 +133,11 @@ class Uploads:
             require(answer, "etag")
         except (Refused, NoAnswer, HTTPError, AzureError, OSError) as error:
             failure = translate(error, what)
-            if not self._may_be_done(failure) or not self._is_made_of(key, ids):
+            done = self._made_of(key, ids) if self._may_be_done(failure) else None
+            if done is None:
                 raise self._explained(key, upload_id, failure) from error
-            answer = None
-        self._remove_marker(key, upload_id)
-        return answer
+            answer = done
+        return answer, self._remove_marker(key, upload_id)
 
     def abort(self, key: str, upload_id: str) -> None:
         """Delete the marker. The staged blocks stay until the service discards them."""
@@ -182,34 +184,32 @@ class Uploads:
             marked_attributes(found.get("attributes"))
         return found
 
-    def _remove_marker(self, key: str, upload_id: str) -> None:
-        """The object is there: a marker that stays is no failure, and a sweep removes it.
-
-        Raises StoreError where the same call may succeed: a repeated completion removes it.
-        """
+    def _remove_marker(self, key: str, upload_id: str) -> str:
+        """The object is there, so a marker that stays is no failure; why it stays."""
         try:
             self.abort(key, upload_id)
-        except StoreError as error:
-            if not error.is_permanent:
-                raise
-            log.warning("the marker of a completed upload is left: %s", error)
+        except SkyplaneError as error:
+            log.warning("%r is written, but the marker of its upload stays: %s", key, error)
+            return error.message
+        return ""
 
-    def _blocks(self, key: str) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
-        """The committed and the staged blocks of a name. Raises Refused, HTTPError."""
+    def _blocks(self, key: str) -> tuple[Mapping[str, str], tuple[Block, ...], tuple[Block, ...]]:
+        """Headers, the committed and the staged blocks of a name. Raises Refused, HTTPError."""
         try:
             query = {"comp": "blocklist", "blocklisttype": "all"}
-            return read_block_list(self._container.send(Request("GET", key, 200, query=query)).body)
+            answer = self._container.send(Request("GET", key, 200, query=query))
+            return answer.headers, *read_block_list(answer.body)
         except Refused as error:
             # A blob that was written whole, by another program, may be of another type.
             if error.status in (404, 409):
-                return (), ()
+                return {}, (), ()
             raise
 
-    def _is_made_of(self, key: str, ids: Sequence[str]) -> bool:
-        """Whether the blob of that key has just these blocks, in this order."""
+    def _made_of(self, key: str, ids: Sequence[str]) -> Mapping[str, str] | None:
+        """Headers of the blob of that key if it has just these blocks, in this order."""
         with mapped(self._container.doing("looking at", key)):
-            committed, _ = self._blocks(key)
-        return [block.id for block in committed] == list(ids)
+            headers, committed, _ = self._blocks(key)
+        return headers if [block.id for block in committed] == list(ids) else None
 
     @staticmethod
     def _may_be_done(failure: SkyplaneError) -> bool:

@@ -25,6 +25,7 @@ from skyplane_gateway.stores.gcs.requests import (
     precondition_query,
     read_headers,
     resource_of,
+    stated_in,
 )
 from skyplane_gateway.stores.http_client import Answer
 from skyplane_gateway.stores.http_session import send_by_session
@@ -58,8 +59,7 @@ class GcsAsyncRequests:
 
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         if length == 0:
-            url = self._client.urls.object(key, fields=OBJECT_FIELDS)
-            info = _info(key, await self._answer("GET", url, {}, 200))
+            info = await self.head(key)
             if info.size_bytes or (if_match is not None and info.etag != if_match):
                 raise Unsettled("the answer is another version")
             return WholeObject(b"", info.attributes or ObjectAttributes(), info.not_carried)
@@ -72,9 +72,18 @@ class GcsAsyncRequests:
             raise Unsettled("the answer is another version")
         if len(answer.body) != length:
             raise Unsettled("the answer ended early")
+        # One header for each checksum.
+        hashes = {**headers, "x-goog-hash": ",".join(headers.getall("x-goog-hash", ()))}
         return WholeObject(
-            answer.body, attributes_of_headers(headers), not_carried_of_headers(headers)
+            answer.body,
+            attributes_of_headers(headers),
+            not_carried_of_headers(headers),
+            stated_in(hashes, length),
         )
+
+    async def head(self, key: str) -> ObjectInfo:
+        url = self._client.urls.object(key, fields=OBJECT_FIELDS)
+        return _info(key, await self._answer("GET", url, {}, 200))
 
     async def put(
         self,

@@ -6,7 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
+from skyplane_gateway.errors import (
+    ChecksumMismatch,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+)
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Body,
@@ -73,11 +78,11 @@ class Bucket:
                 _OBJECT,
                 headers={"Content-Type": related.content_type},
                 data=related,
+                has_checksum=crc32c is not None,
             )
-        except StoreError as error:
-            # The service has no reason of its own for a wrong checksum.
-            if type(error) is StoreError and crc32c is not None:
-                verify(what, data, crc32c)
+        except ChecksumMismatch:
+            if crc32c is not None:
+                verify(what, data, crc32c)  # Else they must be read again, not only sent.
             raise
         if self._about(key, made, what)["size"] != str(len(data)):
             raise unavailable(what, f"says {made['size']} bytes, not {len(data)}")
@@ -185,8 +190,8 @@ class Bucket:
         """
         try:
             found = self.look(key, self.doing("looking at", key))
-        except NotFound:
-            return None
+        except (NotFound, PermissionDenied):
+            return None  # These credentials may write and not read.
         info = info_of(key, found)
         is_same = (info.size_bytes, info.crc32c) == (size_bytes, crc32c)
         is_new = unix_s(found["timeCreated"]) >= since_unix_s

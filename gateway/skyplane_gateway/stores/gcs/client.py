@@ -23,6 +23,7 @@ from skyplane_gateway.stores.gcs.credentials import google_credentials, is_googl
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
 from skyplane_gateway.stores.gcs.requests import Urls
 from skyplane_gateway.stores.options import check_options
+from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Any: google-auth's functions have no types.
 _AuthorizedSession: Any = google.auth.transport.requests.AuthorizedSession
@@ -51,6 +52,7 @@ class Client:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         check_options(spec, "a Google Cloud Storage bucket", _CHOICES, _TEXTS)
         self.spec = spec
+        self.server_clock = ServerClock()
         self.urls = Urls(spec.endpoint_url, spec.bucket, spec.option("user_project"))
         self._given = credentials
         self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
@@ -88,6 +90,7 @@ class Client:
         data: Any = None,
         expected: tuple[int, ...] = (200,),
         stream: bool = False,
+        has_checksum: bool = False,
     ) -> requests.Response:
         """The answer to one request; with `stream` its body is not read yet.
 
@@ -103,9 +106,10 @@ class Client:
                 allow_redirects=False,
                 stream=stream,
             )
+            self.server_clock.note(answer.headers.get("Date"))
             if answer.status_code in expected:
                 return answer
-            raise self._refused(answer, what)
+            raise self._refused(answer, what, has_checksum=has_checksum)
 
     def send_for_json(
         self, method: str, url: str, what: str, kind: str, **more: Any
@@ -147,10 +151,12 @@ class Client:
         sdk._bucket_metadata_cache = None
         return sdk.bucket(self.spec.bucket, self.spec.option("user_project") or None)
 
-    def _refused(self, answer: requests.Response, what: str) -> StoreError:
+    def _refused(
+        self, answer: requests.Response, what: str, *, has_checksum: bool = False
+    ) -> StoreError:
         refusal = refusal_of(answer.status_code, answer.headers, answer.content)
         is_renewable = self._given is not None and "expires_at" in self._given
-        return from_refusal(refusal, what, is_renewable=is_renewable)
+        return from_refusal(refusal, what, is_renewable=is_renewable, has_checksum=has_checksum)
 
     def close(self) -> None:
         """The next request would open connections again."""

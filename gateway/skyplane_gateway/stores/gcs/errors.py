@@ -17,6 +17,7 @@ from google.auth import exceptions as auth_errors
 from urllib3.exceptions import HTTPError
 
 from skyplane_gateway.errors import (
+    ChecksumMismatch,
     CredentialsExpired,
     NotFound,
     PermissionDenied,
@@ -39,13 +40,17 @@ class Refusal:
         reason: of the JSON API (`retentionPolicyNotMet`) or the code of the XML API (`NoSuchKey`).
             Both spell some the same but for the first letter.
         message: Google's own words; they name a missing permission.
+        location: the header or parameter that the refusal is about; empty where it names none.
     """
 
     status: int
     reason: str
     message: str
     retry_after_s: float | None
+    location: str = ""
 
+
+_SEND_AGAIN: Final = "the bytes changed on the way: send them again"
 
 _THROTTLED: Final = "rateLimitExceeded userRateLimitExceeded SlowDown"
 
@@ -116,6 +121,7 @@ _MEANINGS: Final = (
         statuses=(409,),
         is_permanent=False,
     ),
+    Meaning(ChecksumMismatch, _SEND_AGAIN, "crcMismatch badDigest"),
     Meaning(StoreUnavailable, "try again", statuses=(408,)),
 )
 
@@ -127,24 +133,28 @@ _NO_CREDENTIALS: Final = (
 
 def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     """Read an answer that is no success; JSON, or XML from the XML API."""
-    reason, message = "", ""
+    reason, message, location = "", "", ""
     try:
         error = json.loads(body)["error"]
         message = str(error.get("message", ""))
-        reason = str(error["errors"][0]["reason"])
+        first = error["errors"][0]
+        reason, location = str(first["reason"]), str(first.get("location", ""))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         if code := re.search(rb"<Code>(\w+)</Code>", body):
             reason = code.group(1).decode()
         if details := re.search(rb"<Details>([^<]*)</Details>", body):
             message = details.group(1).decode(errors="replace")
-    return Refusal(status, reason, message, retry_after_s(headers))
+    return Refusal(status, reason, message, retry_after_s(headers), location)
 
 
-def from_refusal(refusal: Refusal, what: str, *, is_renewable: bool) -> StoreError:
+def from_refusal(
+    refusal: Refusal, what: str, *, is_renewable: bool, has_checksum: bool = False
+) -> StoreError:
     """The leaf of the error tree for an answer.
 
     Args:
         is_renewable: the request was sent with a token of limited life, which can be renewed.
+        has_checksum: it had bytes with a checksum that they fit.
     """
     status = refusal.status
     said = f"{what}: {status} {refusal.reason}".rstrip()
@@ -163,6 +173,11 @@ def from_refusal(refusal: Refusal, what: str, *, is_renewable: bool) -> StoreErr
         return meaning.raised(said, words if meaning.error is PermissionDenied else "")
     if status >= 500:
         return StoreUnavailable(f"{said}; try again")
+    if has_checksum and (status, reason, refusal.location) == (400, "invalid", ""):
+        # The service has no reason of its own for a checksum that does not fit.
+        return ChecksumMismatch(
+            f"{said}; the bytes, or what describes them, came wrong: send them again{words}"
+        )
     return StoreError(f"{said}{words}", is_permanent=400 <= status < 500)
 
 

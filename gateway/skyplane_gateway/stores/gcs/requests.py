@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import json
 import uuid
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
+from skyplane_gateway.made_of import told_by
+from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, require, unavailable
-from skyplane_gateway.stores.mtime import dated, undated
+from skyplane_gateway.stores.checksums import (
+    Stated,
+    hex_of,
+    range_of_whole,
+    stated_as_crc32c,
+    stated_crc32c,
+)
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
 
@@ -53,13 +60,13 @@ _NOT_CARRIED: Final = {
 
 #: The fields that a listing shows of an object.
 ROW_FIELDS: Final = (
-    "kind,name,generation,size,updated,crc32c,storageClass,"
+    "kind,name,generation,size,updated,crc32c,md5Hash,storageClass,metadata,"
     "customTime,temporaryHold,eventBasedHold,retention,contexts"
 )
 #: The fields of an answer about one object.
 OBJECT_FIELDS: Final = (
     f"{ROW_FIELDS},contentType,contentEncoding,contentLanguage,contentDisposition,cacheControl,"
-    "metadata,timeCreated,retentionExpirationTime"
+    "timeCreated,retentionExpirationTime"
 )
 
 _BLOCK_BYTES: Final = 1 << 20
@@ -159,7 +166,10 @@ def precondition_query(precondition: Precondition) -> dict[str, str]:
 
 
 def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = True) -> ObjectInfo:
-    """The object that a resource shows. Raises StoreUnavailable where it shows none."""
+    """The object that a resource shows, with its attributes or what they tell of its source.
+
+    Raises StoreUnavailable where it shows none.
+    """
     try:
         require_object(key, resource)
         return ObjectInfo(
@@ -167,8 +177,10 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
             size_bytes=int(resource["size"]),
             etag=resource["generation"],
             last_modified=unix_s(resource["updated"]),
-            crc32c=from_text(resource.get("crc32c")),
+            crc32c=stated_crc32c(resource.get("crc32c")),
+            md5=hex_of(resource.get("md5Hash"), 16),
             attributes=attributes_of_resource(resource) if with_attributes else None,
+            made_of=None if with_attributes else _made_of(resource),
             not_carried=not_carried_of_resource(resource),
             storage_class=_class_of(resource.get("storageClass")),
         )
@@ -204,6 +216,10 @@ def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
         **headers,
         metadata=undated(metadata.items()),
     )
+
+
+def _made_of(resource: Mapping[str, Any]) -> str:
+    return told_by(attributes_of_resource(resource)) if "metadata" in resource else ""
 
 
 def not_carried_of_resource(resource: Mapping[str, Any]) -> tuple[str, ...]:
@@ -264,17 +280,18 @@ def not_carried_of_headers(headers: Mapping[str, str]) -> tuple[str, ...]:
     return (*_class_name(headers.get("x-goog-storage-class")), *custom_time)
 
 
+def stated_in(headers: Mapping[str, str], length: int) -> Stated | None:
+    """The CRC32C in an answer of the XML API, if that is a whole object of so many bytes."""
+    if headers.get("Content-Range") != range_of_whole(length):
+        return None
+    parts = headers.get("x-goog-hash", "").split(",")
+    names = dict(part.strip().partition("=")[::2] for part in parts)
+    return stated_as_crc32c(stated_crc32c(names.get("crc32c")))
+
+
 def to_text(crc32c: int) -> str:
     """Base64 of four big-endian bytes."""
     return b64encode(crc32c.to_bytes(4, "big")).decode()
-
-
-def from_text(text: str | None) -> int | None:
-    try:
-        raw = b64decode(text or "", validate=True)
-    except Base64Error:
-        return None
-    return int.from_bytes(raw, "big") if len(raw) == 4 else None
 
 
 def unix_s(text: str) -> float:

@@ -45,6 +45,7 @@ from skyplane_gateway.stores.gcs.requests import (
     require_answer,
     require_generation,
     resource_of,
+    stated_in,
 )
 from skyplane_gateway.stores.gcs.uploads import Uploads
 from skyplane_gateway.stores.key_rules import check_gcs_key
@@ -86,6 +87,7 @@ class GcsStore:
         self.spec = spec
         self.capabilities = _CAPABILITIES
         self._client = Client(spec, credentials)
+        self.server_clock = self._client.server_clock
         self._bucket = Bucket(self._client)
         self._uploads = Uploads(self._bucket)
 
@@ -135,9 +137,10 @@ class GcsStore:
         except StoreError:
             answer.close()
             raise
-        return GcsReader(
-            answer, length, what, attributes_of_headers(headers), not_carried_of_headers(headers)
-        )
+        found = attributes_of_headers(headers), not_carried_of_headers(headers)
+        reader = GcsReader(answer, length, what, *found)
+        reader.stated = stated_in(headers, length)
+        return reader
 
     def put(
         self,

@@ -12,11 +12,13 @@ finds such a part.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -37,17 +39,19 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.answers import marked_attributes, read_json
+from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.listing import pages
 from skyplane_gateway.stores.gcs.requests import (
-    from_text,
     to_text,
     unix_s,
 )
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 from skyplane_gateway.stores.server_side import CopySource
+
+log = logging.getLogger(__name__)
 
 _ID: Final = re.compile(r"[0-9a-f]{32}\Z")
 _PART: Final = re.compile(r"[0-9]{5}\Z")
@@ -99,7 +103,7 @@ class Uploads:
         part = self._bucket.copy_from(source, name, what, metadata)
         self._require_open(upload_id, name, part, what)
         return PartInfo(
-            number, part["generation"], int(part["size"]), from_text(part.get("crc32c"))
+            number, part["generation"], int(part["size"]), stated_crc32c(part.get("crc32c"))
         )
 
     def _require_open(self, upload_id: str, name: str, part: Resource, what: str) -> None:
@@ -131,8 +135,7 @@ class Uploads:
             written = find_written(None)
             if written is None:
                 raise NotFound(f"{what}: the upload is gone; begin a new one") from error
-            self._remove_parts(upload_id, what)
-            return written
+            return self._tidied(written, upload_id)
         try:
             pieces = self._pieces(upload_id, parts, what)
             _require_whole(pieces, size_bytes, crc32c, what)
@@ -143,11 +146,20 @@ class Uploads:
             if earlier is None:
                 raise
             made = earlier
-        self.abort(key, upload_id)
+        made = self._tidied(made, upload_id)
         if made.size_bytes != size_bytes:
             raise StoreError(
                 f"{what}: the store made {made.size_bytes} bytes of it, not {size_bytes}"
             )
+        return made
+
+    def _tidied(self, made: ObjectInfo, upload_id: str) -> ObjectInfo:
+        """Remove the upload of an object that is there: what stays is no failure of the object."""
+        try:
+            self.abort(made.key, upload_id)
+        except StoreError as error:
+            log.warning("%r is written, but parts of its upload stay: %s", made.key, error)
+            return replace(made, leftover=error.message)
         return made
 
     def abort(self, key: str, upload_id: str) -> None:
@@ -211,7 +223,10 @@ class Uploads:
             _, _, number = row["name"].rpartition("/")
             if _PART.match(number):
                 found[int(number)] = Piece(
-                    row["name"], row["generation"], int(row["size"]), from_text(row.get("crc32c"))
+                    row["name"],
+                    row["generation"],
+                    int(row["size"]),
+                    stated_crc32c(row.get("crc32c")),
                 )
         return found
 

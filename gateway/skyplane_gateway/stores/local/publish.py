@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from skyplane_gateway.errors import InvalidKey, PreconditionFailed
 from skyplane_gateway.objects import Body, ObjectInfo, Precondition
 from skyplane_gateway.stores.local.paths import etag_of, info_of
+
+log = logging.getLogger(__name__)
+
+
+#: Held while folders are made: a thread that finds one may rely on its being on the disk.
+_MAKING = threading.Lock()
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder, and those above it that are missing; each new name is on the disk."""
+    with _MAKING:
+        new = list(takewhile(lambda one: not one.is_dir(), (folder, *folder.parents)))
+        for one in reversed(new):
+            one.mkdir(exist_ok=True)
+            sync(one.parent)
 
 
 def write_all(file: int, data: Body, offset: int) -> None:
@@ -83,7 +101,22 @@ def _link(draft: Path, path: Path) -> None:
         # A crash after the link leaves both names of one file.
         if not os.path.samestat(draft.stat(), path.lstat()):
             raise PreconditionFailed(f"there is already a file {path}") from error
-    draft.unlink()
+    tidy(draft)
+
+
+def tidy(*names: Path) -> str:
+    """Remove temporary names of a file that is there, or that failed; why one stays.
+
+    One that stays changes nothing about the file, and a sweep removes it.
+    """
+    why = ""
+    for name in names:
+        try:
+            name.unlink(missing_ok=True)
+        except OSError as error:
+            why = f"{name} stays: {error.strerror}"
+            log.warning("%s; a sweep removes it", why)
+    return why
 
 
 def require_version(path: Path, if_match: str | None) -> None:

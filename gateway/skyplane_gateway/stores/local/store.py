@@ -25,6 +25,7 @@ from skyplane_gateway.errors import (
     NotFound,
     StoreError,
 )
+from skyplane_gateway.mtime import KEPT_TIME, mtime_ns_of, with_mtime
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
     Body,
@@ -45,14 +46,15 @@ from skyplane_gateway.stores.local.listing import walk
 from skyplane_gateway.stores.local.paths import TEMPORARY, info_of, path_of, root_of
 from skyplane_gateway.stores.local.publish import (
     locked,
+    make_folders,
     publish,
     require_version,
     sync,
+    tidy,
     write_synced,
 )
 from skyplane_gateway.stores.local.reader import LocalReader
 from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
-from skyplane_gateway.stores.mtime import KEPT_TIME, mtime_ns_of, with_mtime
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,
@@ -135,12 +137,12 @@ class LocalStore:
             verify(f"the body of {key!r}", data, crc32c)
         draft = path.parent / (TEMPORARY + self._rng.randbytes(16).hex())
         with mapped(f"writing {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
             try:
                 write_synced(draft, data)
                 return publish(draft, key, path, precondition, mtime_ns_of(attributes))
             finally:
-                draft.unlink(missing_ok=True)
+                tidy(draft)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         path = path_of(self._root, key)
@@ -177,8 +179,7 @@ class LocalStore:
                     sync(file)
                     mtime_ns = upload.mtime_ns()
                     done = publish(file, key, upload.target, precondition, mtime_ns)
-            upload.discard()
-            return done
+            return replace(done, leftover=upload.tidy())
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with suppress(NotFound), mapped(f"aborting an upload to {key!r}"):
@@ -237,7 +238,7 @@ def _make_directory(key: str, path: Path, data: Body) -> ObjectInfo:
     if len(data) > 0:
         raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")
     with mapped(f"making the directory {path}"):
-        path.mkdir(parents=True, exist_ok=True)
+        make_folders(path)
         return info_of(key, path.stat())
 
 

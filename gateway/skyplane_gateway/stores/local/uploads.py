@@ -31,7 +31,7 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.objects import Body, PartInfo, UploadInfo
 from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent
-from skyplane_gateway.stores.local.publish import write_all
+from skyplane_gateway.stores.local.publish import make_folders, tidy, write_all
 
 LOG_SUFFIX = ".parts"
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
@@ -63,7 +63,7 @@ class OpenUpload:
     ) -> OpenUpload:
         """Make the files. The finished one gets that modification time. Raises OSError."""
         token = rng.randbytes(16).hex()
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(target.parent)
         draft = target.parent / (TEMPORARY + token)
         draft.touch(exist_ok=False)
         upload_id = f"{token}-{draft.stat().st_ino}"
@@ -150,7 +150,7 @@ class OpenUpload:
             shutil.copyfile(self.draft, copy)
             yield copy
         finally:
-            copy.unlink(missing_ok=True)
+            tidy(copy)
 
     def parts(self) -> dict[int, _Entry]:
         """The stored parts by number; a later line replaces an earlier one."""
@@ -205,6 +205,10 @@ class OpenUpload:
     def discard(self) -> None:
         self.draft.unlink(missing_ok=True)
         self.log.unlink(missing_ok=True)
+
+    def tidy(self) -> str:
+        """As `discard`, once the file is published; why a name stays."""
+        return tidy(self.draft, self.log)
 
     def gone(self) -> NotFound:
         return NotFound(

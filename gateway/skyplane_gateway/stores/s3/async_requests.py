@@ -19,10 +19,12 @@ from skyplane_gateway.objects import (
     is_time_pin,
 )
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
+from skyplane_gateway.stores.checksums import range_of_whole
 from skyplane_gateway.stores.http_client import Answer, send
 from skyplane_gateway.stores.http_session import send_by_session
 from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.bucket import Bucket
+from skyplane_gateway.stores.s3.client import CHECKSUM_MODE
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.requests import (
     attribute_arguments,
@@ -43,11 +45,20 @@ _NAMES: Final = {
     "Content-Encoding": "ContentEncoding",
     "Content-Language": "ContentLanguage",
     "Content-Type": "ContentType",
+    "ETag": "ETag",
     "Expires": "ExpiresString",
     "If-Match": "IfMatch",
     "If-None-Match": "IfNoneMatch",
+    "x-amz-checksum-crc32": "ChecksumCRC32",
     "x-amz-checksum-crc32c": "ChecksumCRC32C",
+    "x-amz-checksum-crc64nvme": "ChecksumCRC64NVME",
     "x-amz-checksum-type": "ChecksumType",
+    "x-amz-missing-meta": "MissingMeta",
+    "x-amz-object-lock-event-hold": "ObjectLockEventHold",
+    "x-amz-object-lock-legal-hold": "ObjectLockLegalHoldStatus",
+    "x-amz-object-lock-mode": "ObjectLockMode",
+    "x-amz-server-side-encryption": "ServerSideEncryption",
+    "x-amz-server-side-encryption-customer-algorithm": "SSECustomerAlgorithm",
     "x-amz-storage-class": "StorageClass",
     "x-amz-tagging": "Tagging",
     "x-amz-tagging-count": "TagCount",
@@ -92,16 +103,33 @@ class S3AsyncRequests:
         if if_match is not None:
             headers["If-Match"] = if_match
         method, expected = ("HEAD", 200) if length == 0 else ("GET", 206)
-        if length:
+        if self._bucket.sends_checksum:
+            headers[CHECKSUM_MODE] = "ENABLED"
+        if length and self._bucket.trusts_checksum:
+            expected = 200  # AWS leaves checksums out of answers to ranges.
+        elif length:
             headers["Range"] = f"bytes=0-{length - 1}"
         answer = await self._answer(method, key, headers, expected)
-        _require_whole(answer.headers, length)
+        _require_whole(answer, length)
         if if_match is not None and not _is_same(answer.headers.get("etag"), if_match):
             raise Unsettled("the answer is another version")
         if len(answer.body) != length:
             raise Unsettled("the answer ended early")
         found = _boto_answer(answer)
-        return WholeObject(answer.body, attributes_of(found), not_carried_of(found))
+        stated = self._bucket.stated(found)
+        return WholeObject(answer.body, attributes_of(found), not_carried_of(found), stated)
+
+    async def head(self, key: str) -> ObjectInfo:
+        headers = self._parameters.headers(key, writes=False)
+        answer = await self._answer("HEAD", key, headers, 200)
+        found = answer.headers
+        if not {"content-length", "etag", "last-modified"} <= found.keys():
+            raise Unsettled("`S3Store.head` decides about this answer")
+        attributes = attributes_of(_boto_answer(answer))
+        modified_s = _unix_s(found["last-modified"])
+        return ObjectInfo(
+            key, int(found["content-length"]), found["etag"], modified_s, attributes=attributes
+        )
 
     async def put(
         self,
@@ -160,11 +188,12 @@ def _headers(arguments: Mapping[str, Any]) -> dict[str, str]:
 
 def _boto_answer(answer: Answer) -> dict[str, Any]:
     """What boto3 would return for these headers."""
-    found: dict[str, Any] = {
-        _NAMES_OF_ANSWERS[name]: text
-        for name, text in answer.headers.items()
-        if name in _NAMES_OF_ANSWERS
-    }
+    found: dict[str, Any] = {}
+    for header, text in answer.pairs:
+        name = _NAMES_OF_ANSWERS.get(header.lower())
+        if name is not None:
+            is_list = name == "ContentEncoding" and name in found
+            found[name] = f"{found[name]}, {text}" if is_list else text
     found["Metadata"] = {
         name[len(_METADATA) :]: text
         for name, text in answer.pairs
@@ -177,14 +206,14 @@ def _is_same(etag: str | None, other: str) -> bool:
     return etag is not None and etag.strip('"') == other.strip('"')
 
 
-def _require_whole(headers: Mapping[str, str], length: int) -> None:
+def _require_whole(answer: Answer, length: int) -> None:
     """The answer must be the whole object of that length."""
-    if length == 0:
-        is_whole = headers.get("content-length") == "0" and bool(
-            _unix_s(headers.get("last-modified", ""))
-        )
+    found = answer.headers
+    if answer.status == 206:
+        is_whole = found.get("content-range") == range_of_whole(length)
     else:
-        is_whole = headers.get("content-range", "").startswith(f"bytes 0-{length - 1}/")
+        is_dated = _unix_s(found.get("last-modified", "")) > 0
+        is_whole = is_dated and found.get("content-length") == str(length)
     if not is_whole:
         raise Unsettled("the answer is another range")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -25,11 +26,12 @@ from skyplane_gateway.objects import (
     is_time_pin,
     time_pin,
 )
-from skyplane_gateway.stores.options import checksum_use
+from skyplane_gateway.stores.checksums import Stated, stated_as_md5
+from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
-from skyplane_gateway.stores.s3.requests import info_of_head, tags_of
+from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 
@@ -41,6 +43,8 @@ class Bucket:
         sends_checksum: bodies are sent with their CRC32C.
         checks_copies: the store computes the CRC32C of each part that it copies. Only AWS is
             known to; versitygw reports that of the whole source.
+        etag_is_md5: the ETag of an object that one request wrote is its MD5; not in directory
+            buckets.
         reads_tags: reads of an object's attributes also ask for its tags.
     """
 
@@ -52,6 +56,7 @@ class Bucket:
         self.trusts_checksum = checksum == "trusted"
         self.sends_checksum = checksum != "none"
         self.checks_copies = self.trusts_checksum and not spec.endpoint_url
+        self.etag_is_md5 = uses_md5(spec) and not spec.bucket.endswith("--x-s3")
         self.reads_tags = spec.option("tags") == KEEP
 
     def doing(self, verb: str, key: str) -> str:
@@ -60,7 +65,13 @@ class Bucket:
 
     def info(self, key: str, answer: Mapping[str, Any]) -> ObjectInfo:
         """The object that a HEAD answer shows."""
-        return info_of_head(key, answer, trusted=self.trusts_checksum)
+        info = info_of_head(key, answer, trusted=self.trusts_checksum)
+        return replace(info, md5=md5_of(answer)) if self.etag_is_md5 else info
+
+    def stated(self, answer: Mapping[str, Any]) -> Stated | None:
+        """What an answer to GET or HEAD of a whole object states of its bytes."""
+        found = stated_of(answer) if self.sends_checksum else None
+        return found or stated_as_md5(md5_of(answer) if self.etag_is_md5 else None)
 
     def tags(self, key: str) -> Tags | None:
         """The tags of an object; None where they are not asked for. 1 call, or none."""

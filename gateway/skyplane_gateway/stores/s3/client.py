@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import botocore.session
 import urllib3
@@ -15,7 +15,7 @@ from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import NoAnswer, joined
-from skyplane_gateway.stores.options import check_options
+from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 #: Options of an S3 store with their values, the default first.
 _CHOICES = {
     "checksum": ("", "trusted", "sent", "none"),
+    CONTENT_MD5: MD5_USES,
     "addressing": ("", "path", "virtual"),
     "payload": ("unsigned", "signed"),
     "anonymous": ("false", "true"),
@@ -40,6 +41,8 @@ _CHOICES = {
     "storage-class": ("", *CLASSES["s3"], KEEP),
     "tags": ("", KEEP),
 }
+#: Without this header, answers have no checksum of the object.
+CHECKSUM_MODE: Final = "x-amz-checksum-mode"
 #: Options with a text of their own.
 _TEXTS = ("bucket-owner", "sse-kms-key-id")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
@@ -90,6 +93,8 @@ def open_client_and_session(
     endpoint.http_session = _BoundedSession(endpoint.http_session)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-send.s3.{operation}", send_in_blocks)
+    if checksum_use(spec) != "none":
+        client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
     RequestParameters(spec).register(client)
     return client, session
 
@@ -115,6 +120,11 @@ class _BoundedSession:
         except urllib3.exceptions.HTTPError as error:
             raise HTTPClientError(error=error) from error
         return answer
+
+
+def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
+    """By the header: for the parameter `ChecksumMode`, botocore would read the body itself."""
+    params["headers"][CHECKSUM_MODE] = "ENABLED"
 
 
 def _session(credentials: Credentials | None) -> botocore.session.Session:

@@ -97,7 +97,7 @@ _MEANINGS: Final = (
     Meaning(
         ChecksumMismatch,
         "the bytes changed on the way: send them again",
-        "BadDigest InvalidDigest XAmzContentChecksumMismatch",
+        "BadDigest InvalidDigest XAmzContentChecksumMismatch XAmzContentSHA256Mismatch",
     ),
     Meaning(
         ChecksumMismatch,
@@ -126,7 +126,7 @@ _MEANINGS: Final = (
         (501,),
         is_permanent=True,
     ),
-    Meaning(StoreUnavailable, "try again", _TRANSIENT, (408,)),
+    Meaning(StoreUnavailable, "try again", f"{_TRANSIENT} IncompleteBody", (408,)),
 )
 
 _NO_CREDENTIALS = (

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
+from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.s3.errors import mapped
 from skyplane_gateway.stores.s3.requests import (
     class_of,
     etag_of,
-    from_header,
     is_archived,
     not_carried_of,
     why_archived,
 )
+from skyplane_gateway.stores.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -42,6 +43,7 @@ def objects(
     start_after: str | None,
     what: str,
     restores: Restores,
+    server_clock: ServerClock,
 ) -> Iterator[ObjectInfo]:
     """Every object under `prefix`, ascending.
 
@@ -58,6 +60,7 @@ def objects(
             arguments["OptionalObjectAttributes"] = ["RestoreStatus"]
         with mapped(what):
             page: dict[str, Any] = dict(client.list_objects_v2(**arguments))
+        server_clock.note(page["ResponseMetadata"]["HTTPHeaders"].get("date"))
         contents = page.get("Contents", [])
         if "OptionalObjectAttributes" not in arguments and any(map(is_archived, contents)):
             restores.are_asked = True
@@ -116,7 +119,7 @@ def parts(
         with mapped(what):
             page: dict[str, Any] = dict(client.list_parts(**arguments))
         for entry in page.get("Parts", []):
-            crc32c = from_header(entry.get("ChecksumCRC32C"))
+            crc32c = stated_crc32c(entry.get("ChecksumCRC32C"))
             found.append(
                 PartInfo(entry["PartNumber"], entry.get("ETag", ""), entry["Size"], crc32c)
             )

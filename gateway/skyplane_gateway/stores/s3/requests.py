@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
+import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,6 +16,7 @@ from skyplane_gateway.objects import (
     Tags,
     time_pin,
 )
+from skyplane_gateway.stores.checksums import Stated, hex_of, stated_crc32c
 from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 from skyplane_gateway.stores.server_side import CopySource
@@ -25,6 +26,12 @@ _STANDARD = "STANDARD"
 #: Classes that must be restored before a read. No listing shows the archive tiers of
 #: `INTELLIGENT_TIERING`.
 _ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+
+_SENT_ENCODING = "aws-chunked"
+_MD5 = re.compile(r"[0-9a-f]{32}")
+
+#: Checksums of whole objects and their bytes, the quickest first.
+_CHECKSUMS = {"CRC32C": 4, "CRC64NVME": 8, "CRC32": 4}
 
 _HEADERS = {
     "content_type": "ContentType",
@@ -84,7 +91,19 @@ def copy_arguments(source: CopySource) -> dict[str, Any]:
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
     pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
     headers: dict[str, Any] = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
+    headers["content_encoding"] = _stored_encoding(headers["content_encoding"])
     return ObjectAttributes(**headers, metadata=tuple(pairs))
+
+
+def _stored_encoding(listed: str | None) -> str | None:
+    """The content encoding without `aws-chunked`, the form of an upload's body.
+
+    AWS drops it; several services keep it.
+    """
+    if listed is None or _SENT_ENCODING not in listed.lower():
+        return listed
+    names = (name.strip() for name in listed.split(","))
+    return ", ".join(name for name in names if name.lower() not in ("", _SENT_ENCODING)) or None
 
 
 def class_of(answer: Mapping[str, Any]) -> str | None:
@@ -148,6 +167,10 @@ def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
     found = {
         "tags": str(answer.get("TagCount") or 0) != "0",
         "storage-class": class_of(answer) is not None,
+        # So many entries have characters that no header can hold.
+        "user-metadata": int(answer.get("MissingMeta") or 0) > 0,
+        "retention": bool(answer.get("ObjectLockMode")),
+        "hold": "ON" in map(answer.get, ("ObjectLockLegalHoldStatus", "ObjectLockEventHold")),
         "website-redirect": bool(answer.get("WebsiteRedirectLocation")),
         # botocore keeps the header's text in addition to the parsed time.
         "expires": bool(answer.get("ExpiresString") or answer.get("Expires")),
@@ -159,7 +182,34 @@ def full_checksum(answer: Mapping[str, Any]) -> int | None:
     """CRC32C of the whole object; None for a checksum of the parts' checksums."""
     if answer.get("ChecksumType") == "COMPOSITE":
         return None
-    return from_header(answer.get("ChecksumCRC32C"))
+    return stated_crc32c(answer.get("ChecksumCRC32C"))
+
+
+def md5_of(answer: Mapping[str, Any]) -> str | None:
+    """MD5 of the whole object, from an answer to GET or HEAD; None where its ETag is none.
+
+    That of an object of several parts has a hyphen. One that was encrypted by KMS or with a
+    customer's key has another ETag.
+    """
+    etag: str = answer.get("ETag", "").strip('"').lower()
+    is_encrypted = answer.get("ServerSideEncryption", "AES256") != "AES256"
+    if is_encrypted or answer.get("SSECustomerAlgorithm") or not _MD5.fullmatch(etag):
+        return None
+    return etag
+
+
+def stated_of(answer: Mapping[str, Any]) -> Stated | None:
+    """A checksum of the whole object, from an answer about all of it.
+
+    Without its type it may be one of the parts' checksums: AWS drops the `-N` in answers to ranges.
+    """
+    if answer.get("ChecksumType") != "FULL_OBJECT":
+        return None
+    for name, size_bytes in _CHECKSUMS.items():
+        digest = hex_of(answer.get(f"Checksum{name}"), size_bytes)
+        if digest is not None:
+            return Stated(name, digest)
+    return None
 
 
 def answered_at(answer: Mapping[str, Any]) -> float:
@@ -170,14 +220,3 @@ def answered_at(answer: Mapping[str, Any]) -> float:
 def to_header(crc32c: int) -> str:
     """`x-amz-checksum-crc32c`: base64 of four big-endian bytes."""
     return b64encode(crc32c.to_bytes(4, "big")).decode()
-
-
-def from_header(text: str | None) -> int | None:
-    """The checksum of a whole body; None for none and for a checksum of checksums (`...-N`)."""
-    if text is None:
-        return None
-    try:
-        raw = b64decode(text, validate=True)
-    except Base64Error:
-        return None
-    return int.from_bytes(raw, "big") if len(raw) == 4 else None

@@ -8,6 +8,7 @@ none, for servers that refuse the header.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -41,6 +42,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.stores.answers import unavailable
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.checksums import range_of_whole, stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import SentBody
@@ -54,7 +56,6 @@ from skyplane_gateway.stores.s3.requests import (
     attribute_arguments,
     attributes_of,
     copy_arguments,
-    from_header,
     full_checksum,
     not_carried_of,
     part_arguments,
@@ -62,6 +63,7 @@ from skyplane_gateway.stores.s3.requests import (
     to_header,
 )
 from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
+from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopySource
 
 __all__ = [
@@ -72,6 +74,8 @@ __all__ = [
     "sendable_credentials",
     "session_credentials",
 ]
+
+log = logging.getLogger(__name__)
 
 _GIB = 1024 * MIB
 
@@ -89,6 +93,7 @@ class S3Store:
         self._bucket = Bucket(spec, credentials)
         self._client = self._bucket.client
         self._restores = listing.Restores()
+        self.server_clock = ServerClock()
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._bucket.trusts_checksum,
             ordered_listing=True,
@@ -117,9 +122,8 @@ class S3Store:
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
         what = self._bucket.doing("listing", prefix)
-        return listing.objects(
-            self._client, self.spec.bucket, prefix, start_after, what, self._restores
-        )
+        seen = self._restores, self.server_clock
+        return listing.objects(self._client, self.spec.bucket, prefix, start_after, what, *seen)
 
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._bucket.doing("looking at", check_key(key))):
@@ -153,7 +157,15 @@ class S3Store:
             answer["Body"].close()
             raise
         found = tagged(attributes_of(answer), not_carried_of(answer), tags)
-        return S3Reader(answer["Body"], length, what, *found)
+        reader = S3Reader(answer["Body"], length, what, *found)
+        if answer["ContentRange"] == range_of_whole(length):
+            reader.stated = self._bucket.stated(answer)
+            if reader.stated is None and self._bucket.trusts_checksum:
+                # AWS leaves checksums out of answers to ranges.
+                with mapped(what):
+                    head = self._bucket.head(key, with_checksum=True, **pin)
+                reader.stated = self._bucket.stated(head)
+        return reader
 
     def put(
         self,
@@ -237,7 +249,7 @@ class S3Store:
                 **copy_arguments(source),
             )
         made = answer["CopyPartResult"]
-        crc32c = from_header(made.get("ChecksumCRC32C")) if self._bucket.checks_copies else None
+        crc32c = stated_crc32c(made.get("ChecksumCRC32C")) if self._bucket.checks_copies else None
         return PartInfo(number, _part_etag(made, what), source.length, crc32c)
 
     def complete_upload(
@@ -279,7 +291,7 @@ class S3Store:
                 if isinstance(failure, StoreUnavailable):
                     failure = NotFound(f"{what}: the upload is gone; begin a new one")
             raise failure from error
-        return self._confirmed(key, answer["ETag"], size_bytes, what)
+        return self._confirmed(key, answer, size_bytes, what)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         bucket = self._bucket
@@ -341,13 +353,23 @@ class S3Store:
             return isinstance(error, ClientError) and code_of(error) == "NoSuchUpload"
         return False
 
-    def _confirmed(self, key: str, etag: str, size_bytes: int, what: str) -> ObjectInfo:
-        """Look at the completed object and check its size.
+    def _confirmed(
+        self, key: str, answer: Mapping[str, Any], size_bytes: int, what: str
+    ) -> ObjectInfo:
+        """Look at the completed object and check its size, if it can be looked at.
 
         The caller compares the checksum and removes a bad object, since it is visible already.
         """
-        with mapped(what):
-            head = self._bucket.head(key, with_checksum=self._bucket.trusts_checksum)
+        etag, trusted = answer["ETag"], self._bucket.trusts_checksum
+        try:
+            with mapped(what):
+                head = self._bucket.head(key, with_checksum=trusted)
+        except NotFound:
+            raise
+        except SkyplaneError as error:
+            log.warning("%r is written, but cannot be looked at: %s", key, error)
+            crc32c = full_checksum(answer) if trusted else None
+            return ObjectInfo(key, size_bytes, etag, answered_at(answer), crc32c)
         # A server that gives no ETag here has given one for the completion.
         if head.get("ETag", etag).strip('"') != etag.strip('"'):
             raise PreconditionFailed(

@@ -29,8 +29,9 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.retry import RetryPolicy
-from skyplane_gateway.stores.async_requests import WholeObject
+from skyplane_gateway.stores.async_requests import WholeObject, requests_of
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.attempts import Attempts
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
@@ -77,6 +78,20 @@ async def try_put(
     )
 
 
+def sends_on_loops(store: ObjectStore) -> bool:
+    """Whether `try_head` may succeed."""
+    return (
+        isinstance(store, RetryingStore) and requests_of(store.attempts.renewal.store) is not None
+    )
+
+
+async def try_head(store: ObjectStore, key: str) -> ObjectInfo | None:
+    """Look at an object without a thread; None where the caller has to use `head`."""
+    if not isinstance(store, RetryingStore):
+        return None
+    return await store.attempts.try_once(lambda requests: requests.head(key), 0)
+
+
 class RetryingStore:
     """See `ObjectStore` and `Attempts`.
 
@@ -107,6 +122,12 @@ class RetryingStore:
     @property
     def capabilities(self) -> StoreCapabilities:
         return self._store.capabilities
+
+    @property
+    def server_clock(self) -> ServerClock | None:
+        """See `ahead_s_of`."""
+        found: ServerClock | None = getattr(self._store, "server_clock", None)
+        return found
 
     @property
     def _store(self) -> ObjectStore:

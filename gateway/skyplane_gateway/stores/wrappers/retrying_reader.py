@@ -36,6 +36,8 @@ class RetryingReader(ClosingReader):
         self._call = call
         self._done_bytes = 0
         self._reader = open_rest(0)
+        # Later answers are of the rest only.
+        self.stated = self._reader.stated
         self._has_permit = True
 
     @property

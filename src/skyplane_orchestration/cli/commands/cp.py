@@ -79,6 +79,10 @@ def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Pars
 
 def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
+        if options.dry_run and options.manifest:
+            raise ConfigurationInvalid(
+                "--manifest lists what was copied, and --dry-run copies nothing; use --json"
+            )
         client = open_client(options, run=options.run or "", grid=options.grid)
         job = _job(options, client)
         if options.dry_run:

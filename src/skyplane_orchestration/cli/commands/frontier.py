@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.cli import arguments, planner_options
+from skyplane_orchestration.cli.argument_types import written_as
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import require_picture, write_picture
@@ -43,7 +43,7 @@ def add(commands: arguments.Subparsers) -> None:
     planner_options.add_limits(parser)
     planner_options.add_proof(parser)
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE.svg", help="draw the prices over the rates"
+        "--plot", type=written_as(".svg"), metavar="FILE.svg", help="draw the prices over the rates"
     )
     arguments.add_common(parser, run)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skyplane_orchestration.cli import arguments, planner_options
+from skyplane_orchestration.cli.argument_types import written_as
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import require_picture, write_picture
@@ -37,7 +37,9 @@ def add(commands: arguments.Subparsers) -> None:
     planner_options.add_objective(parser)
     planner_options.add_limits(parser)
     planner_options.add_proof(parser)
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the plan on a map")
+    parser.add_argument(
+        "--plot", type=written_as(".svg"), metavar="FILE.svg", help="draw the plan on a map"
+    )
     parser.add_argument(
         "--explain", action="store_true", help="explain the limits and the use of each relay"
     )

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli.argument_types import written_as
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_plan, require_writable
@@ -20,7 +21,7 @@ def add(commands: arguments.Subparsers) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=written_as(".json"),
         metavar="FLEET.json",
         help="write the fleet to a file (default: stdout)",
     )
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         console.write_json(document)
         return SUCCESS
     try:
-        options.output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        Path(options.output).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     except BaseException:
         # Without the document the user could not use these gateways.
         client.teardown_after_error(fleet)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from typing import TYPE_CHECKING
 
+from skyplane_gateway.schema import parsed
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
@@ -36,9 +36,7 @@ def add(commands: arguments.Subparsers) -> None:
         help="the id printed by the failed transfer, the resume_handle of its result, or a file"
         " with the handle or with the output of --json; - for stdin",
     )
-    parser.add_argument(
-        "--manifest", metavar="PATH", help="write a list of all objects (Parquet) to a path or URL"
-    )
+    arguments.add_manifest(parser)
     arguments.add_budget(parser, "the limit of the failed transfer, from zero again")
     arguments.add_common(parser, run, has_times=True)
 
@@ -123,10 +121,7 @@ def _read_handle(given: str) -> str:
 
 def _handle_in_json(given: str, text: str) -> str:
     """The handle in the output of --json. Raises ConfigurationInvalid."""
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationInvalid(f"{given!r} is not JSON: {error}") from error
+    document = parsed(text, repr(given))
     result = document.get("result", document)
     handle = result.get("resume_handle") if isinstance(result, dict) else None
     if not isinstance(handle, str) or not handle:

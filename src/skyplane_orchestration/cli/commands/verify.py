@@ -88,10 +88,11 @@ def _print(report: VerifyReport, console: Console) -> None:
     rows = [(row.kind, row.source or row.destination, row.reason) for row in shown]
     extra = "" if report.extra is None else f", {report.extra} extra"
     compared = "checksums" if report.has_checksums else "names and sizes only"
+    ways = "".join(f", {count} by {name}" for name, count in sorted(report.compared.items()))
     summary = (
         f"{report.equal} of {report.objects} objects are equal ({size(report.size_bytes)}, by "
         f"{compared}); {report.missing} missing, {report.different} different, "
-        f"{report.unreadable} unreadable{extra}; {size(report.read_bytes)} read"
+        f"{report.unreadable} unreadable{extra}; {size(report.read_bytes)} read{ways}"
     )
     parts = [table(("", "object", "why"), rows)] if rows else []
     left = report.objects - report.equal + (report.extra or 0) - len(shown)

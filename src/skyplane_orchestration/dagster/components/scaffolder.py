@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import BaseModel, Field
 
 
-class ScaffoldParams(BaseModel):
+class ScaffoldParams(BaseModel, extra="forbid"):
     """Options of `dg scaffold defs`."""
 
     name: str = Field(default="orders_paris", description="Key of the asset.")

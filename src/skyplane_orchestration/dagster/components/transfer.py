@@ -3,7 +3,6 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 import dagster as dg
 from dagster.components.resolved.core_models import OpSpec
@@ -14,12 +13,14 @@ from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransfe
 from skyplane_orchestration.dagster.components.transfer_model import TransferModel
 from skyplane_orchestration.dagster.decorator import skyplane_assets
 from skyplane_orchestration.dagster.one_op import Event
+from skyplane_orchestration.dagster.partitions import require_manifests
 from skyplane_orchestration.dagster.resources import SkyplaneResource
 from skyplane_orchestration.dagster.translator import (
     DagsterSkyplaneTranslator,
     SkyplaneTranslatorData,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 
 
@@ -34,11 +35,10 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
     transfers: Sequence[TransferModel] = Field(min_length=1, description="One asset each.")
     manifest: str | None = Field(
         None,
-        description="Path or URL for the list of all objects (Parquet); {asset_key} and"
-        " {partition_key} are replaced.",
+        description="Path or URL for the list of all objects, in the format of its suffix;"
+        " {asset_key} and {partition_key} are replaced.",
     )
-    # `GatewayPlace`, whose module would load the provisioners.
-    gateways: Literal["auto", "always", "never"] = Field(
+    gateways: GatewayPlace = Field(
         "auto", description="Whether small jobs are copied inside the op: auto, always or never."
     )
     max_retries: int = Field(0, ge=0, description="Retries of the op.")
@@ -79,6 +79,8 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
         ) -> Iterator[Event]:
             yield from self.execute(context, skyplane)
 
+        for spec in transfers.specs:
+            require_manifests(self.manifest, spec.partitions_def, len(jobs))
         return dg.Definitions(assets=[transfers])
 
     def _jobs(self) -> dict[str, TransferJob]:

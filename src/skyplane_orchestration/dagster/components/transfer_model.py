@@ -3,56 +3,19 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Sequence
-from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
 
 from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
+from skyplane_orchestration.model.flat_job import flat_job
 from skyplane_orchestration.model.job import (
     Encryption,
-    Limits,
     NetworkTierRule,
     NoCapacityRule,
-    Policy,
     ServerSideRule,
     TransferJob,
 )
-from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.objective_choice import chosen_objective
-
-_ENDS: Final = ("source", "destination")
-_OBJECTIVE: Final = (
-    "min_throughput_gbps",
-    "exactly",
-    "max_usd_per_gb",
-    "max_cost_usd",
-    "deadline_s",
-)
-_LIMITS: Final = (
-    "instance_limit",
-    "max_relays",
-    "vcpu_quota",
-    "source_read_gbps",
-    "destination_write_gbps",
-    "safety_margin",
-    "chunk_mib",
-)
-#: Field -> its name in `Policy`.
-_POLICY: Final = {
-    "allow_regions": "allow",
-    "exclude_regions": "exclude",
-    "max_job_usd": "max_job_usd",
-    "on_no_capacity": "on_no_capacity",
-    "network_tier": "network_tier",
-}
-#: Field -> its name in `Location`, without `source_` and `destination_`.
-_LOCATION: Final = {
-    "url": "url",
-    "region": "region",
-    "endpoint": "endpoint_url",
-    "credential_ref": "credential_ref",
-}
 
 
 class TransferModel(dg.Model, dg.Resolvable):
@@ -62,7 +25,9 @@ class TransferModel(dg.Model, dg.Resolvable):
     """
 
     name: str = Field(description="Key of the asset, with / between its parts.")
-    source_url: str = Field(description="Such as s3://bucket/prefix/; {partition_key} is replaced.")
+    source_url: str = Field(
+        description="Such as s3://bucket/prefix/; {partition_key} is replaced; see Partitions."
+    )
     source_region: str | None = Field(None, description="Such as aws:eu-west-3.")
     source_endpoint: str | None = None
     source_credential_ref: str | None = Field(None, description="Such as profile:NAME.")
@@ -120,23 +85,4 @@ class TransferModel(dg.Model, dg.Resolvable):
 
     def job(self) -> TransferJob:
         """The job. Raises ConfigurationInvalid."""
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in self
-            if value is not None and name != "name"
-        }
-        source, destination = (Location(**_taken(given, _names(end))) for end in _ENDS)
-        objective = chosen_objective(**_taken(given, {name: name for name in _OBJECTIVE}))
-        limits = Limits(**_taken(given, {name: name for name in _LIMITS}))
-        policy = Policy(**_taken(given, _POLICY))
-        # The other fields have their names in a job.
-        return TransferJob(source, destination, objective, limits=limits, policy=policy, **given)
-
-
-def _names(end: str) -> dict[str, str]:
-    return {f"{end}_{field}": name for field, name in _LOCATION.items()}
-
-
-def _taken(given: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Take these fields out of `given`, under their other names."""
-    return {other: given.pop(name) for name, other in names.items() if name in given}
+        return flat_job({name: value for name, value in self if name != "name"})

@@ -8,7 +8,6 @@ gives it. SRC sends and DST receives, also with --reverse; the rate is that of t
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from skyplane_orchestration.grids.importers.measurements import (
     Samples,
     named_region,
 )
-from skyplane_orchestration.grids.rows import Findings, read_text, rows_of
+from skyplane_orchestration.grids.rows import Findings, parsed_text, read_text, rows_of
 from skyplane_orchestration.units import BITS_PER_GBIT
 
 PAIRS_FILE: Final = "pairs.csv"
@@ -108,10 +107,7 @@ def _ordered_pair(place: str, src: str, dst: str) -> Pair:
 
 
 def _result(file: Path) -> Mapping[str, Any]:
-    try:
-        loaded = json.loads(read_text(file, file.name))
-    except (ValueError, RecursionError) as error:
-        raise GridInvalid(f"{file.name} is not JSON: {error}") from error
+    loaded = parsed_text(read_text(file, file.name), file.name)
     if not isinstance(loaded, dict):
         raise GridInvalid(f"{file.name} is no iperf3 result: it must hold one JSON object")
     if loaded.get("error"):

@@ -199,7 +199,11 @@ class AwsApi:
                         retries={"total_max_attempts": 1, "mode": "standard"},
                     ),
                 )
+                client.meta.events.register("response-received", self._hear)
         return client
+
+    def _hear(self, response_dict: dict[str, Any] | None, **_: Any) -> None:
+        self.clock.hear((response_dict or {}).get("headers", {}).get("date"))
 
     def _current_session(self) -> botocore.session.Session:
         """A session whose credentials are valid for some minutes; the lock is held."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.aws.tags import check_user_tags
@@ -71,6 +72,7 @@ class AwsOptions:
     disk_gib: int = LEAST_DISK_GIB
 
     def __post_init__(self) -> None:
+        check(self)
         check_regions("aws", "regions", self.regions or (), _REGION)
         if self.regions == ():
             raise ConfigurationInvalid("regions of aws is empty; omit it to search all regions")

@@ -76,6 +76,16 @@ class Polling(ARMPolling):
         self._clock.sleep(delay)
 
 
+class _Hearing(SansIOHTTPPolicy[Any, Any]):
+    """Tells a clock the `Date` of answers."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def on_response(self, request: Any, response: Any) -> None:
+        self._clock.hear(response.http_response.headers.get("Date"))
+
+
 class AzureApi:
     """Calls of the Resource Manager; threads may share it.
 
@@ -271,6 +281,7 @@ class AzureApi:
             read_timeout=_READ_TIMEOUT_S,
             # `call` retries, with the clock of the caller.
             retry_total=0,
+            per_call_policies=[_Hearing(self.clock)],
             **more,
         )
 

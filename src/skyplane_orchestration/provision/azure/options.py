@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.azure.tags import check_user_tags
@@ -101,6 +102,7 @@ class AzureOptions:
     disk_gib: int = LEAST_DISK_GIB
 
     def __post_init__(self) -> None:
+        check(self)
         guid = "01234567-89ab-cdef-0123-456789abcdef"
         check_form("subscription_id of azure", self.subscription_id, _GUID, guid)
         check_regions("azure", "regions", self.regions or (), _REGION)

@@ -354,7 +354,12 @@ class GcpApi:
                     credentials=self._current_credentials(),
                     client_options={"api_endpoint": endpoint} if endpoint else None,
                 )
+                # The transport's session, for which the client has no public name.
+                client.transport._session.hooks["response"].append(self._hear)
         return client
+
+    def _hear(self, answer: Any, **_: Any) -> None:
+        self.clock.hear(answer.headers.get("Date"))
 
     def _current_credentials(self) -> GoogleCredentials:
         with self._lock:

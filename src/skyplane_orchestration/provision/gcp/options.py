@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.gcp.tags import check_user_labels
@@ -98,6 +99,7 @@ class GcpOptions:
     disk_gib: int = LEAST_DISK_GIB
 
     def __post_init__(self) -> None:
+        check(self)
         check_form("project of gcp", self.project, _PROJECT, "my-project-123")
         check_regions("gcp", "regions", self.regions or (), _REGION)
         if self.regions == ():

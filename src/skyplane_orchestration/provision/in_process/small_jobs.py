@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
+from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import (
+    AuthorityOf,
     Finding,
     FleetSpec,
     FoundGateway,
@@ -22,9 +23,6 @@ from skyplane_orchestration.provision.processes.run_directory import RunRoot
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
-
-#: `auto`: inside this process for small jobs. `always`: processes of their own. `never`: inside.
-GatewayPlace = Literal["auto", "always", "never"]
 
 #: A larger job gains more from a second process than the start of one costs (0.5 s).
 _SMALL_GB: Final = 0.064
@@ -95,9 +93,16 @@ class SmallJobsProvisioner:
         (self._inside if fleet.provisioner == IN_PROCESS else self._outside).check_host(fleet)
 
     def sweep(
-        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
-        return self._outside.sweep(deployment, dry_run=dry_run, older_than_s=older_than_s)
+        return self._outside.sweep(
+            deployment, dry_run=dry_run, older_than_s=older_than_s, authority_of=authority_of
+        )
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._outside.quotas(regions)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from skyplane_gateway.schema import decode
+from skyplane_gateway.schema import check, decode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
@@ -57,6 +56,7 @@ class InstanceOptions:
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self)
         if not self.control_cidrs:
             raise ConfigurationInvalid(
                 "control_cidrs is missing: name the addresses from which your workers reach the"
@@ -76,9 +76,9 @@ class InstanceOptions:
             "answer_timeout_s",
             "end_timeout_s",
         ):
-            if not getattr(self, name) > 0:
+            if getattr(self, name) <= 0:
                 raise ConfigurationInvalid(f"{name} must be a number above zero")
-        if not LEAST_POLL_S <= self.poll_s < math.inf:
+        if self.poll_s < LEAST_POLL_S:
             raise ConfigurationInvalid(
                 f"poll_s must be at least {LEAST_POLL_S:g} s, not {self.poll_s!r}: clouds refuse"
                 " those who ask too often"
@@ -93,7 +93,7 @@ def _check_provision_s(provision_s: Mapping[str, float]) -> None:
             raise ConfigurationInvalid(
                 f"provision_s has {cloud!r}, which is no cloud; it can have {', '.join(CLOUDS)}"
             )
-        if not 0 <= seconds < math.inf:
+        if seconds < 0:
             raise ConfigurationInvalid(
                 f"provision_s of {cloud} must be a number from zero, not {seconds:g}"
             )

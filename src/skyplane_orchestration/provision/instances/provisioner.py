@@ -20,16 +20,21 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import (
+    AuthorityOf,
     Finding,
     FleetSpec,
     FoundGateway,
     require_made_by,
 )
-from skyplane_orchestration.provision.control_sessions import SessionFactory, open_sessions
+from skyplane_orchestration.provision.control_sessions import (
+    SessionFactory,
+    is_living,
+    open_sessions,
+)
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.instances.boot import Boot
 from skyplane_orchestration.provision.instances.bring_up import bring_up
-from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstance
+from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstance, control_port
 from skyplane_orchestration.provision.instances.clouds import Clouds
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.teardown import (
@@ -157,10 +162,27 @@ class InstanceProvisioner:
             self._tools.clouds.of(gateway.region)
 
     def sweep(
-        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
         _require_own_deployment(deployment)
-        return sweep_clouds(self._tools, deployment, dry_run=dry_run, older_than_s=older_than_s)
+
+        def lives(key: str, alive: Sequence[CloudInstance]) -> bool:
+            gateways = (
+                (node, (one.address, control_port(process)))
+                for one in alive
+                if one.address
+                for process, node in enumerate(gateway_names(one))
+            )
+            return is_living(key, gateways, authority_of, self._connect)
+
+        return sweep_clouds(
+            self._tools, deployment, dry_run=dry_run, older_than_s=older_than_s, lives=lives
+        )
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._tools.clouds.quotas(regions)

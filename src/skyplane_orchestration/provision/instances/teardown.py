@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 #: An instance that does not end is ended again. It may have stopped by itself, and keep its disk.
 _AGAIN_AFTER_S: Final = 15.0
 
+_PAST: Final = "past its hard end"
+
 
 def gateway_names(instance: CloudInstance) -> tuple[str, ...]:
     """The nodes of an instance's gateways."""
@@ -183,9 +185,17 @@ def _end_instances(
 
 
 def sweep_clouds(
-    tools: Tools, deployment: str, *, dry_run: bool, older_than_s: float | None
+    tools: Tools,
+    deployment: str,
+    *,
+    dry_run: bool,
+    older_than_s: float | None,
+    lives: Callable[[str, Sequence[CloudInstance]], bool],
 ) -> SweepReport:
-    """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`."""
+    """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`.
+
+    `lives`: whether a gateway of a fleet, on one of the instances, says that its lease goes on.
+    """
     fleets: dict[str, _Found] = {}
     orphans: list[SweptFleet] = []
     clouds = tools.clouds
@@ -198,7 +208,7 @@ def sweep_clouds(
     left = {key: found for key, found in sorted(fleets.items()) if not found.is_gone}
     swept = in_parallel(
         [
-            partial(_swept, key, found, tools, dry_run=dry_run, older_than_s=older_than_s)
+            partial(_swept, key, found, tools, lives, dry_run=dry_run, older_than_s=older_than_s)
             for key, found in left.items()
         ]
     )
@@ -242,8 +252,10 @@ class _Found:
         return not self.instances and not self.resources
 
     def gateways(self) -> tuple[str, ...]:
-        alive = [instance for instance in self.instances if instance.is_alive]
-        return tuple(sorted({node for instance in alive for node in gateway_names(instance)}))
+        return tuple(sorted({node for one in self.alive() for node in gateway_names(one)}))
+
+    def alive(self) -> list[CloudInstance]:
+        return [instance for instance in self.instances if instance.is_alive]
 
     def orphan_reason(
         self, now_s: float, ready_timeout_s: float, older_than_s: float | None
@@ -252,7 +264,7 @@ class _Found:
         tags = self.tags
         age_s = now_s - tags.created_unix_s
         if now_s >= tags.hard_end_unix_s:
-            return "past its hard end"
+            return _PAST
         had_some = any(one.tags.created_unix_s >= tags.created_unix_s for one in self.instances)
         # A new fleet has a firewall before it has instances.
         if not self.gateways() and (had_some or age_s > ready_timeout_s):
@@ -282,7 +294,13 @@ def _list(
 
 
 def _swept(
-    key: str, found: _Found, tools: Tools, *, dry_run: bool, older_than_s: float | None
+    key: str,
+    found: _Found,
+    tools: Tools,
+    lives: Callable[[str, Sequence[CloudInstance]], bool],
+    *,
+    dry_run: bool,
+    older_than_s: float | None,
 ) -> SweptFleet | None:
     """Remove a fleet if it is abandoned; None if it is not."""
     limits = (tools.options.ready_timeout_s, older_than_s)
@@ -295,9 +313,12 @@ def _swept(
         found.instances += tools.clouds.describe(key, regions)
         found.resources += tools.clouds.rest_of(key, regions)
         reason = "" if found.is_empty else found.orphan_reason(tools.clock.wall(), *limits)
+        gateways = found.gateways()
+        if reason == _PAST and gateways and lives(key, found.alive()):
+            log.warning("fleet %s is past its hard end, but its gateways live on", key)
+            reason = ""
         if not reason:
             return None
-        gateways = found.gateways()
         if not dry_run:
             end_fleet(key, regions, tools)
     except SkyplaneError as error:

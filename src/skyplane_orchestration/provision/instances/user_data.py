@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.container import (
     CONTAINER_USER,
@@ -55,6 +56,7 @@ class BootSettings:
     wheel_sha256: str = ""
 
     def __post_init__(self) -> None:
+        check(self)
         if bool(self.image) == bool(self.wheel_url):
             raise ConfigurationInvalid(
                 "instances need either image (`registry/name@sha256:...`), or wheel_url and"

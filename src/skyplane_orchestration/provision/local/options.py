@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.processes.settings import (
     check_gateway_settings,
@@ -54,6 +55,7 @@ class LocalOptions:
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self)
         check_gateway_settings(self.gateway_settings)
         if self.max_instances_per_region < 1:
             raise ConfigurationInvalid("max_instances_per_region must be at least 1")

@@ -16,6 +16,7 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import (
+    AuthorityOf,
     Finding,
     FleetSpec,
     FoundGateway,
@@ -124,7 +125,12 @@ class LocalProvisioner:
         hosts.require_this_host(fleet.host, fleet.key)
 
     def sweep(
-        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
         self.root.prepare()
         return sweep_fleets(
@@ -134,6 +140,7 @@ class LocalProvisioner:
             host=machine_of(hosts.host_identity()),
             dry_run=dry_run,
             older_than_s=older_than_s,
+            authority_of=authority_of,
         )
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:

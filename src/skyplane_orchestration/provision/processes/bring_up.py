@@ -86,6 +86,8 @@ class _BringUp:
         self._given_ports: set[tuple[Machine, int]] = set()
 
     def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
+        # Here: a machine takes one request at a time, and gateways are started all at once.
+        self._now_unix_s = self.place.wall_s(self.runner.clock)
         routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
         self._require_open_files(routes)
@@ -196,7 +198,7 @@ class _BringUp:
             addresses=self._with_ports(node, seat),
             peers=self._neighbours[node],
             hard_end_unix_s=self.meta.hard_end_unix_s,
-            now_unix_s=self.runner.clock.wall(),
+            now_unix_s=self._now_unix_s,
             settings=self.runner.gateway_settings,
         )
         # Noted before the start, so that an interruption in between is undone too.

@@ -149,7 +149,7 @@ class ProcessFleets:
 
     def _prepare_record(self, place: FleetPlace, spec: FleetSpec, processes: int) -> FleetMeta:
         """The record of the existing fleet, or the new record of a new one."""
-        now = self.runner.clock.wall()
+        now = place.wall_s(self.runner.clock)
         meta = place.read_meta()
         if meta is not None:
             if meta.deployment != spec.deployment:

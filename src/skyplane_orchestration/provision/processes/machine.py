@@ -70,5 +70,8 @@ class Machine(Protocol):
 
     def processors(self) -> int: ...
 
+    def wall_s(self) -> float:
+        """The time of its clock, in seconds since 1970."""
+
     def open_files_limit(self) -> int:
         """Most open files of a process; negative if there is no limit."""

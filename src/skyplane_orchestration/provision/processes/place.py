@@ -126,6 +126,11 @@ class FleetPlace:
                 )
             yield
 
+    def wall_s(self, clock: Clock) -> float:
+        """The time on its machines; `clock` is that of this machine."""
+        machine = self.directories[0].machine
+        return machine.wall_s() if machine.name else clock.wall()
+
     def read_meta(self) -> FleetMeta | None:
         """The fleet's record, from any of its machines."""
         found = self._each(FleetDirectory.read_meta)

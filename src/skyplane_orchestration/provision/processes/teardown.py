@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
+from skyplane_orchestration.provision.base import AuthorityOf
+from skyplane_orchestration.provision.control_sessions import is_living
 from skyplane_orchestration.provision.processes.place import FleetPlace
 from skyplane_orchestration.provision.processes.run_directory import (
     DirectoryBusy,
     FleetMeta,
+    GatewayProcess,
     machine_of,
 )
 from skyplane_orchestration.provision.processes.runner import Runner
@@ -46,6 +49,7 @@ def sweep_fleets(
     host: str,
     dry_run: bool,
     older_than_s: float | None,
+    authority_of: AuthorityOf | None,
 ) -> SweepReport:
     """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`.
 
@@ -59,7 +63,7 @@ def sweep_fleets(
                 meta = place.read_meta()
                 if meta is not None and meta.deployment != deployment:
                     continue
-                reason = _orphan_reason(runner, place, meta, host, older_than_s)
+                reason = _orphan_reason(runner, place, meta, host, older_than_s, authority_of)
                 if reason:
                     orphans.append(_sweep_one(runner, place, reason, dry_run=dry_run))
                 else:
@@ -79,14 +83,17 @@ def _orphan_reason(
     meta: FleetMeta | None,
     host: str,
     older_than_s: float | None,
+    authority_of: AuthorityOf | None,
 ) -> str:
     """Why the fleet is abandoned; empty if it may be in use."""
     running = place.processes()
     if meta is None:
         # The process that made the directory has ended before it wrote the record.
         return "" if running else "left without a record"
-    now_s = runner.clock.wall()
-    if now_s >= meta.hard_end_unix_s:
+    now_s = place.wall_s(runner.clock)
+    if now_s >= meta.hard_end_unix_s and not is_living(
+        place.key, _addresses(running), authority_of, runner.connect
+    ):
         return "past its hard end"
     if machine_of(meta.host) != host:
         return ""  # The directory is shared, and the gateways run on another machine.
@@ -96,6 +103,13 @@ def _orphan_reason(
     if older_than_s is not None and age_s > older_than_s:
         return f"made {age_s:.0f} s ago"
     return ""
+
+
+def _addresses(running: Iterable[GatewayProcess]) -> Iterator[tuple[str, tuple[str, int]]]:
+    for files in {process.files: None for process in running}:
+        config, ports = files.read_config(), files.read_ports()
+        if config is not None and ports is not None:
+            yield files.node, (config.control_host, ports[0])
 
 
 def _sweep_one(runner: Runner, place: FleetPlace, reason: str, *, dry_run: bool) -> SweptFleet:

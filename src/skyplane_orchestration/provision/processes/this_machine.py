@@ -21,6 +21,7 @@ import site
 import socket
 import stat
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,6 +217,9 @@ class ThisMachine:
 
     def processors(self) -> int:
         return usable_processors()
+
+    def wall_s(self) -> float:
+        return time.time()
 
     def open_files_limit(self) -> int:
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -16,7 +16,6 @@ import platform
 import select
 import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +49,7 @@ class Agent:
                 *(machine.try_lock, machine.unlock, machine.scan, machine.send, machine.start),
                 *(machine.poll, machine.free_ports, machine.processors, machine.open_files_limit),
                 *(self.make_directory, self.remove_root, self.default_root, self.missing_modules),
-                *(self.put, self.python_version, self.wall_s, self.why_not_listen),
+                *(self.put, self.python_version, machine.wall_s, self.why_not_listen),
                 *(self.environments.make_environment, self.start_container),
                 *(self.programs.program_path, self.programs.account),
                 *(self.programs.begin_program, self.programs.end_of_program),
@@ -81,9 +80,6 @@ class Agent:
 
     def python_version(self) -> str:
         return platform.python_version()
-
-    def wall_s(self) -> float:
-        return time.time()
 
     def why_not_listen(self, address: str) -> str:
         """Why a gateway cannot listen on an address; empty if it can."""

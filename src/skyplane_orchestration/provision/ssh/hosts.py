@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+from skyplane_gateway.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.container import require_pinned
@@ -62,6 +63,7 @@ class SshHost:
     passphrase: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
+        check(self)
         if not self.address:
             raise ConfigurationInvalid("a host has no address")
         if self.port not in _PORTS:
@@ -125,7 +127,8 @@ def read_hosts(path: Path) -> dict[str, tuple[SshHost, ...]]:
     Raises ConfigurationInvalid: the file cannot be read or used; the message names it.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = parsed(text, f"the hosts file {path}", yaml.safe_load, most_bytes=1 << 20)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationInvalid(f"the hosts file {path} cannot be read: {error}") from error
     try:
@@ -185,12 +188,4 @@ def _host(tag: str, entry: object, defaults: Mapping[str, Any], known: Sequence[
             f"a host of {tag} has unknown fields: {', '.join(unknown)}; known fields:"
             f" {', '.join(known)}"
         )
-    for name, value in values.items():
-        is_right = type(value) is int if name == "port" else isinstance(value, str)
-        if not is_right:
-            shown = "this" if name in _SECRETS else repr(value)
-            raise ConfigurationInvalid(
-                f"{name} of a host of {tag} must be {'a number' if name == 'port' else 'text'},"
-                f" not {shown}"
-            )
-    return SshHost(**{"address": "", **values})
+    return decode(SshHost, {"address": "", **values}, f"a host of {tag}")

@@ -109,6 +109,9 @@ class RemoteMachine:
     def open_files_limit(self) -> int:
         return int(self._call("open_files_limit", None))
 
+    def wall_s(self) -> float:
+        return float(self._call("wall_s", None))
+
     # -- what a machine elsewhere needs besides
 
     def default_root(self) -> Path:
@@ -123,10 +126,6 @@ class RemoteMachine:
 
     def python_version(self) -> str:
         return str(self._call("python_version", None))
-
-    def wall_s(self) -> float:
-        """The time of its clock, in seconds since 1970."""
-        return float(self._call("wall_s", None))
 
     def why_not_listen(self, address: str) -> str:
         """Why a gateway cannot listen on an address; empty if it can."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from skyplane_gateway.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.processes.settings import (
@@ -47,6 +48,7 @@ class SshOptions:
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check(self)
         check_gateway_settings(self.gateway_settings)
         check_processes_per_instance(self.processes_per_instance)
         names = [(host.name, host.directory) for host in self.all_hosts()]

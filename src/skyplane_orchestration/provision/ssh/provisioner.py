@@ -28,11 +28,13 @@ from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import (
+    AuthorityOf,
     Finding,
     FleetSpec,
     FoundGateway,
     require_made_by,
 )
+from skyplane_orchestration.provision.clocks import name_difference
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.parallel import in_parallel
@@ -153,11 +155,18 @@ class SshProvisioner:
         require_made_by(self.name, fleet)
 
     def sweep(
-        self, deployment: str, *, dry_run: bool = False, older_than_s: float | None = None
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
         with self._open_reachable() as (opened, failures):
             having: dict[str, list[OpenHost]] = {}
             for entry in opened:
+                ahead_s = entry.machine.wall_s() - self._runner.clock.wall()
+                name_difference(f"host {entry.host.name}", ahead_s)
                 for directory in entry.root.fleets():
                     having.setdefault(directory.key, []).append(entry)
             report = sweep_fleets(
@@ -167,6 +176,7 @@ class SshProvisioner:
                 host="",
                 dry_run=dry_run,
                 older_than_s=older_than_s,
+                authority_of=authority_of,
             )
             lost = sweep_containers(opened, deployment, dry_run=dry_run)
             if not dry_run:

@@ -71,6 +71,8 @@ def failure(
         (412, "ConditionNotMet", PreconditionFailed, "another writer", True),
         (412, "SomethingNew", PreconditionFailed, "another writer", True),
         (400, "Crc64Mismatch", ChecksumMismatch, "send them again", False),
+        (400, "Md5Mismatch", ChecksumMismatch, "send them again", False),
+        (400, "InvalidMd5", ChecksumMismatch, "send them again", False),
         (400, "InvalidBlockList", ChecksumMismatch, "upload the object again", False),
         (400, "InvalidResourceName", InvalidKey, "name", True),
         (500, "InternalError", StoreUnavailable, "try again", False),

@@ -42,7 +42,8 @@ def test_a_listing_is_of_current_blobs(scripted: Any, reply: Any) -> None:
     """The service lists deleted blobs, snapshots and versions only if `include` names them."""
     assert len(list(opened(scripted, page("a"), reply=reply).list("a"))) == 1
     query = parse_qs(urlsplit(scripted.requests[0].path).query)
-    assert set(query) == {"restype", "comp", "maxresults", "prefix"}
+    assert set(query) == {"restype", "comp", "maxresults", "prefix", "include"}
+    assert query["include"] == ["metadata"]
 
 
 def test_pages_follow_their_markers(scripted: Any, reply: Any) -> None:
@@ -96,6 +97,12 @@ def test_keys_in_the_order_of_utf16_are_sorted(scripted: Any, reply: Any) -> Non
         ("<AccessTier>Cool</AccessTier><AccessTierInferred>true</AccessTierInferred>", ()),
         ("<AccessTier>Hot</AccessTier>", ()),
         ("<TagCount>2</TagCount>", ("tags",)),
+        ("<BlobType>BlockBlob</BlobType>", ()),
+        ("<BlobType>PageBlob</BlobType>", ("blob-type",)),
+        ("<BlobType>AppendBlob</BlobType>", ("blob-type",)),
+        ("<Expiry-Time>Tue, 02 Jan 2029 03:04:05 GMT</Expiry-Time>", ("expires",)),
+        ("<LegalHold>true</LegalHold>", ("hold",)),
+        ("<ImmutabilityPolicyUntilDate>Tue</ImmutabilityPolicyUntilDate>", ("retention",)),
     ],
 )
 def test_metadata_that_a_copy_will_not_have(

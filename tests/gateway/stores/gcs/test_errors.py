@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import google.auth.exceptions
@@ -95,6 +96,47 @@ def test_answers(
     assert type(caught.value) is kind
     assert caught.value.is_permanent is is_permanent
     assert "looking at gs://bkt/k at http://" in caught.value.message
+
+
+def mismatch(kind: str) -> bytes:
+    """As the service says it: it has no reason of its own for it."""
+    return refusal("invalid", f'Provided {kind} "AAAA" doesn\'t match calculated {kind} "BBBB".')
+
+
+@pytest.mark.parametrize("verb", ["put", "part"])
+@pytest.mark.parametrize("body", [mismatch("CRC32C"), mismatch("MD5 hash")])
+def test_bytes_that_changed_on_the_way_are_sent_again(
+    scripted: Any, reply: Any, verb: str, body: bytes
+) -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    scripted.replies.append(reply(400, body))
+    arguments: dict[str, Any] = {"crc32c": crc32c(b"body")}
+    if verb == "put":
+        send: Any = partial(store.put, "k", b"body", **arguments)
+    else:
+        send = partial(store.put_part, "k", "0" * 32, 1, b"body", offset=0, **arguments)
+    with pytest.raises(ChecksumMismatch, match="send them again") as caught:
+        send()
+    assert not caught.value.is_permanent
+    assert "Provided" in caught.value.message
+
+
+def test_a_refusal_that_names_a_field_is_not_about_the_bytes(scripted: Any, reply: Any) -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    error = {"reason": "invalid", "message": "no", "locationType": "parameter", "location": "x"}
+    body = json.dumps({"error": {"code": 400, "message": "no", "errors": [error]}}).encode()
+    scripted.replies.append(reply(400, body))
+    with pytest.raises(StoreError) as caught:
+        store.put("k", b"body", crc32c=crc32c(b"body"))
+    assert (type(caught.value), caught.value.is_permanent) == (StoreError, True)
+
+
+@pytest.mark.parametrize("code", ["CrcMismatch", "BadDigest"])
+def test_the_other_api_has_codes_for_it(scripted: Any, reply: Any, code: str) -> None:
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    scripted.replies.append(reply(400, f"<Error><Code>{code}</Code></Error>".encode()))
+    with pytest.raises(ChecksumMismatch):
+        store.put("k", b"body")
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b""])

@@ -11,6 +11,7 @@ import pytest
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.mtime import with_mtime
 from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
@@ -21,7 +22,6 @@ from skyplane_gateway.stores import (
 )
 from skyplane_gateway.stores.content_types import guessed_type
 from skyplane_gateway.stores.local.errors import translate
-from skyplane_gateway.stores.mtime import with_mtime
 from skyplane_gateway.stores.registry import open_without_retries
 
 
@@ -275,3 +275,36 @@ def test_a_time_in_the_metadata_becomes_that_of_the_file(root: Path) -> None:
         assert found.written_unix_s > 1_700_000_000
     plain = store.put("plain", b"x")
     assert plain.last_modified > 1_700_000_000
+
+
+def folders_synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of all fsync calls from now on."""
+    seen: list[str] = []
+    inner = os.fsync
+
+    def record(file: int) -> None:
+        seen.append(os.readlink(f"/proc/self/fd/{file}"))
+        inner(file)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return seen
+
+
+@pytest.mark.parametrize("how", ["put", "upload", "marker"])
+def test_new_folders_are_on_the_disk(root: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Each new name is in its folder, and that folder is synced; also above the root."""
+    store = open_without_retries(StoreSpec("file", str(root / "new" / "top")))
+    (root / "new").mkdir()
+    seen = folders_synced(monkeypatch)
+    if how == "put":
+        store.put("a/b/k", b"x")
+    elif how == "marker":
+        store.put("a/b/k/", b"")
+    else:
+        store.create_upload("a/b/k")
+    top = root / "new" / "top"
+    made = [root / "new", top, top / "a", *([top / "a" / "b"] if how == "marker" else [])]
+    assert [path for path in map(Path, seen) if path in made] == made
+    seen.clear()
+    store.put("a/b/other", b"x")
+    assert [path for path in map(Path, seen) if path in made[:3]] == []

@@ -346,6 +346,7 @@ class Breaking:
         self._reader, self._left = reader, left
         self.attributes = reader.attributes
         self.not_carried = reader.not_carried
+        self.stated = reader.stated
 
     def readinto(self, buffer: memoryview) -> int:
         if self._left == 0:

@@ -12,14 +12,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from skyplane_gateway.errors import NotFound
 from skyplane_gateway.objects import ObjectAttributes
-from skyplane_gateway.stores.base import ObjectStore
 
 #: The option of a file store that reads give the file's time in their metadata.
 KEPT_TIME: Final = ("mtime", "kept")
 
-_NAME: Final = "mtime"
+#: The name in the user metadata.
+MTIME: Final = "mtime"
 _NS: Final = 1_000_000_000
 _SECONDS: Final = re.compile(r"(-?)(\d{1,12})(?:\.(\d{1,9}))?")
 _RFC_3339: Final = re.compile(
@@ -31,25 +30,16 @@ Pairs = Iterable[tuple[str, str]]
 
 def with_mtime(attributes: ObjectAttributes, mtime_ns: int) -> ObjectAttributes:
     """The attributes with a modification time; one that is there already stays."""
-    if any(name == _NAME for name, _ in attributes.metadata):
+    if any(name == MTIME for name, _ in attributes.metadata):
         return attributes
-    pairs = sorted([*attributes.metadata, (_NAME, _to_seconds(mtime_ns))])
+    pairs = sorted([*attributes.metadata, (MTIME, _to_seconds(mtime_ns))])
     return replace(attributes, metadata=tuple(pairs))
 
 
 def mtime_ns_of(attributes: ObjectAttributes | None) -> int | None:
     """The modification time in nanoseconds since 1970; None for none."""
-    text = dict(attributes.metadata).get(_NAME) if attributes is not None else None
+    text = dict(attributes.metadata).get(MTIME) if attributes is not None else None
     return None if text is None else _from_seconds(text)
-
-
-def own_time_s(store: ObjectStore, key: str) -> float | None:
-    """The time in an object's metadata in unix seconds; None for none, or no object. 1 call."""
-    try:
-        mtime_ns = mtime_ns_of(store.head(key).attributes)
-    except NotFound:
-        return None
-    return None if mtime_ns is None else mtime_ns / _NS
 
 
 def dated(metadata: Pairs) -> dict[str, str]:
@@ -58,20 +48,20 @@ def dated(metadata: Pairs) -> dict[str, str]:
     A text that is no time, or not in the form of this module, stays as it is.
     """
     found = dict(metadata)
-    if _NAME in found:
-        mtime_ns = _from_seconds(found[_NAME])
-        if mtime_ns is not None and _to_seconds(mtime_ns) == found[_NAME]:
-            found[_NAME] = _to_rfc_3339(mtime_ns) or found[_NAME]
+    if MTIME in found:
+        mtime_ns = _from_seconds(found[MTIME])
+        if mtime_ns is not None and _to_seconds(mtime_ns) == found[MTIME]:
+            found[MTIME] = _to_rfc_3339(mtime_ns) or found[MTIME]
     return found
 
 
 def undated(metadata: Pairs) -> tuple[tuple[str, str], ...]:
     """The sorted metadata in the form of this module, from Google Cloud Storage or Azure."""
     found = dict(metadata)
-    if _NAME in found:
-        mtime_ns = _from_rfc_3339(found[_NAME])
+    if MTIME in found:
+        mtime_ns = _from_rfc_3339(found[MTIME])
         if mtime_ns is not None:
-            found[_NAME] = _to_seconds(mtime_ns)
+            found[MTIME] = _to_seconds(mtime_ns)
     return tuple(sorted(found.items()))
 
 

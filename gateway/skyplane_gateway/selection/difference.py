@@ -1,0 +1,208 @@
+"""Whether a conflict rule replaces an object: by both listings, else by a look at one end.
+
+What is equal was shown to be equal: by a checksum, by what a copy says that it was made of, or by
+times that leave no doubt. Where the listings show neither, the verdict is a question.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from skyplane_gateway.config import ConflictRule
+from skyplane_gateway.made_of import told_by, version_of
+from skyplane_gateway.mtime import MTIME, mtime_ns_of
+from skyplane_gateway.objects import ObjectInfo
+
+#: A source whose time is so near the write of its copy may be newer than what the copy was made
+#: of. It covers the time from a read to its commit, differences of clocks, and whole seconds.
+MARGIN_S: Final = 120.0
+
+#: `source`, `destination`: HEAD of that object. `checksums`: the CRC32C of both, by a HEAD or by
+#: reading them.
+Question = Literal["source", "destination", "checksums"]
+
+#: Times of files are floating-point numbers here.
+_TIME_ERROR_S: Final = 2e-6
+#: Steps in which file systems store times, where they are coarser than a microsecond.
+_TIME_STEPS_S: Final = (2.0, 1.0, 0.01)
+#: Stores round the times of writes to milliseconds.
+_STORED_ERROR_S: Final = 1e-3
+#: `replace-if-newer` compares sizes where the times differ by less.
+_SAME_TIME_S: Final = 1.0
+
+#: An MD5, or that of the parts' MD5s with their number.
+_MD5: Final = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
+#: Stores whose MD5 is that of the bytes; Azure keeps what a client claimed.
+_HASHING: Final = ("s3", "gcs")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Kinds of both stores, and by how much the destination's clock is ahead of the source's."""
+
+    source_kind: str = ""
+    destination_kind: str = ""
+    ahead_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The objects of a question as they are now; None for one that is gone or was not asked for."""
+
+    source: ObjectInfo | None = None
+    destination: ObjectInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the object is replaced, and why; with a `question` that is not known yet."""
+
+    replaces: bool
+    reason: str
+    question: Question | None = None
+
+
+_EQUAL: Final = Verdict(False, "sizes and checksums are equal")
+_LATER: Final = Verdict(False, "the sizes are equal and the copy was written later")
+
+
+def compare(
+    conflict: ConflictRule,
+    ends: Ends,
+    source: ObjectInfo,
+    there: ObjectInfo,
+    answer: Answer | None = None,
+) -> Verdict:
+    """The verdict about an object that both listings have.
+
+    Args:
+        answer: to the question that the same call without it has returned.
+    """
+    if conflict == "replace":
+        return Verdict(True, "it replaces the object at the destination")
+    if conflict == "replace-if-newer":
+        return _newer(ends, source, there, answer)
+    if source.size_bytes != there.size_bytes:
+        return Verdict(True, "the sizes differ")
+    if conflict == "replace-if-size-differs":
+        return Verdict(False, "the sizes are equal")
+    known = _by_checksums(ends, source, there)
+    if known is not None:
+        return known
+    if conflict == "replace-if-checksum-differs":
+        return _checksums(source, there, answer)
+    return _different(ends, source, there, answer)
+
+
+def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict | None:
+    """By checksums of the whole that both listings have.
+
+    ETags of S3 that differ prove nothing: they depend on encryption and on parts.
+    """
+    if source.crc32c is not None and there.crc32c is not None:
+        if source.crc32c == there.crc32c:
+            return _EQUAL
+        return Verdict(True, "the checksums differ")
+    if ends.source_kind not in _HASHING or ends.destination_kind not in _HASHING:
+        return None
+    ours, theirs = source.md5 or source.etag.strip('"'), there.md5 or there.etag.strip('"')
+    return _EQUAL if ours == theirs and _MD5.fullmatch(ours) else None
+
+
+def _checksums(source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:
+    if answer is None:
+        return Verdict(True, "the checksums are not known", "checksums")
+    ours, theirs = answer.source, answer.destination
+    if ours is None or theirs is None or (ours.etag, theirs.etag) != (source.etag, there.etag):
+        return Verdict(True, "it was changed while it was compared")
+    if ours.crc32c is None or ours.crc32c != theirs.crc32c:
+        return Verdict(True, "the checksums differ")
+    return _EQUAL
+
+
+def _newer(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:
+    """As `rclone --update`."""
+    ahead_s = source.last_modified - there.last_modified
+    has_own_time = ends.destination_kind == "file" != ends.source_kind
+    if ahead_s > 0 and has_own_time:
+        if answer is None:
+            return Verdict(True, "the source is newer", "source")
+        own_s = _own_time_s(answer.source)
+        ahead_s = ahead_s if own_s is None else own_s - there.last_modified
+    if ahead_s <= -_SAME_TIME_S:
+        return Verdict(False, "the destination is newer")
+    if ahead_s <= _STORED_ERROR_S:
+        is_same = source.size_bytes == there.size_bytes
+        reason = "the destination is not older" if is_same else "the times are equal, the sizes not"
+        return Verdict(not is_same, reason)
+    if source.size_bytes == there.size_bytes:
+        known = _by_checksums(ends, source, there)
+        if known is not None and not known.replaces:
+            return known
+    return Verdict(True, "the source is newer")
+
+
+def _different(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:
+    if ends.destination_kind == "file":
+        return _file_differs(ends, source, there, answer)
+    made_of = there.made_of
+    if answer is not None:
+        found = answer.destination
+        is_listed = found is not None and found.etag == there.etag
+        made_of = told_by(found.attributes) if found is not None and is_listed else ""
+    if made_of and made_of.startswith(MTIME) and ends.source_kind != "file":
+        made_of = ""  # It came along from a source that was a copy of a file.
+    if made_of and made_of == version_of(ends.source_kind, source):
+        return Verdict(False, "the copy was made of this version of the source")
+    if made_of or answer is not None:
+        return Verdict(True, "the copy was made of another version of the source")
+    if source.md5 and there.md5 and source.md5 != there.md5:
+        return Verdict(True, "the checksums differ")
+    written_s = there.last_modified - ends.ahead_s
+    if source.written_unix_s < written_s - MARGIN_S:
+        return _LATER
+    # The time of a file may be in the future.
+    is_newer = source.last_modified > written_s + MARGIN_S and ends.source_kind != "file"
+    if is_newer or made_of is not None:
+        return Verdict(True, "the source is newer, or about as old as its copy")
+    return Verdict(True, "the source is about as old as its copy", "destination")
+
+
+def _file_differs(
+    ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | None
+) -> Verdict:
+    """A copy that is a file has its source's time."""
+    if _is_time_of(there, source.last_modified):
+        return Verdict(False, "sizes and times are equal")
+    if ends.source_kind != "file":
+        if answer is None:
+            return Verdict(True, "the times differ", "source")
+        own_s = _own_time_s(answer.source)
+        # A server may list milliseconds and answer in whole seconds.
+        stored_s = answer.source.last_modified if answer.source is not None else None
+        own_s = stored_s if own_s is None else own_s
+        if own_s is not None and _is_time_of(there, own_s):
+            return Verdict(False, "sizes and times are equal")
+    return Verdict(True, "the times differ")
+
+
+def _own_time_s(source: ObjectInfo | None) -> float | None:
+    """The time in an object's metadata in unix seconds."""
+    mtime_ns = mtime_ns_of(source.attributes) if source is not None else None
+    return None if mtime_ns is None else mtime_ns / 1e9
+
+
+def _is_time_of(file: ObjectInfo, time_s: float) -> bool:
+    """Whether a file has that time, as far as its file system can store it."""
+    left_s = time_s - file.last_modified
+    if abs(left_s) <= _TIME_ERROR_S:
+        return True
+    times = (file.last_modified, file.written_unix_s)
+    # Where the file was changed later, two times show the steps of its file system.
+    has_two = times[1] > times[0]
+    return has_two and any(
+        0 < left_s < step and all(abs(time - round(time / step) * step) < 1e-6 for time in times)
+        for step in _TIME_STEPS_S
+    )

@@ -1,0 +1,28 @@
+"""What a store without attributes, that is a file system, does not keep of an object."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from skyplane_gateway.made_of import marked
+from skyplane_gateway.mtime import mtime_ns_of
+from skyplane_gateway.objects import HEADERS, ObjectAttributes
+from skyplane_gateway.stores.content_types import guessed_type
+
+#: Types that stores give to objects without one.
+_DEFAULT_TYPES: Final = ("application/octet-stream", "binary/octet-stream")
+
+
+def lost_attributes(attributes: ObjectAttributes, key: str) -> tuple[str, ...]:
+    """The names (see `ObjectInfo.not_carried`) of headers and user metadata that `key` lacks.
+
+    The modification time of a file keeps `mtime`, and its name keeps the usual type.
+    """
+    content_type = (attributes.content_type or "").lower()
+    is_usual = content_type in ("", *_DEFAULT_TYPES, guessed_type(key))
+    times = 0 if mtime_ns_of(attributes) is None else 1
+    found = {name.replace("_", "-"): getattr(attributes, name) for name in HEADERS}
+    # A key with a slash at its end becomes a folder.
+    found["content-type"] = not (is_usual or key.endswith("/"))
+    found["user-metadata"] = len(marked(attributes, None).metadata) > times
+    return tuple(name for name, is_there in found.items() if is_there)

@@ -1,0 +1,95 @@
+"""The arguments of operators: names and types, which are those of their signatures, and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, reduce
+from inspect import Parameter, signature
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+from skyplane_gateway.schema import checked
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location, holds_template
+from skyplane_orchestration.model.text_values import from_text, options_of
+
+#: A value, or a template that renders to one.
+Flag = bool | str
+Number = float | str | None
+Count = int | str | None
+Texts = Sequence[str] | str
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import XComArg
+
+    #: What another task has returned.
+    Document = Mapping[str, Any] | str | XComArg
+else:
+    #: What is left of it once the task runs.
+    Document = Mapping[str, Any]
+
+_PACKAGE: Final = __name__.partition(".")[0]
+
+
+def names_of(init: Any) -> tuple[str, ...]:
+    """The arguments of an operator's `__init__`, without those of its bases."""
+    parameters = signature(init).parameters.values()
+    return tuple(one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY)
+
+
+@cache
+def types_of(operator: type[Any]) -> dict[str, Any]:
+    """Argument -> the type of its rendered value, for the arguments that this package knows."""
+    found: dict[str, Any] = {}
+    for base in reversed(operator.__mro__):
+        init = vars(base).get("__init__")
+        if init is not None and base.__module__.partition(".")[0] == _PACKAGE:
+            hints = get_type_hints(init)
+            found |= {name: _rendered(hints[name]) for name in names_of(init)}
+    return found
+
+
+def _rendered(hint: Any) -> Any:
+    options = options_of(hint)
+    # Text is then only a template of the other type.
+    others = [option for option in options if option not in (str, type(None))]
+    kept = [option for option in options if option is not str or not others]
+    return reduce(or_, kept)
+
+
+def rendered(hint: Any, value: Any, name: str, *, is_whole: bool = False) -> Any:
+    """The value of an argument. Raises ConfigurationInvalid if it is not of this type.
+
+    Args:
+        is_whole: the whole argument was one template.
+    """
+    return checked(hint, from_text(hint, value, is_whole=is_whole), name)
+
+
+def is_known(value: object) -> bool:
+    """Whether a value has no template, and is no output of another task."""
+    if isinstance(value, str):
+        return not holds_template(value)
+    if isinstance(value, Mapping):
+        return all(is_known(inner) for inner in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(is_known(inner) for inner in value)
+    # Outputs of other tasks, mapped arguments; and functions, which Airflow calls.
+    return not (hasattr(value, "iter_references") or callable(value))
+
+
+def refuse_unrendered(name: str, value: Any) -> None:
+    """Raise ConfigurationInvalid if a text of an argument still holds a template."""
+    if isinstance(value, TransferJob | Location):
+        value = value.to_dict()
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            refuse_unrendered(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple | set):
+        for index, inner in enumerate(value):
+            refuse_unrendered(f"{name}[{index}]", inner)
+    elif isinstance(value, str) and holds_template(value):
+        raise ConfigurationInvalid(
+            f"{name} is {value!r}, and its template was not rendered; Airflow renders the"
+            " arguments of a task, but not the return value of another task: render it there"
+        )

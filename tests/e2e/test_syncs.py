@@ -1,0 +1,343 @@
+"""What a sync copies, between every two kinds of store; see docs/reference/objects.md.
+
+The command runs inside the test's process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final
+
+import pytest
+from tests.e2e.places import UNAVAILABLE, Place, emulated
+
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
+from skyplane_gateway.selection import Ends, Lister, SelectionRule, select
+from skyplane_gateway.stores.base import ObjectStore, read_object
+from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.storage.open import asker_of
+
+pytestmark = pytest.mark.e2e
+
+MIB: Final = 1 << 20
+KINDS: Final = ("s3", "gcs", "azure", "file")
+HEADERS: Final = ObjectAttributes(content_type="text/csv", metadata=(("colour", "blue"),))
+OBJECTS: Final = {"large": 6 * MIB, "one": 10, "part": 5 * MIB, "two": 0}
+SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az", "file": "file"}
+REGIONS: Final = {"s3": "aws:us-east-1", "gcs": "gcp:us-east1", "azure": "azure:eastus"}
+
+#: The command with these arguments; its result.
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
+    try:
+        with emulated(tmp_path_factory.mktemp("syncs"), "syncs") as made:
+            yield made
+    except UNAVAILABLE as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def run(
+    places: dict[str, Place], monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any
+) -> Run:
+    for place in places.values():
+        for name, value in place.environment.items():
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def made(*arguments: str) -> dict[str, Any]:
+        found = main([*arguments, "--gateways", "never", "--chunk-mib", "5", "--json"])
+        said = capsys.readouterr()
+        assert found == 0, said.err
+        document: dict[str, Any] = json.loads(said.out)
+        return document
+
+    return made
+
+
+class Pair:
+    """A new folder at each of two places."""
+
+    def __init__(self, source: Place, destination: Place) -> None:
+        self.prefix = f"{uuid.uuid4().hex[:8]}/"
+        self.ends = source, destination
+        self.here, self.there = source.store(), destination.store()
+
+    @property
+    def arguments(self) -> list[str]:
+        found = []
+        for side, place in zip(("src", "dst"), self.ends, strict=True):
+            found.append(f"{SCHEMES[place.kind]}://{place.bucket}/{side}-{self.prefix}")
+            if place.kind != "file":
+                found += [f"--{side}-endpoint", place.endpoint]
+                found += [f"--{side}-region", REGIONS[place.kind]]
+        return found
+
+    def write(self, name: str, data: bytes) -> None:
+        """To the source."""
+        source = self.ends[0]
+        attributes = None if source.kind == "file" else HEADERS
+        self.here.put(source.key(f"src-{self.prefix}{name}"), data, attributes=attributes)
+
+    def copied(self, name: str) -> bytes:
+        """What the destination has."""
+        key = self.ends[1].key(f"dst-{self.prefix}{name}")
+        return read_object(self.there, key, max_bytes=8 * MIB)[1]
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, places: dict[str, Place]) -> Iterator[Pair]:
+    made = Pair(*(places[kind] for kind in request.param))
+    for name, size in OBJECTS.items():
+        made.write(name, b"1" * size)
+    yield made
+    made.here.close()
+    made.there.close()
+
+
+#: The others are for `make test-long`.
+CHEAP: Final = (("s3", "s3"), ("file", "s3"), ("s3", "file"), ("azure", "gcs"))
+PAIRS: Final = [
+    pytest.param(ends, id="-".join(ends), marks=() if ends in CHEAP else pytest.mark.long)
+    for ends in product(KINDS, KINDS)
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS, indirect=True)
+def test_the_second_of_two_syncs_copies_nothing(run: Run, pair: Pair) -> None:
+    """The sources were written in the second of their copies."""
+    assert run("sync", *pair.arguments)["copied"] == 4
+    again = run("sync", *pair.arguments)
+    assert (again["copied"], again["skipped"]) == (0, 4)
+    # With something to do, the lead compares.
+    pair.write("new", b"new")
+    third = run("sync", *pair.arguments)
+    assert (third["copied"], third["skipped"]) == (1, 4)
+
+
+@pytest.mark.parametrize("pair", PAIRS, indirect=True)
+def test_an_overwrite_in_the_second_of_the_copy_is_found(run: Run, pair: Pair) -> None:
+    assert run("sync", *pair.arguments)["copied"] == 4
+    for name, size in OBJECTS.items():
+        pair.write(name, b"2" * size)
+    run("sync", *pair.arguments)
+    for name, size in OBJECTS.items():
+        assert pair.copied(name) == b"2" * size, name
+    again = run("sync", *pair.arguments)
+    assert (again["copied"], again["skipped"]) == (0, 4)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One row of the table "When an object is copied" of docs/reference/objects.md.
+
+    Attributes:
+        change: what happens after a first sync: to the pair, at a key.
+        source_s, there_s: by how much their listed times then differ from what they are.
+        copied: by a rule, for the kinds of both ends; a rule that is left out is not judged here.
+    """
+
+    change: Callable[[Pair, str], None]
+    copied: Mapping[str, bool | Callable[[str, str], bool]]
+    source_s: float = 0.0
+    there_s: float = 0.0
+    clock_s: float = 0.0
+
+
+DIFFERENT: Final = "replace-if-different"
+CHECKSUM: Final = "replace-if-checksum-differs"
+SIZE: Final = "replace-if-size-differs"
+NEWER: Final = "replace-if-newer"
+
+ONE, OTHER, LONGER = b"1" * 9, b"2" * 9, b"3" * 10
+
+
+def nothing(pair: Pair, name: str) -> None:
+    """No change."""
+
+
+def remove_copy(pair: Pair, name: str) -> None:
+    pair.there.delete(pair.ends[1].key(f"dst-{pair.prefix}{name}"))
+
+
+def source_has(data: bytes, aged_s: float = 0.0) -> Callable[[Pair, str], None]:
+    """The source is overwritten; a file gets a time in the past."""
+
+    def change(pair: Pair, name: str) -> None:
+        pair.write(name, data)
+        if aged_s and pair.ends[0].kind == "file":
+            path = f"{pair.ends[0].bucket}/src-{pair.prefix}{name}"
+            os.utime(path, (time.time() - aged_s, time.time() - aged_s))
+
+    return change
+
+
+def copy_has(data: bytes, *, keeps_time: bool = False) -> Callable[[Pair, str], None]:
+    """Another tool overwrites the copy, without metadata."""
+
+    def change(pair: Pair, name: str) -> None:
+        key = pair.ends[1].key(f"dst-{pair.prefix}{name}")
+        before = pair.there.head(key).last_modified
+        pair.there.put(key, data)
+        if pair.ends[1].kind == "file" and keeps_time:
+            path = f"{pair.ends[1].bucket}/dst-{pair.prefix}{name}"
+            os.utime(path, ns=(0, round(before * 1e6) * 1000))
+
+    return change
+
+
+def has_same_checksums(source: str, there: str) -> bool:
+    return {source, there} <= {"s3", "gcs"}
+
+
+def keeps_equal_bytes(source: str, there: str) -> bool:
+    """An ETag of S3 is the same for the same bytes, so a copy is still of that version."""
+    return has_same_checksums(source, there) or (source, there) == ("s3", "azure")
+
+
+def finds_an_edit(source: str, there: str) -> bool:
+    return there == "file" or {source, there} <= {"gcs", "azure"}
+
+
+SITUATIONS: Final = {
+    "1 not at DST": Situation(
+        remove_copy, {DIFFERENT: True, CHECKSUM: True, SIZE: True, NEWER: True}
+    ),
+    "3 sizes differ, SRC newer": Situation(
+        source_has(LONGER),
+        {DIFFERENT: True, CHECKSUM: True, SIZE: True, NEWER: True},
+        there_s=-300,
+    ),
+    "4 sizes differ, SRC older": Situation(
+        source_has(LONGER, 300),
+        {DIFFERENT: True, CHECKSUM: True, SIZE: True, NEWER: False},
+        source_s=-300,
+    ),
+    "5 sizes differ, same time": Situation(
+        source_has(LONGER), {DIFFERENT: True, CHECKSUM: True, SIZE: True}
+    ),
+    "6 nothing has changed": Situation(nothing, {DIFFERENT: False, CHECKSUM: False, SIZE: False}),
+    "7 same bytes, SRC written again": Situation(
+        source_has(ONE),
+        {
+            DIFFERENT: lambda *kinds: not keeps_equal_bytes(*kinds),
+            CHECKSUM: False,
+            SIZE: False,
+            NEWER: lambda *kinds: not has_same_checksums(*kinds),
+        },
+        there_s=-300,
+        source_s=2,
+    ),
+    "8 other bytes, SRC much newer": Situation(
+        source_has(OTHER),
+        {DIFFERENT: True, CHECKSUM: True, SIZE: False, NEWER: True},
+        there_s=-300,
+        source_s=2,
+    ),
+    "9 other bytes, SRC a little newer": Situation(
+        source_has(OTHER),
+        {DIFFERENT: True, CHECKSUM: True, SIZE: False, NEWER: True},
+        there_s=-60,
+        source_s=2,
+    ),
+    "10 other bytes, in the second of the copy": Situation(
+        source_has(OTHER), {DIFFERENT: True, CHECKSUM: True, SIZE: False}
+    ),
+    "11 other bytes, while it was copied": Situation(
+        source_has(OTHER),
+        {DIFFERENT: True, CHECKSUM: True, SIZE: False},
+        there_s=60,
+    ),
+    "12 other bytes, SRC older": Situation(
+        source_has(OTHER, 1000),
+        {
+            DIFFERENT: lambda source, there: there != "s3" or source == "file",
+            CHECKSUM: True,
+            SIZE: False,
+            NEWER: False,
+        },
+        source_s=-1000,
+    ),
+    "13 same bytes, DST written by another tool": Situation(
+        copy_has(ONE),
+        {DIFFERENT: lambda _, there: there == "file", CHECKSUM: False, SIZE: False, NEWER: False},
+        there_s=500,
+    ),
+    "14 other bytes, DST edited": Situation(
+        copy_has(OTHER),
+        {DIFFERENT: finds_an_edit, CHECKSUM: True, SIZE: False, NEWER: False},
+        there_s=500,
+    ),
+    "15 other bytes, DST edited, with the time of SRC": Situation(
+        copy_has(OTHER, keeps_time=True),
+        {
+            DIFFERENT: lambda *kinds: kinds[1] != "file" and finds_an_edit(*kinds),
+            CHECKSUM: True,
+            SIZE: False,
+            NEWER: False,
+        },
+        there_s=500,
+    ),
+    "16 other bytes, the clock of DST is ahead": Situation(
+        source_has(OTHER),
+        {DIFFERENT: True, CHECKSUM: True, SIZE: False},
+        there_s=660,
+        clock_s=600,
+    ),
+}
+
+
+def shifted(store: ObjectStore, shifts: Mapping[str, float]) -> Lister:
+    """The store's listing with other times; a file keeps its own, which is data."""
+
+    def listed(prefix: str) -> Iterator[ObjectInfo]:
+        for row in store.list(prefix):
+            by_s = 0.0 if store.spec.kind == "file" else shifts[row.key.rsplit("/", 1)[1]]
+            yield replace(row, last_modified=row.last_modified + by_s)
+
+    return listed
+
+
+@pytest.mark.parametrize("ends", PAIRS)
+def test_when_an_object_is_copied(
+    run: Run, places: dict[str, Place], ends: tuple[str, str]
+) -> None:
+    """Row 2, an object that only DST has, is not asked about: see `test_deletes`."""
+    pair = Pair(*(places[kind] for kind in ends))
+    for name in SITUATIONS:
+        pair.write(name, ONE)
+    assert run("sync", *pair.arguments)["copied"] == len(SITUATIONS)
+    for name, row in SITUATIONS.items():
+        row.change(pair, name)
+    wrong = []
+    for name, row in SITUATIONS.items():
+        for conflict, copied in row.copied.items():
+            rule = SelectionRule(
+                pair.ends[0].key(f"src-{pair.prefix}"),
+                pair.ends[1].key(f"dst-{pair.prefix}"),
+                conflict=conflict,  # type: ignore[arg-type]
+                include=(name,),
+            )
+            both = Ends(*ends, row.clock_s)
+            (found,) = select(
+                rule,
+                shifted(pair.here, dict.fromkeys(SITUATIONS, row.source_s)),
+                shifted(pair.there, dict.fromkeys(SITUATIONS, row.there_s)),
+                ask=asker_of(pair.here, pair.there),
+                ends=lambda both=both: both,  # type: ignore[misc]
+            )
+            expected = copied if isinstance(copied, bool) else copied(*ends)
+            if (found.action == "copy") is not expected:
+                wrong.append((name, conflict, found.action, found.reason))
+    assert wrong == []
+    pair.here.close()
+    pair.there.close()
