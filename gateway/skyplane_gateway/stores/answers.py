@@ -39,7 +39,7 @@ def unavailable(what: str, why: object) -> StoreUnavailable:
 
 
 def joined(pieces: Iterable[bytes]) -> bytes:
-    """The body of these pieces. Raises NoAnswer for an endless one."""
+    """The pieces in one. Raises NoAnswer for an endless one."""
     found, size_bytes = [], 0
     for piece in pieces:
         size_bytes += len(piece)

@@ -56,7 +56,7 @@ class Good:
 
 @dataclass(frozen=True)
 class Verb:
-    """What is called, and the answers that it reads.
+    """A call, and the answers that it reads.
 
     `fixed` are not replaced: another row has them, or the object is written when they come.
     """
