@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal, get_args
@@ -246,6 +246,26 @@ def questions(rule: SelectionRule, pairs: Sequence[Pair], ends: Ends) -> list[As
             if question is not None:
                 asked.append(Asked(question, found.source, there))
     return asked
+
+
+def answered(
+    asked: Sequence[Asked],
+    sources: Iterable[ObjectInfo | None],
+    destinations: Iterable[ObjectInfo | None],
+    checksums: Iterable[Answer],
+) -> list[Answer]:
+    """The answers in the order of the questions, from those to each kind of question."""
+    rows = {
+        "source": (Answer(source=row) for row in sources),
+        "destination": (Answer(destination=row) for row in destinations),
+        "checksums": iter(checksums),
+    }
+    return [next(rows[one.question]) for one in asked]
+
+
+def asking(question: Question, asked: Sequence[Asked]) -> list[Asked]:
+    """Those of one kind."""
+    return [one for one in asked if one.question == question]
 
 
 def with_answers(

@@ -50,16 +50,12 @@ log = logging.getLogger(__name__)
 MOST_KEYS: Final = 200_000
 
 
-class _TooManyKeys(Exception):
-    """There are more than `MOST_KEYS`."""
-
-
-class _MustBeRead(Exception):
-    """Only the bytes of an object tell whether it is to be copied."""
+class _LeftToTheLead(Exception):
+    """There are more than `MOST_KEYS`, or objects must be read to be compared."""
 
 
 class _LimitedListings:
-    """Listings that raise `_TooManyKeys` after a number of keys in all.
+    """Listings that raise `_LeftToTheLead` after a number of keys in all.
 
     `listing` has the rows of the source that the run knows, and gets the others.
     """
@@ -75,7 +71,7 @@ class _LimitedListings:
     def _limited(self, rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         for row in rows:
             if not self._left:
-                raise _TooManyKeys
+                raise _LeftToTheLead(f"there are more than {MOST_KEYS} keys to compare")
             self._left -= 1
             yield row
 
@@ -115,10 +111,8 @@ def result_if_unchanged(
     try:
         with timed("comparison of both ends"):
             kept = _kept_objects(job, transfer_key, credentials, listings)
-    except _TooManyKeys:
-        log.info("more than %d keys to compare; the gateways compare them", MOST_KEYS)
-        return None
-    except _MustBeRead:
+    except _LeftToTheLead as why:
+        log.info("%s; the gateways compare them", why)
         return None
     except SkyplaneError as error:
         # If the error matters, the transfer raises it again.
@@ -178,7 +172,7 @@ def _rows(
 
     def ask(asked: Sequence[Asked]) -> list[Answer]:
         if any(one.question == "checksums" for one in asked):
-            raise _MustBeRead
+            raise _LeftToTheLead("there are objects that must be read to be compared")
         return answers(asked)
 
     return select(

@@ -18,8 +18,12 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
+from skyplane_gateway.journal.cleanup import CleanupResult
+from skyplane_gateway.journal.document import Journal, UploadRow
+from skyplane_gateway.journal.orphans import find_transfers
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, PartInfo
-from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores import StoreSpec, open_store
 from skyplane_gateway.stores.gcs import uploads
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client
@@ -98,6 +102,32 @@ def test_a_completion_whose_answer_is_lost_finds_its_own_object(
     assert store.complete_upload("k", upload_id, parts, **arguments).etag == written.etag
     assert temporary() == []
     assert list(store.list_uploads("")) == []
+
+
+def test_parts_that_cannot_be_deleted_are_left_for_a_sweep(
+    fake_gcs_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the retries of a gateway: the object is complete, and the upload is found and ended."""
+    spec = StoreSpec("gcs", fake_gcs.create_bucket(fake_gcs_url), fake_gcs_url)
+    gateways = open_store(spec)
+    upload_id = gateways.create_upload("out/k")
+    part = gateways.put_part("out/k", upload_id, 1, b"body", offset=0, crc32c=crc32c(b"body"))
+    with monkeypatch.context() as patch:
+
+        def refused(*_: Any, **__: Any) -> None:
+            raise StoreUnavailable("500")
+
+        patch.setattr(Bucket, "delete", refused)
+        done = gateways.complete_upload("out/k", upload_id, [part], size_bytes=4)
+    assert (done.size_bytes, done.leftover) == (4, "500")
+    assert [row.upload_id for row in gateways.list_uploads("out/")] == [upload_id]
+    row = UploadRow("out/k", upload_id, "k", "v", 4, 4)
+    journal = Journal("ab" * 16, 1, "r", 1, writer="w", sequence=1, uploads=(row,))
+    JournalFolder(gateways, "out/", "ab" * 16).write(journal, None)
+    (left,) = find_transfers(gateways, "")
+    assert left.remove(gateways) == CleanupResult()
+    assert list(gateways.list_uploads("")) == []
+    assert [info.key for info in gateways.list("")] == ["out/k"]
 
 
 def test_a_refused_completion_keeps_the_upload_open(
