@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -284,7 +285,9 @@ def _scalar(hint: Any, value: Any, place: str, is_made: bool) -> Any:
         with reading(place):
             return hint(value)
     if not isinstance(value, hint):
-        wanted = {str: "text", bool: "true or false"}.get(hint, f"a {hint.__name__}")
+        wanted = {str: "text", bool: "true or false", Path: "a path"}.get(
+            hint, f"a {hint.__name__}"
+        )
         raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
     return value
 

@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import Clock
+from skyplane_gateway.config import IllegalKeyRule
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.arguments import checks_methods
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
@@ -48,7 +51,6 @@ from skyplane_orchestration.transfer.runs import Runs
 from skyplane_orchestration.transfer.watch import TransferWatch, WatchedTransfer
 
 if TYPE_CHECKING:
-    from skyplane_gateway.config import IllegalKeyRule
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
@@ -60,6 +62,7 @@ __all__ = ["Client", "FleetTimes"]
 _POLL_S: Final = 1.0
 
 
+@checks_methods
 class Client:
     """Plans and runs transfers on behalf of one run.
 
@@ -93,6 +96,9 @@ class Client:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        if secret is not None and not hasattr(secret, "value"):
+            # Its class is loaded later, and its value is not shown.
+            raise ConfigurationInvalid("secret must be a FleetSecret, not this")
         self._rng = rng or random.SystemRandom()
         self.identity = identity or RunIdentity("local", "python", self._rng.randbytes(16).hex())
         self._secret = secret

@@ -148,6 +148,7 @@ def test_a_number_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
     [
         ("job", "s3://a/"), ("job", JOB.to_dict()), ("job", True), ("manifest", 5),
         ("manifest", ["m"]), ("manifest", True), ("partition_key", 5), ("partition_key", ["x"]),
+        ("gateways", "yes"), ("gateways", True), ("gateways", None), ("gateways", 5),
     ],
 )  # fmt: skip
 def test_an_argument_of_a_run_is_of_its_type(name: str, value: Any, lab: Lab) -> None:

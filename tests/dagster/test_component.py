@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 import yaml
+from dagster.components.resolved.errors import ResolutionException
 from dagster.components.testing import create_defs_folder_sandbox
+from pydantic import ValidationError
 
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.components import TransferModel
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,
     MaximizeThroughput,
@@ -232,3 +235,63 @@ def test_dg_lists_the_component(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert TYPE in {one["key"] for one in json.loads(done.stdout)["items"]}
+
+
+# ---------------------------------------------------------------- types of the fields
+
+_WRONG: list[Any] = ["x", "yes", "no", "on", "", "None", "{{ '' }}", "{{ none }}", "{{ 'y' }}"]
+_LISTS: list[Any] = [["x"], [5], {"a": 1}]
+#: Type of a field -> values that it takes, with what they mean, and values that it refuses.
+FIELDS: dict[type, tuple[list[tuple[Any, Any]], list[Any]]] = {
+    bool: (
+        [(True, True), (False, False), (None, None), ("true", True), ("T", True), ("1", True),
+         ("{{ 'FALSE' }}", False), ("f", False), ("0", False), ("{{ 1 == 1 }}", True)],
+        [*_WRONG, *_LISTS, 5, 1.5, "5", "ye s", "truefalse"],
+    ),
+    int: ([(7, 7), ("7", 7), ("{{ '7' }}", 7), (None, None)],
+          [*_WRONG, *_LISTS, True, False, 7.5, "7.5", "true", "{{ true }}"]),
+    float: ([(0.5, 0.5), (1, 1.0), ("0.5", 0.5), ("{{ 0.5 }}", 0.5), (None, None)],
+            [*_WRONG, *_LISTS, True, False, "true", "{{ true }}"]),
+    list: ([(["x"], ["x"]), ("{{ ['x', 'y'] }}", ["x", "y"]), (["{{ 'x' }}"], ["x"]), (None, None)],
+           [*_WRONG, [5], {"a": 1}, 5, True, "*.csv", "{{ '*.csv' }}", [None], ["{{ none }}"]]),
+    str: ([("x", "x"), ("{{ 'x' }}", "x")],
+          [*_LISTS, 5, True, 1.5, "None", "{{ none }}", "{{ 5 }}", "{{ ['x'] }}"]),
+}  # fmt: skip
+
+
+def _type_of(annotation: Any) -> type:
+    text = str(annotation)
+    names = {"Sequence": list, "Literal": str, "bool": bool, "int": int, "float": float}
+    return next((kind for name, kind in names.items() if name in text), str)
+
+
+@pytest.mark.parametrize("name", sorted(set(TransferModel.model_fields) - {"vcpu_quota"}))
+def test_a_field_is_of_its_type(name: str) -> None:
+    annotation = TransferModel.model_fields[name].annotation
+    right, wrong = FIELDS[_type_of(annotation)]
+    for value, meaning in right if "Literal" not in str(annotation) else ():
+        text = yaml.safe_dump({**PARIS, name: value})
+        assert getattr(TransferModel.resolve_from_yaml(text), name) == meaning, value
+    for value in wrong:
+        text = yaml.safe_dump({**PARIS, name: value})
+        with pytest.raises((ConfigurationInvalid, ValidationError, ResolutionException)):
+            TransferModel.resolve_from_yaml(text)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"max_retries": value} for value in (True, -1, "-1", 1.5, "yes", "", ["x"], "{{ none }}")
+    ] + [{"manifest": value} for value in (5, True, ["x"], "{{ none }}", "None")]
+    + [{"gateways": value} for value in (5, True, None, "yes", "")],
+)  # fmt: skip
+def test_an_attribute_is_of_its_type(odd: dict[str, Any]) -> None:
+    with pytest.raises(Exception) as caught, asset_of({"transfers": [PARIS], **odd}):
+        pass
+    (name,) = odd
+    assert name in all_texts(caught.value)
+
+
+def test_retries_may_be_a_text() -> None:
+    with asset_of({"transfers": [PARIS], "max_retries": "{{ '2' }}"}) as made:
+        assert made.op.retry_policy == dg.RetryPolicy(max_retries=2)

@@ -283,12 +283,12 @@ def test_doubled_braces_are_literal(form: Callable[..., Any], lab: Lab) -> None:
     job = {
         "source": "s3://a/{{x}}/",
         "destination": "s3://b/{{{{{{y}}/}}{{/",
-        "include": ("{{a,b}}",),
+        "include": ("{{a,b}}", "{{assets}}", "{{partition}}"),
     }
     assert lab.materialize(form(job, None)).success
     assert copied(lab) == [("s3://a/{x}/", "s3://b/{{{y}/}{/")]
     (one,) = lab.client.of("transfer") or lab.client.of("run")
-    assert one[-2].include == ("{a,b}",)
+    assert one[-2].include == ("{a,b}", "{assets}", "{partition}")
     made = form({"source": "s3://a/{{x}}/", "destination": "s3://b/{{{partition_key}}}/"}, DAYS)
     assert lab.materialize(made, partition_key="mon").success
     assert copied(lab)[-1] == ("s3://a/{x}/", "s3://b/{mon}/")

@@ -72,7 +72,7 @@ def test_invalid_gateway_settings_are_refused_before_the_start() -> None:
 @pytest.mark.parametrize("name", ["processes_per_instance", "max_active_fleets"])
 @pytest.mark.parametrize("wrong", ["two", -1, True, 1.5])
 def test_a_wrong_number_is_refused(name: str, wrong: object) -> None:
-    with pytest.raises(ConfigurationInvalid, match=f"{name} of the skyplane"):
+    with pytest.raises(ConfigurationInvalid, match=f"{name} must be"):
         Settings.from_connection(FakeConnection(None, {name: wrong}))
 
 
@@ -87,7 +87,11 @@ def test_fields_left_empty_in_the_form_count_as_missing() -> None:
 
 
 def test_every_field_of_the_form_is_accepted() -> None:
-    values: dict[str, Any] = dict.fromkeys(CONNECTION_FIELDS, 7) | {
+    numbers = {
+        name for name, form in CONNECTION_FIELDS.items() if "string" not in form["schema"]["type"]
+    }
+    values: dict[str, Any] = {
+        **{name: 7 if name in numbers else "seven" for name in CONNECTION_FIELDS},
         "provisioner": "ssh",
         "hosts": '{"local:rack": ["10.0.0.5"]}',
         "gateway_settings": '{"readers": 7}',

@@ -85,7 +85,10 @@ def test_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (FakeConnection(extra_dejson={"host": "http://minio"}), "host.*give endpoint_url"),
         (FakeConnection(extra_dejson={"config_kwargs": {"proxies": {"a": "b"}}}), "HTTPS_PROXY"),
         (FakeConnection(extra_dejson={"config_kwargs": {"signature_version": "s3"}}), "s3v4"),
-        (FakeConnection(extra_dejson={"service_config": "s3"}), "service_config that is no JSON"),
+        (
+            FakeConnection(extra_dejson={"service_config": "s3"}),
+            "service_config must be",
+        ),
     ],
 )
 def test_invalid_connections_are_refused(connection: FakeConnection, words: str) -> None:

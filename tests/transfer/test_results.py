@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.transfer import samples
 from tests.transfer.samples import GB, A, B, R, fleet_of
 
+from skyplane_orchestration.cli.result_lines import result_parts
 from skyplane_orchestration.errors import ConfigurationInvalid, InternalError
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
@@ -176,6 +177,17 @@ def test_lost_metadata_is_counted_and_makes_one_warning() -> None:
     assert "--strict-metadata" in warning
     assert TransferResult.from_dict(result.to_dict()) == result
     assert result_of(JOB, FLEET, status()).warnings == ()
+
+
+def test_a_result_counts_objects_whose_source_states_no_checksum() -> None:
+    result = result_of(JOB, FLEET, status(unchecked=3))
+    assert (result.unchecked, result.warnings) == (3, ())
+    assert TransferResult.from_dict(result.to_dict()) == result
+    line = "3 objects without a checksum of the source to compare with"
+    assert line in result_parts(result)
+    # A gateway of the release before does not say it.
+    earlier = result_of(JOB, FLEET, status())
+    assert (earlier.unchecked, line in result_parts(earlier)) == (0, False)
 
 
 def test_a_result_says_which_objects_are_unfinished() -> None:

@@ -11,10 +11,6 @@ from skyplane_gateway.objects import StoreSpec
 #: How an S3 store uses CRC32C; see `checksum_use`.
 ChecksumUse = Literal["trusted", "sent", "none"]
 
-#: An option of S3 and Azure, which may state a wrong MD5 for ever, and its values.
-CONTENT_MD5: Final = "content-md5"
-MD5_USES: Final = ("use", "ignore")
-
 #: Options of every store that is reached over HTTP, with a number from 1.
 _NUMBERS: Final = ("connections", "attempts")
 
@@ -57,8 +53,8 @@ def checksum_use(spec: StoreSpec) -> ChecksumUse:
 
 
 def uses_md5(spec: StoreSpec) -> bool:
-    """Whether the MD5 counts that the store states: by the option `content-md5`."""
-    return spec.option(CONTENT_MD5) != "ignore"
+    """Whether the MD5 counts that the store states, perhaps a wrong one for ever."""
+    return spec.option("content-md5") != "ignore"
 
 
 def gives_checksums(spec: StoreSpec) -> bool:

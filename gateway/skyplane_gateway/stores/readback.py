@@ -36,14 +36,13 @@ def read_crc32c(
         nonlocal found
         found = checksum(piece, found)
 
-    return found if _read(store, info, size_bytes, take, is_compared=is_compared) else None
+    return found if _read(store, info, size_bytes, take, is_compared) else None
 
 
 def read_sha256(store: ObjectStore, info: ObjectInfo, size_bytes: int) -> bytes | None:
     """As `read_crc32c`, by a hash that no attacker can foretell: SHA-256, 32 bytes. Compared."""
     found = hashlib.sha256()
-    is_whole = _read(store, info, size_bytes, found.update, is_compared=True)
-    return found.digest() if is_whole else None
+    return found.digest() if _read(store, info, size_bytes, found.update, True) else None
 
 
 def _read(
@@ -51,7 +50,6 @@ def _read(
     info: ObjectInfo,
     size_bytes: int,
     take: Callable[[memoryview], None],
-    *,
     is_compared: bool,
 ) -> bool:
     """Hand that version of the object over in pieces; returns whether it is complete."""

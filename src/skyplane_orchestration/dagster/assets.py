@@ -16,7 +16,6 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
-from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -33,6 +32,7 @@ from skyplane_orchestration.dagster.partitions import (
     require_partitioned,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.partitions import AnyContext
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:

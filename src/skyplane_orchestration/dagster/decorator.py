@@ -7,7 +7,6 @@ from typing import Any
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.checks import check_spec
 from skyplane_orchestration.dagster.one_op import JOB_METADATA
 from skyplane_orchestration.dagster.partitions import require_partitioned
@@ -16,6 +15,7 @@ from skyplane_orchestration.dagster.translator import (
     SkyplaneTranslatorData,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.job import TransferJob
 
 

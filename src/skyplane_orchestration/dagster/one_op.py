@@ -20,13 +20,14 @@ from skyplane_orchestration.dagster.metadata import Metadata, materialization_me
 from skyplane_orchestration.dagster.ops import AssetTransfer, failure_of, log_failure, result_of
 from skyplane_orchestration.dagster.partitions import NO_PARTITION
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 
 if TYPE_CHECKING:
     from skyplane_orchestration.dagster.resources import SkyplaneResource
-    from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
+    from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.model.result import TransferResult
 
 #: Metadata of an asset's definition: its job, `TransferJob.to_dict()`.
@@ -84,6 +85,7 @@ class OneOp:
             checked(TransferJob | None, job, "job")
             checked(str | None, manifest, "manifest")
             checked(str | None, made_for, "partition_key")
+            checked(GatewayPlace, self.gateways, "gateways")
             _require_one(selected, job, made_for)
             assets = [
                 AssetTransfer(spec.key, job or _job_of(spec), manifest, made_for)

@@ -69,7 +69,7 @@ def _names_of(partitions: AnyPartitions) -> list[str]:
     """The placeholders of partitions: for the key, and for each of its dimensions."""
     if isinstance(partitions, dg.MultiPartitionsDefinition):
         return [PARTITION_KEY, *map(_of, partitions.partition_dimension_names)]
-    return [PARTITION_KEY] if partitions else []
+    return [] if partitions is None else [PARTITION_KEY]
 
 
 def _of(dimension: str) -> str:

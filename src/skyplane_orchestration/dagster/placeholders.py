@@ -26,8 +26,8 @@ ASSET_KEY: Final = "asset_key"
 
 #: A template of Jinja, which nothing renders here; doubled braces; a placeholder; a brace.
 _FORMS: Final = re.compile(
-    r"\{\{(?:\s[^{}]*\s|\s*(?:partition|asset)[^{}]*)\}\}|\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]",
-    re.IGNORECASE,
+    r"\{\{(?:\s[^{}]*\s|partition_key(?:\.[^{}]*)?|asset_key)\}\}"
+    r"|\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]"
 )
 
 
@@ -53,9 +53,9 @@ def filled(place: str, text: str, values: Values, write: Callable[[str], str] = 
         if name not in values:
             known = ", ".join(f"{{{known}}}" for known in values) or "no placeholder"
             without = "" if PARTITION_KEY in values else "without partitions_def "
+            literal = "" if form.startswith("{{") else "; write a brace of the text itself twice"
             raise ConfigurationInvalid(
-                f"{place}: {form} in {text!r} has no value; {without}use {known}, and write a brace"
-                " of the text itself twice"
+                f"{place}: {form} in {text!r} has no value; {without}use {known}{literal}"
             )
         if not {"", ".", ".."}.isdisjoint(re.split(r"[/\\]", values[name])):
             raise ConfigurationInvalid(

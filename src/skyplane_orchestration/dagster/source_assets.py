@@ -8,10 +8,10 @@ from typing import Any
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.arguments import checks_arguments
 from skyplane_orchestration.dagster.ops import failure_of, op_name
 from skyplane_orchestration.dagster.placeholders import filled, unpartitioned
 from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 

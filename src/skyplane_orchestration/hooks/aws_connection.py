@@ -27,12 +27,22 @@ from skyplane_orchestration.hooks.connection_fields import (
     StoreConnection,
     extra_fields,
     refuse_fields,
+    typed_field,
 )
 from skyplane_orchestration.model.location import Location
 
 log = logging.getLogger(__name__)
 
 _WEB_IDENTITY: Final = "assume_role_with_web_identity"
+_OBJECT: Final = Mapping[str, Any]
+_TYPES: Final = {
+    **dict.fromkeys(("role_arn", "region_name", "endpoint_url", "profile_name"), str),
+    **dict.fromkeys(("aws_access_key_id", "aws_secret_access_key", "aws_session_token"), str),
+    **dict.fromkeys(
+        ("assume_role_kwargs", "config_kwargs", "service_config", "session_kwargs"), _OBJECT
+    ),
+    "assume_role_with_web_identity_token_file": str,
+}
 _METHODS: Final = ("assume_role", "assume_role_with_saml", _WEB_IDENTITY)
 
 #: Fields of `extra` that the provider knew once and now ignores -> what to do instead.
@@ -100,21 +110,27 @@ def aws_place(connection: StoreConnection, connection_id: str, location: Locatio
 
 
 def _checked_extra(connection: StoreConnection, connection_id: str) -> dict[str, Any]:
-    extra = extra_fields(connection)
+    extra = extra_fields(connection, connection_id, _TYPES)
     refuse_fields(connection_id, extra, _FORMER)
     for name in ("assume_role_kwargs", "config_kwargs", "service_config", "session_kwargs"):
-        if not isinstance(extra.setdefault(name, {}), Mapping):
-            raise ConfigurationInvalid(
-                f"connection {connection_id!r} has a {name} that is no JSON object"
-            )
-    s3 = extra["service_config"].get("s3", {})
+        extra.setdefault(name, {})
+    what = f"connection {connection_id!r}"
+    services = {
+        name: typed_field(_OBJECT, service, f"service_config.{name}", what)
+        for name, service in extra["service_config"].items()
+    }
+    for name in services:
+        typed_field(str, services[name].get("endpoint_url", ""), f"{name}.endpoint_url", what)
+    s3 = services.get("s3", {})
     verify = s3.get("verify", extra.get("verify", True))
     if verify not in (True, "true", "True"):
         raise ConfigurationInvalid(
             f"connection {connection_id!r} has verify={verify!r}, which is not supported: gateways "
             "check every certificate; add a private authority with AWS_CA_BUNDLE where they run"
         )
-    config = {**extra["config_kwargs"], **s3.get("config_kwargs", {})}
+    of_s3 = typed_field(_OBJECT, s3.get("config_kwargs", {}), "s3.config_kwargs", what)
+    config = {**extra["config_kwargs"], **of_s3}
+    typed_field(_OBJECT, config.get("s3", {}), "config_kwargs.s3", what)
     refuse_fields(connection_id, config, _CONFIG_UNREAD)
     if (signature := config.get("signature_version", "s3v4")) not in _SIGNATURES:
         raise ConfigurationInvalid(
@@ -128,7 +144,7 @@ def _checked_extra(connection: StoreConnection, connection_id: str) -> dict[str,
             connection_id,
             ", ".join(unused),
         )
-    return {**extra, "config_kwargs": config}
+    return {**extra, "config_kwargs": config, "service_config": services}
 
 
 def _is_unsigned(extra: Mapping[str, Any]) -> bool:

@@ -23,6 +23,13 @@ from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION
 
 #: Older releases of Airflow's form put this before the names of the fields.
 _PREFIX: Final = "extra__wasb__"
+_TYPES: Final = dict.fromkeys(
+    (
+        *("connection_string", "tenant_id", "shared_access_key", "sas_token", "account_key"),
+        *("managed_identity_client_id", "workload_identity_tenant_id"),
+    ),
+    str,
+)
 _IDENTITY: Final = ("managed_identity_client_id", "workload_identity_tenant_id")
 _UNREAD: Final = {
     "client_secret_auth_config": "only the public cloud's authority is asked for tokens; set"
@@ -69,7 +76,7 @@ def azure_place(connection: StoreConnection, connection_id: str, location: Locat
 
 
 def _checked_extra(connection: StoreConnection, connection_id: str) -> dict[str, Any]:
-    extra = extra_fields(connection, _PREFIX)
+    extra = extra_fields(connection, connection_id, _TYPES, _PREFIX)
     refuse_fields(connection_id, extra, _UNREAD)
     given = [name for name in _IDENTITY if extra.get(name)]
     if len(given) == 1:
@@ -82,28 +89,28 @@ def _checked_extra(connection: StoreConnection, connection_id: str) -> dict[str,
 def _values(connection: StoreConnection, extra: dict[str, Any]) -> dict[str, str]:
     """The names of `sendable_credentials`; empty for the worker's own identity."""
     if text := extra.get("connection_string"):
-        return {"connection_string": str(text)}
+        return {"connection_string": text}
     if tenant := extra.get("tenant_id"):
         return {
-            "tenant_id": str(tenant),
+            "tenant_id": tenant,
             "client_id": connection.login or "",
             "client_secret": connection.password or "",
         }
     if key := extra.get("shared_access_key"):
-        return {"account_key": str(key)}
+        return {"account_key": key}
     if token := extra.get("sas_token"):
         # It may be a whole URL with the token after its question mark.
-        return {"sas_token": str(token).rpartition("?")[2]}
+        return {"sas_token": token.rpartition("?")[2]}
     if key := connection.password or extra.get("account_key"):
-        return {"account_key": str(key)}
-    return {name: str(extra[name]) for name in _IDENTITY if name in extra}
+        return {"account_key": key}
+    return {name: extra[name] for name in _IDENTITY if name in extra}
 
 
 def _endpoint(connection: StoreConnection, extra: dict[str, Any]) -> str:
     """The URL of the account that the connection names; empty for none."""
     if text := extra.get("connection_string"):
-        return connection_string_fields(str(text)).get("blobendpoint", "").rstrip("/")
-    token = str(extra.get("sas_token", ""))
+        return connection_string_fields(text).get("blobendpoint", "").rstrip("/")
+    token = extra.get("sas_token", "")
     if token.startswith("https"):
         parts = urlsplit(token)
         return f"{parts.scheme}://{parts.netloc}"
@@ -117,7 +124,7 @@ def _endpoint(connection: StoreConnection, extra: dict[str, Any]) -> str:
 def _account(connection: StoreConnection, extra: dict[str, Any], url: str) -> str:
     """The account that the connection names; empty where it does not say."""
     if text := extra.get("connection_string"):
-        return connection_string_fields(str(text)).get("accountname", "")
+        return connection_string_fields(text).get("accountname", "")
     hostname = urlsplit(url).hostname or ""
     if hostname.endswith(_AZURE_SUFFIX):
         return hostname.removesuffix(_AZURE_SUFFIX)

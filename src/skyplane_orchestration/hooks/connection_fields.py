@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from skyplane_gateway.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.text_values import from_text
 
 
 class StoreConnection(Protocol):
@@ -27,20 +29,41 @@ class StoreConnection(Protocol):
     def extra_dejson(self) -> dict[str, Any]: ...
 
 
-def extra_fields(connection: StoreConnection, prefix: str = "") -> dict[str, Any]:
+def extra_fields(
+    connection: StoreConnection, connection_id: str, types: Mapping[str, Any], prefix: str = ""
+) -> dict[str, Any]:
     """The fields of `extra` that have a value.
 
     Args:
+        types: name of a field -> its type; others are not checked.
         prefix: older releases of Airflow's form put it before the names; a name without counts
             first.
+
+    Raises ConfigurationInvalid for a value of another type.
     """
     given = {
         name: value for name, value in connection.extra_dejson.items() if value not in ("", None)
     }
-    if not prefix:
-        return given
-    old = {name.removeprefix(prefix): value for name, value in given.items()}
-    return {**old, **{name: given[name] for name in old if name in given}}
+    if prefix:
+        old = {name.removeprefix(prefix): value for name, value in given.items()}
+        given = {**old, **{name: given[name] for name in old if name in given}}
+    what = f"connection {connection_id!r}"
+    return {
+        name: typed_field(types[name], value, name, what) if name in types else value
+        for name, value in given.items()
+    }
+
+
+def typed_field(hint: Any, given: object, name: str, what: str) -> Any:
+    """A field of a connection, or its text in the form, as its type wants it.
+
+    Raises ConfigurationInvalid without the value, which may be a secret.
+    """
+    try:
+        return checked(hint, from_text(hint, given, is_whole=True), name)
+    except ConfigurationInvalid as error:
+        wanted = str(error).partition(", not ")[0]
+        raise ConfigurationInvalid(f"{what}: {wanted}, not this") from None
 
 
 def refuse_fields(connection_id: str, fields: Mapping[str, Any], advice: Mapping[str, str]) -> None:

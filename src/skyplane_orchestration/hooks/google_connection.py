@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,6 +19,12 @@ from skyplane_orchestration.security.credentials import SCOPES_OPTION
 
 #: Older releases of Airflow's form put this before the names of the fields.
 _PREFIX: Final = "extra__google_cloud_platform__"
+_TYPES: Final = {
+    **dict.fromkeys(("key_path", "scope", "key_secret_name", "idp_issuer_url"), str),
+    "is_anonymous": bool,
+    "keyfile_dict": str | Mapping[str, Any],
+    "impersonation_chain": Sequence[str],
+}
 #: Fields with credentials that the provider's hook reads -> what to do without the provider.
 _OF_HOOK: Final = {
     "key_secret_name": "give keyfile_dict or key_path, or install apache-airflow-providers-google",
@@ -36,20 +43,20 @@ def google_credentials(
     A secret, a configuration file or an identity provider is read by the provider's hook, where
     it is installed. Every call gets a new token.
     """
-    extra = extra_fields(connection, _PREFIX)
-    if _is_anonymous(extra):
+    extra = extra_fields(connection, connection_id, _TYPES, _PREFIX)
+    if extra.get("is_anonymous"):
         return None
     if any(extra.get(name) for name in _OF_HOOK):
         from_hook = _hook_credentials(connection_id)
         if from_hook is not None:
             return session_credentials("gcs", from_hook)
         refuse_fields(connection_id, extra, _OF_HOOK)
-    key, chain = extra.get("keyfile_dict"), extra.get("impersonation_chain", "")
+    key = extra.get("keyfile_dict")
     values = {
-        "service_account_file": str(extra.get("key_path", "")),
+        "service_account_file": extra.get("key_path", ""),
         "service_account_json": key if isinstance(key, str) else json.dumps(key) if key else "",
-        "impersonate": chain if isinstance(chain, str) else ",".join(map(str, chain)),
-        "scopes": location.options.get(SCOPES_OPTION) or str(extra.get("scope", "")),
+        "impersonate": ",".join(extra.get("impersonation_chain", ())),
+        "scopes": location.options.get(SCOPES_OPTION) or extra.get("scope", ""),
     }
     if values["service_account_file"] and values["service_account_json"]:
         raise ConfigurationInvalid(
@@ -60,13 +67,9 @@ def google_credentials(
 
 def google_place(connection: StoreConnection, connection_id: str, location: Location) -> Location:
     """The location; with `is_anonymous` its requests carry no credentials."""
-    if not _is_anonymous(extra_fields(connection, _PREFIX)):
+    if not extra_fields(connection, connection_id, _TYPES, _PREFIX).get("is_anonymous"):
         return location
     return replace(location, options={"anonymous": "true", **location.options})
-
-
-def _is_anonymous(extra: dict[str, Any]) -> bool:
-    return extra.get("is_anonymous") in (True, "true", "True")
 
 
 def _hook_credentials(connection_id: str) -> Any:

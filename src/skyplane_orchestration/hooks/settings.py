@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
 
 from skyplane_gateway.schema import check, parsed
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks.connection_fields import typed_field
 from skyplane_orchestration.hooks.ssh_connections import (
     HOST_SECRETS,
     GetConnection,
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.security.credentials import CredentialSources
 
 _TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
-_PROCESSES: Final = "processes_per_instance"
-_FLEETS: Final = "max_active_fleets"
+_WHAT: Final = "the skyplane connection"
 #: Fields of a host that choose what runs there.
 _PROGRAMS: Final = frozenset({"image", "python"})
 _KNOWN: Final = frozenset(
@@ -41,8 +41,8 @@ _KNOWN: Final = frozenset(
         "hosts",
         "clouds_file",
         "clouds",
-        _PROCESSES,
-        _FLEETS,
+        "processes_per_instance",
+        "max_active_fleets",
         "gateway_settings",
         "fleet_secret",
         *_TIMES,
@@ -109,31 +109,29 @@ class Settings:
 
         Raises ConfigurationInvalid for an unknown field or an invalid value.
         """
-        extra = {name: value for name, value in connection.extra_dejson.items() if value}
+        # The form leaves them so.
+        extra = {
+            name: value
+            for name, value in connection.extra_dejson.items()
+            if value not in ("", None, {})
+        }
         unknown = sorted(set(extra) - _KNOWN)
         if unknown:
             raise ConfigurationInvalid(
                 f"the skyplane connection has unknown extra fields: {', '.join(unknown)}; "
                 f"known fields: {', '.join(sorted(_KNOWN))}"
             )
-        secret = connection.password or extra.get("fleet_secret")
-        run_root, hosts_file = extra.get("run_root"), extra.get("hosts_file")
-        clouds_file = extra.get("clouds_file")
-        return cls(
-            deployment=str(extra.get("deployment", DEFAULT_DEPLOYMENT)),
-            provisioner=str(extra.get("provisioner", LOCAL)),
-            grid=str(extra.get("grid", "shipped")),
-            run_root=Path(str(run_root)) if run_root else None,
-            hosts_file=Path(str(hosts_file)) if hosts_file else None,
-            hosts=_hosts(extra["hosts"]) if "hosts" in extra else None,
-            clouds_file=Path(str(clouds_file)) if clouds_file else None,
-            clouds=_object("clouds", extra["clouds"]) if "clouds" in extra else None,
-            processes_per_instance=_whole_number(_PROCESSES, extra),
-            max_active_fleets=_whole_number(_FLEETS, extra),
-            gateway_settings=_object("gateway_settings", extra.get("gateway_settings", {})),
-            secret=FleetSecret.from_text(secret) if secret else None,
-            times=_times(extra),
-        )
+        types = {**get_type_hints(cls), **get_type_hints(FleetTimes), "fleet_secret": str}
+        given: dict[str, Any] = {
+            name: _OBJECTS[name](name, value)
+            if name in _OBJECTS
+            else typed_field(types[name], value, name, _WHAT)
+            for name, value in extra.items()
+        }
+        secret = given.pop("fleet_secret", None)
+        secret = connection.password or secret
+        times = FleetTimes(**{name: given.pop(name) for name in _TIMES if name in given})
+        return cls(**given, secret=FleetSecret.from_text(secret) if secret else None, times=times)
 
     def open_provisioner(
         self, place: GatewayPlace = "always", sources: CredentialSources | None = None
@@ -189,9 +187,9 @@ def _object(name: str, given: object) -> Mapping[str, Any]:
     return value
 
 
-def _hosts(given: object) -> Mapping[str, Any]:
+def _hosts(name: str, given: object) -> Mapping[str, Any]:
     """The hosts, whose programs are for their administrators to choose."""
-    hosts = _object("hosts", given)
+    hosts = _object(name, given)
     groups = [group if isinstance(group, list) else [group] for group in hosts.values()]
     entries = [entry for group in groups for entry in group]
     if any(isinstance(entry, dict) and HOST_SECRETS & set(entry) for entry in entries):
@@ -208,22 +206,5 @@ def _hosts(given: object) -> Mapping[str, Any]:
     return hosts
 
 
-def _whole_number(name: str, extra: Mapping[str, Any]) -> int | None:
-    """A number, or its text from the connection's form."""
-    given = extra.get(name)
-    if given is None:
-        return None
-    if isinstance(given, bool) or not str(given).isdecimal():
-        raise ConfigurationInvalid(
-            f"{name} of the skyplane connection must be a whole number, not {given!r}"
-        )
-    return int(str(given))
-
-
-def _times(extra: Mapping[str, Any]) -> FleetTimes:
-    try:
-        return FleetTimes(**{name: float(extra[name]) for name in _TIMES if name in extra})
-    except (TypeError, ValueError) as error:
-        raise ConfigurationInvalid(
-            f"{', '.join(_TIMES)} of the skyplane connection must be seconds: {error}"
-        ) from error
+#: Fields with JSON objects -> what reads them.
+_OBJECTS: Final = {"clouds": _object, "gateway_settings": _object, "hosts": _hosts}

@@ -17,7 +17,12 @@ from skyplane_orchestration.hooks.store_credentials import (
     location_from_connection,
 )
 from skyplane_orchestration.lineage.facts import dataset_of
+from skyplane_orchestration.model.arguments import checks_methods
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.provider_info import (
     CONNECTION_FIELDS,
     CONNECTION_TYPE,
@@ -33,13 +38,11 @@ if TYPE_CHECKING:
     from skyplane_gateway.stores import Credentials
     from skyplane_orchestration.hooks.connection_fields import StoreConnection
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
-    from skyplane_orchestration.model.fleet import GatewayPlace
-    from skyplane_orchestration.model.job import TransferJob
-    from skyplane_orchestration.model.location import Location
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.provision.base import Provisioner
 
 
+@checks_methods
 class SkyplaneHook(BaseHook):
     """Opens clients.
 
@@ -60,6 +63,7 @@ class SkyplaneHook(BaseHook):
     hook_name = "Skyplane"
 
     def __init__(self, skyplane_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        refuse_unrendered("skyplane_conn_id", skyplane_conn_id)
         super().__init__(**kwargs)
         self.skyplane_conn_id = skyplane_conn_id
 
@@ -128,6 +132,8 @@ class SkyplaneHook(BaseHook):
 
         Raises as `Client.run`.
         """
+        for name, value in (("job", job), ("manifest", manifest), ("fleet_name", fleet_name)):
+            refuse_unrendered(name, value)
         client = self.client(context, fleet_name or context["ti"].task_id, gateways)
         job = self.placed_job(job)
         self.log.info("%s", heading(job))

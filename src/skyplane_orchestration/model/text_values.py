@@ -10,6 +10,10 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location, holds_template
+
 #: Not Airflow's `to_boolean`, which reads every other text as False.
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
@@ -92,3 +96,20 @@ def _read(value: Any) -> Any:
         except (MemoryError, RecursionError, SyntaxError, ValueError):
             continue
     return value
+
+
+def refuse_unrendered(name: str, value: Any) -> None:
+    """Raise ConfigurationInvalid if a text of an argument still holds a template."""
+    if isinstance(value, TransferJob | Location):
+        value = value.to_dict()
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            refuse_unrendered(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple | set):
+        for index, inner in enumerate(value):
+            refuse_unrendered(f"{name}[{index}]", inner)
+    elif isinstance(value, str) and holds_template(value):
+        raise ConfigurationInvalid(
+            f"{name} is {value!r}, and its template was not rendered; Airflow renders the"
+            " arguments of a task, but not the return value of another task: render it there"
+        )

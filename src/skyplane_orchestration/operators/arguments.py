@@ -9,9 +9,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from skyplane_gateway.schema import checked
-from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location, holds_template
+from skyplane_orchestration.model.location import holds_template
 from skyplane_orchestration.model.text_values import from_text, options_of
 
 #: A value, or a template that renders to one.
@@ -76,20 +74,3 @@ def is_known(value: object) -> bool:
         return all(is_known(inner) for inner in value)
     # Outputs of other tasks, mapped arguments; and functions, which Airflow calls.
     return not (hasattr(value, "iter_references") or callable(value))
-
-
-def refuse_unrendered(name: str, value: Any) -> None:
-    """Raise ConfigurationInvalid if a text of an argument still holds a template."""
-    if isinstance(value, TransferJob | Location):
-        value = value.to_dict()
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            refuse_unrendered(f"{name}.{key}", inner)
-    elif isinstance(value, list | tuple | set):
-        for index, inner in enumerate(value):
-            refuse_unrendered(f"{name}[{index}]", inner)
-    elif isinstance(value, str) and holds_template(value):
-        raise ConfigurationInvalid(
-            f"{name} is {value!r}, and its template was not rendered; Airflow renders the"
-            " arguments of a task, but not the return value of another task: render it there"
-        )

@@ -16,10 +16,10 @@ from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, holds_template
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.operators.arguments import (
     is_known,
     names_of,
-    refuse_unrendered,
     rendered,
     types_of,
 )

@@ -14,6 +14,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.location import CLOUDS
+from skyplane_orchestration.provision.processes.settings import check_processes_per_instance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
@@ -52,6 +53,7 @@ class ProvisionerChoice:
 
     def __post_init__(self) -> None:
         check(self)
+        check_processes_per_instance(self.processes_per_instance)
         if self.provisioner not in PROVISIONERS:
             raise ConfigurationInvalid(
                 f"there is no provisioner {self.provisioner!r}; this release has"

@@ -209,15 +209,10 @@ class _Comparison:
                 return "MD5", "", "", 0
             if any(value is not None for value in known):
                 ours, theirs = (
-                    _read_crc32c(*end) if value is None else value
+                    f"{_read_crc32c(*end) if value is None else value:08x}"
                     for value, end in zip(known, ends, strict=True)
                 )
-                return (
-                    "CRC32C",
-                    f"{ours:08x}",
-                    f"{theirs:08x}",
-                    known.count(None) * source.size_bytes,
-                )
+                return "CRC32C", ours, theirs, known.count(None) * source.size_bytes
         # Both are read. Unlike CRC32C, this hash also finds what an attacker has changed.
         one, other = (_sha256_of(*end) for end in ends)
         return "SHA-256", one.hex(), other.hex(), source.size_bytes + destination.size_bytes

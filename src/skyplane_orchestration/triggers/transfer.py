@@ -11,7 +11,9 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.transfer.progress_log import ProgressLog
 from skyplane_orchestration.transfer.watch import WatchedTransfer
 
@@ -43,6 +45,7 @@ class SkyplaneTransferTrigger(BaseTrigger):
             3.3 and later tell the trigger of that.
     """
 
+    @checks_arguments
     def __init__(
         self,
         *,
@@ -52,6 +55,7 @@ class SkyplaneTransferTrigger(BaseTrigger):
         poll_interval_s: float,
         cancel_on_kill: bool,
     ) -> None:
+        refuse_unrendered("skyplane_conn_id", skyplane_conn_id)
         super().__init__()  # type: ignore[no-untyped-call]
         self.skyplane_conn_id = skyplane_conn_id
         self.identity = dict(identity)

@@ -25,10 +25,12 @@ def test_payload_is_counted_on_every_hop_between_regions() -> None:
 
 
 def test_epochs_add_up() -> None:
-    first = Totals(2.0, (SentRow(A, B, 7),), 2, {"tags": 2})
-    second = Totals(0.5, (SentRow(A, R, 1), SentRow(A, B, 3)), 1, {"tags": 1, "expires": 1})
+    first = Totals(2.0, (SentRow(A, B, 7),), 2, {"tags": 2}, unchecked=2)
+    second = Totals(
+        0.5, (SentRow(A, R, 1), SentRow(A, B, 3)), 1, {"tags": 1, "expires": 1}, unchecked=3
+    )
     assert first.plus(second) == Totals(
-        2.5, (SentRow(A, B, 10), SentRow(A, R, 1)), 3, {"expires": 1, "tags": 3}
+        2.5, (SentRow(A, B, 10), SentRow(A, R, 1)), 3, {"expires": 1, "tags": 3}, unchecked=5
     )
     assert Totals().plus(first) == first
 

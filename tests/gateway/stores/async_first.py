@@ -92,6 +92,7 @@ class _Read(ClosingReader):
     def __init__(self, whole: WholeObject) -> None:
         self.attributes: ObjectAttributes | None = whole.attributes
         self.not_carried = whole.not_carried
+        self.stated = whole.stated
         self._body = BytesIO(whole.data)
 
     def readinto(self, buffer: memoryview) -> int:

@@ -20,7 +20,8 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.stores import StoreSpec
-from skyplane_gateway.stores.base import read_object
+from skyplane_gateway.stores.base import read_exactly, read_object
+from skyplane_gateway.stores.checksums import Comparison
 
 #: Keys that a store must not mix up. A file store refuses those with False.
 ODD_KEYS = {
@@ -317,3 +318,27 @@ def test_an_option_ignores_the_stated_md5(harness: Any) -> None:
     harness.spec = replace(harness.spec, options=options)
     store = harness.open()
     assert [info.md5 for info in (*store.list("k"), store.head("k"))] == [None, None]
+
+
+def test_what_an_answer_states_is_true_of_the_whole_and_nothing_of_a_part(harness: Any) -> None:
+    store = harness.shared
+    whole = bytes(range(256)) * (harness.part_bytes // 256) + b"end"
+    store.put("one", whole[:777], crc32c=crc32c(whole[:777]))
+    upload_id = store.create_upload("many")
+    parts = harness.put_parts("many", upload_id, [whole[: harness.part_bytes], b"end"])
+    store.complete_upload("many", upload_id, parts, size_bytes=len(whole), crc32c=crc32c(whole))
+    states = {"file": 0, "azure": 1}.get(harness.spec.kind, 2)
+    if "checksums" in harness.lacks:
+        states = 1
+    found = 0
+    for key, body in (("one", whole[:777]), ("many", whole)):
+        with store.read(key, offset=0, length=len(body), if_match=None) as reader:
+            comparison = Comparison(key, reader.stated)
+            comparison.take(read_exactly(reader, len(body)))
+            comparison.finish()
+            found += reader.stated is not None
+        for offset, length in ((0, len(body) - 1), (1, len(body) - 1), (0, harness.part_bytes)):
+            if offset + length < len(body):
+                with store.read(key, offset=offset, length=length, if_match=None) as reader:
+                    assert reader.stated is None
+    assert found == states

@@ -24,7 +24,7 @@ from skyplane_gateway.stores.checksums import (
     stated_as_crc32c,
     stated_as_md5,
 )
-from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, uses_md5
+from skyplane_gateway.stores.options import check_options, uses_md5
 from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Of the service; see "Versioning for the Azure Storage services".
@@ -33,7 +33,7 @@ _API_VERSION: Final = "2023-11-03"
 _CHOICES: Final = {
     "checksum": ("", "sent", "trusted"),
     "anonymous": ("false", "true"),
-    CONTENT_MD5: MD5_USES,
+    "content-md5": ("use", "ignore"),
     "storage-class": ("", *CLASSES["azure"], KEEP),
     "tags": ("", KEEP),
 }

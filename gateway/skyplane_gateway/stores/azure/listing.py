@@ -17,10 +17,10 @@ from skyplane_gateway.stores.azure.requests import (
     METADATA,
     attributes_of,
     chosen_tier,
+    md5_of,
     not_carried_of,
     unix_s,
 )
-from skyplane_gateway.stores.checksums import hex_of
 
 #: Most that the service returns at once.
 _PAGE_KEYS: Final = 5000
@@ -170,6 +170,7 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
         "x-ms-access-tier-inferred": found.get("accesstierinferred", ""),
         "x-ms-tag-count": found.get("tagcount", ""),
         "x-ms-blob-type": found.get("blobtype", "BlockBlob"),
+        "content-md5": found.get("content-md5", ""),
         "x-ms-expiry-time": found.get("expiry-time", ""),
         "x-ms-immutability-policy-until-date": found.get("immutabilitypolicyuntildate", ""),
         "x-ms-legal-hold": found.get("legalhold", ""),
@@ -183,7 +184,7 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
         archived=_why_archived(found),
-        md5=hex_of(found.get("content-md5"), 16),
+        md5=md5_of(headers),
         made_of=told_by(attributes_of(_metadata_headers(row))),
     )
 

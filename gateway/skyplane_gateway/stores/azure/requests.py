@@ -162,9 +162,12 @@ def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInf
 
 
 def md5_of(headers: Mapping[str, str]) -> str | None:
-    """The MD5 of a blob, from an answer about all of it. For a range it has a header of its own."""
+    """The MD5 of a blob, from an answer about all of it. For a range it has a header of its own.
+
+    Writes of an append or page blob leave it as it was.
+    """
     found = headers.get("x-ms-blob-content-md5") or headers.get("content-md5")
-    return hex_of(found, 16)
+    return hex_of(found, 16) if is_block_blob(headers) else None
 
 
 def claimed_crc32c(headers: Mapping[str, str]) -> int | None:

@@ -73,12 +73,12 @@ class GcsAsyncRequests:
         if len(answer.body) != length:
             raise Unsettled("the answer ended early")
         # One header for each checksum.
-        hashes = {**headers, "x-goog-hash": ",".join(headers.getall("x-goog-hash", ()))}
+        headers["x-goog-hash"] = ",".join(headers.getall("x-goog-hash", ()))
         return WholeObject(
             answer.body,
             attributes_of_headers(headers),
             not_carried_of_headers(headers),
-            stated_in(hashes, length),
+            stated_in(headers, length),
         )
 
     async def head(self, key: str) -> ObjectInfo:

@@ -14,7 +14,7 @@ from botocore.handlers import add_expect_header
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.options import CONTENT_MD5, MD5_USES, check_options, checksum_use
+from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: Options of an S3 store with their values, the default first.
 _CHOICES = {
     "checksum": ("", "trusted", "sent", "none"),
-    CONTENT_MD5: MD5_USES,
+    "content-md5": ("use", "ignore"),
     "addressing": ("", "path", "virtual"),
     "payload": ("unsigned", "signed"),
     "anonymous": ("false", "true"),

@@ -3,12 +3,14 @@
 # No postponed annotations: Dagster reads those of the fields.
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
 import dagster as dg
 from dagster.components.resolved.core_models import OpSpec
 from dagster.components.utils.translation import ResolvedTranslationFn
 from pydantic import Field
 
+from skyplane_orchestration.dagster.components.rendered import Rendered, Whole
 from skyplane_orchestration.dagster.components.scaffolder import SkyplaneTransferScaffolder
 from skyplane_orchestration.dagster.components.transfer_model import TransferModel
 from skyplane_orchestration.dagster.decorator import skyplane_assets
@@ -25,7 +27,7 @@ from skyplane_orchestration.model.job import TransferJob
 
 
 @dg.scaffold_with(SkyplaneTransferScaffolder)
-class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
+class SkyplaneTransferComponent(dg.Component, dg.Model, Rendered):
     """Transfers between S3, Google Cloud Storage and Azure Blob Storage, one asset each.
 
     One op copies for all assets that a run selects; see `skyplane_assets`. The project defines the
@@ -41,7 +43,9 @@ class SkyplaneTransferComponent(dg.Component, dg.Model, dg.Resolvable):
     gateways: GatewayPlace = Field(
         "auto", description="Whether small jobs are copied inside the op: auto, always or never."
     )
-    max_retries: int = Field(0, ge=0, description="Retries of the op.")
+    max_retries: Annotated[Whole, Field(ge=0)] | None = Field(
+        None, description="Retries of the op."
+    )
     op: OpSpec | None = Field(None, description="Name, pool, tags and backfill policy of the op.")
     translation: ResolvedTranslationFn[SkyplaneTranslatorData] = Field(
         None,

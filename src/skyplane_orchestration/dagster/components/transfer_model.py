@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
+from skyplane_orchestration.dagster.components.rendered import Flag, Number, Rendered, Whole
 from skyplane_orchestration.model.flat_job import flat_job
 from skyplane_orchestration.model.job import (
     Encryption,
@@ -18,7 +19,7 @@ from skyplane_orchestration.model.job import (
 )
 
 
-class TransferModel(dg.Model, dg.Resolvable):
+class TransferModel(dg.Model, Rendered):
     """One transfer: the fields of `TransferJob`, with the plain names of the Airflow operators.
 
     A field that is not given has the default of `TransferJob`.
@@ -36,52 +37,52 @@ class TransferModel(dg.Model, dg.Resolvable):
     destination_endpoint: str | None = None
     destination_credential_ref: str | None = None
 
-    min_throughput_gbps: float | None = Field(
+    min_throughput_gbps: Number | None = Field(
         None, description="The cheapest plan at this rate or more."
     )
-    exactly: bool | None = None
-    max_usd_per_gb: float | None = Field(None, description="The fastest plan at this price.")
-    max_cost_usd: float | None = Field(None, description="The fastest plan at this cost.")
-    deadline_s: float | None = Field(None, description="The cheapest plan that ends in this time.")
+    exactly: Flag | None = None
+    max_usd_per_gb: Number | None = Field(None, description="The fastest plan at this price.")
+    max_cost_usd: Number | None = Field(None, description="The fastest plan at this cost.")
+    deadline_s: Number | None = Field(None, description="The cheapest plan that ends in this time.")
 
-    recursive: bool | None = None
+    recursive: Flag | None = None
     include: Sequence[str] | None = None
     exclude: Sequence[str] | None = None
     conflict: ConflictRule | None = None
     publish_last: Sequence[str] | None = None
     verify: Verification | None = None
-    allow_empty: bool | None = None
-    allow_failed: bool | None = None
-    move: bool | None = None
-    strict_metadata: bool | None = None
-    guess_mime_type: bool | None = None
+    allow_empty: Flag | None = None
+    allow_failed: Flag | None = None
+    move: Flag | None = None
+    strict_metadata: Flag | None = None
+    guess_mime_type: Flag | None = None
     files_from: Sequence[str] | None = None
     newer_than: str | None = None
     older_than: str | None = None
     min_size: str | None = None
     max_size: str | None = None
-    delete: bool | None = None
+    delete: Flag | None = None
     max_delete: str | None = None
     bwlimit: str | None = None
     on_illegal_key: IllegalKeyRule | None = None
     on_archived_object: ArchivedObjectRule | None = None
     server_side_copy: ServerSideRule | None = None
     encrypt: Encryption | None = None
-    volume_gb: float | None = None
-    objects: int | None = None
+    volume_gb: Number | None = None
+    objects: Whole | None = None
 
     allow_regions: Sequence[str] | None = None
     exclude_regions: Sequence[str] | None = None
-    max_job_usd: float | None = None
+    max_job_usd: Number | None = None
     on_no_capacity: NoCapacityRule | None = None
     network_tier: NetworkTierRule | None = None
-    instance_limit: int | None = None
-    max_relays: int | None = None
-    vcpu_quota: dict[str, int] | None = None
-    source_read_gbps: float | None = None
-    destination_write_gbps: float | None = None
-    safety_margin: float | None = None
-    chunk_mib: int | None = None
+    instance_limit: Whole | None = None
+    max_relays: Whole | None = None
+    vcpu_quota: dict[str, Whole] | None = None
+    source_read_gbps: Number | None = None
+    destination_write_gbps: Number | None = None
+    safety_margin: Number | None = None
+    chunk_mib: Whole | None = None
 
     def job(self) -> TransferJob:
         """The job. Raises ConfigurationInvalid."""

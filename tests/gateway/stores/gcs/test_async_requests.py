@@ -76,3 +76,16 @@ def test_certificates_that_cannot_be_read_leave_requests_to_threads(
     assert GcsStore(StoreSpec("gcs", "bkt")).async_requests is not None
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "missing"))
     assert GcsStore(StoreSpec("gcs", "bkt")).async_requests is None
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_checksum_is_found_among_two_headers(scripted: Any, reply: Any, is_async: bool) -> None:
+    """The service sends one header for each."""
+    store: Any = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
+    if is_async:
+        store = AsyncFirst(store)
+    hashes = {"x-goog-hash": "md5=GH6Q+kpTLfKi+wJ8gRHlXw==", "X-Goog-Hash": "crc32c=4waSgw=="}
+    headers = {"content-range": "bytes 0-8/9", "x-goog-generation": "7", **hashes}
+    scripted.replies.append(reply(206, b"123456789", headers))
+    with store.read("k", offset=0, length=9, if_match="7") as reader:
+        assert reader.stated == ("CRC32C", "e3069283")
