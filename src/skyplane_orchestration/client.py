@@ -7,7 +7,7 @@ a transfer that leaves objects uncopied always raises.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -217,6 +217,10 @@ class Client:
         """What a transfer would do with each object now. Raises EmptySource or StoreError."""
         return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
 
+    def previewed(self, job: TransferJob) -> Iterator[Selection]:
+        """As `preview`, one after the other; errors come after some of them, too."""
+        return preflight.previewed(preflight.locate(job, self._credentials), self._credentials)
+
     def source_version(
         self,
         location: Location,
@@ -254,7 +258,7 @@ class Client:
         """
         self._runs.check_deletes(job, listing)
 
-    def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, list[ObjectInfo]]:
+    def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, Iterator[ObjectInfo]]:
         """What `delete` would remove at the destination now. Raises StoreError."""
         from skyplane_orchestration.transfer.deletes import preview_extra
 

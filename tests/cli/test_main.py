@@ -315,6 +315,28 @@ def test_one_command_is_parsed_as_all_are() -> None:
     assert refusals[0] == refusals[1]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("odd"), RecursionError("deep"), KeyError("x")])
+@pytest.mark.parametrize("verb", ["sweep", "status --fleet f", "verify a b", "doctor", "teardown"])
+def test_an_unexpected_error_is_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    verb: str,
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    name = verb.split()[0]
+    module = f"skyplane_orchestration.cli.commands.{name}"
+    monkeypatch.setattr(f"{module}.run", fail)
+    words = [*verb.split(), *(["--fleet", "f"] if name == "teardown" else []), "--json"]
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["code"] == "internal-error"
+    assert type(error).__name__ in err
+    assert len(err.splitlines()) == 1
+
+
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

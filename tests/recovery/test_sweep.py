@@ -99,6 +99,31 @@ def left(*places: SweptPlace) -> tuple[str, ...]:
     return SweepReport((), (), dry_run=False, places=places).left
 
 
+@pytest.mark.parametrize(
+    ("ours_s", "store_ahead_s", "outcome"),
+    [
+        (7200.0 + 86_400.0, -86_400.0, "kept"),
+        (7200.0 + 86_400.0, 0.0, "removed"),
+        (JOURNAL_KEPT_S - 86_400.0, 86_460.0, "removed"),
+        (JOURNAL_KEPT_S - 30.0, 60.0, "kept"),
+    ],
+)
+def test_ages_go_by_the_clock_of_the_store(
+    lot: Lot,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ours_s: float,
+    store_ahead_s: float,
+    outcome: str,
+) -> None:
+    lot.left_by(ONE, "a")
+    monkeypatch.setattr("skyplane_orchestration.recovery.sweep.ahead_s_of", lambda _: store_ahead_s)
+    (place,) = swept(lot.place, rule=SweepRule(THEN + ours_s))
+    assert outcomes(place) == [(ONE, outcome)]
+    is_named = f"that of {lot.place.url}" in caplog.text
+    assert is_named == (abs(store_ahead_s) > 100.0)
+
+
 def test_an_old_transfer_is_removed(lot: Lot) -> None:
     lot.left_by(ONE, "a", "sub/b")
     lot.left_by(OTHER, "c", epoch=7)

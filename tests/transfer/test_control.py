@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     AddressTaken,
     ConfigurationInvalid,
     FleetLost,
+    GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
     NotAuthorised,
@@ -369,6 +370,25 @@ def test_a_gateway_that_does_not_answer_is_a_lost_fleet(
     sessions.gateways[node].errors[verb] = error
     with pytest.raises(FleetLost, match=error.message):
         submit(sessions)
+
+
+@pytest.mark.parametrize(
+    ("verb", "error", "said"),
+    [
+        ("attach", GatewayUnreachable("gone"), "cannot be reached from here"),
+        ("submit", GatewayLost("no sink gateway answers"), "the lead answers, but not all"),
+        ("submit", GatewayDraining("a is ending"), "a gateway of the fleet is ending"),
+    ],
+)
+def test_a_lost_fleet_says_who_cannot_reach_whom(
+    verb: str, error: SkyplaneError, said: str
+) -> None:
+    sessions = FakeSessions("arb")
+    sessions.gateways["a"].errors[verb] = error
+    with pytest.raises(FleetLost) as caught:
+        submit(sessions)
+    assert said in caught.value.message
+    assert ("from here" in caught.value.message) == (verb == "attach")
 
 
 def test_other_errors_of_a_submit_are_raised_unchanged() -> None:

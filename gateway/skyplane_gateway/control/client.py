@@ -20,6 +20,7 @@ from skyplane_gateway.control.connection_pool import (
     ConnectionPool,
     Connections,
     is_certificate_refused,
+    is_out_of_date,
 )
 from skyplane_gateway.errors import (
     GatewayError,
@@ -56,6 +57,13 @@ def verb_timeout_s(verb: str, arguments: Mapping[str, Any]) -> float:
         size_bytes: int = arguments["size_bytes"]
         return max(_READ_TIMEOUT_S, size_bytes / _READ_BYTES_PER_S)
     return _VERB_TIMEOUT_S
+
+
+#: How calls end that a gateway cuts off.
+_ENDED: Final = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
+_CLOCKS: Final = (
+    "the clocks of the two machines differ by an hour or more: compare them, and set both by NTP"
+)
 
 
 class ControlClient:
@@ -317,16 +325,23 @@ class ControlClient:
         is_wrong_peer = isinstance(error, ssl.SSLCertVerificationError)
         if is_wrong_peer or is_certificate_refused(error):
             kind = self._wrong_peer_error if is_wrong_peer else NotAuthorised
+            if is_out_of_date(error):
+                return kind(
+                    f"certificates of the gateway at {address} and of this process are not valid "
+                    f"now ({error}): {_CLOCKS}"
+                )
             return kind(
                 f"the gateway at {address} and this process do not trust each other "
                 f"({error}); both need the same fleet secret and fleet, or another process "
-                "has this address now"
+                f"has this address now, or {_CLOCKS}"
             )
         # str() of an OSError starts with its number.
         reason = getattr(error, "strerror", None) or error or type(error).__name__
+        # A refused certificate of TLS 1.3 shows as a connection that ends.
+        clocks = f", or {_CLOCKS}" if isinstance(error, _ENDED) else ""
         return GatewayUnreachable(
             f"the gateway at {address} does not answer ({reason}); "
-            "it may have ended, or a firewall blocks the connection"
+            f"it may have ended, or a firewall blocks the connection{clocks}"
         )
 
 

@@ -17,6 +17,9 @@ MAX_RESPONSE_BYTES: Final = 16 << 20
 _MAX_IDLE: Final = 8
 
 #: Alerts by which a peer refuses a certificate (RFC 8446 section 6.2), as OpenSSL names them.
+#: OpenSSL's codes: not yet valid, expired.
+_NOT_NOW: Final = (9, 10)
+
 _REFUSAL_ALERTS: Final = frozenset(
     {
         "SSLV3_ALERT_BAD_CERTIFICATE",
@@ -35,6 +38,12 @@ _REFUSAL_ALERTS: Final = frozenset(
 def is_certificate_refused(error: Exception) -> bool:
     """Whether the peer refused our certificate. Other TLS errors come from another service."""
     return isinstance(error, ssl.SSLError) and (error.reason or "") in _REFUSAL_ALERTS
+
+
+def is_out_of_date(error: Exception) -> bool:
+    """Whether one side takes a certificate for expired, or for one of the future."""
+    is_ours = isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _NOT_NOW
+    return is_ours or getattr(error, "reason", None) == "SSLV3_ALERT_CERTIFICATE_EXPIRED"
 
 
 class _Connection(http.client.HTTPSConnection):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ssl
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from email.utils import formatdate, parsedate_to_datetime
+from typing import Final
 
 from skyplane_gateway.errors import StoreError
+
+#: S3 allows 15 minutes, tokens of Google 5.
+_MOST_SECONDS_OFF: Final = 240.0
+#: OpenSSL's codes for certificates that may be good at another time.
+_NOT_NOW: Final = {9: "is not valid yet", 10: "has expired"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,44 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return float(text)
     until, now = unix_s(text), unix_s(headers.get("date", ""))
     return None if until is None or now is None else max(0.0, until - now)
+
+
+def clock_hint(headers: Mapping[str, str]) -> str:
+    """For a refusal of credentials: how far this machine's clock is off, if it is minutes."""
+    told_s = unix_s(headers.get("date", ""))
+    ahead_s = 0.0 if told_s is None else time.time() - told_s
+    if abs(ahead_s) < _MOST_SECONDS_OFF:
+        return ""
+    side = "ahead of" if ahead_s > 0 else "behind"
+    return (
+        f"; the clock of this machine is {abs(ahead_s):.0f} s {side} the store's: set it, and the "
+        "credentials may be good"
+    )
+
+
+def why_no_tls(error: BaseException, bundle: str) -> str:
+    """Why the certificate of an endpoint was not accepted, and what to do.
+
+    Args:
+        error: of any library; the one of OpenSSL is its cause.
+        bundle: the variable that names the CA bundle.
+    """
+    causes: list[BaseException | None] = [error]
+    while causes:
+        one = causes.pop()
+        if isinstance(one, ssl.SSLCertVerificationError) and one.verify_code in _NOT_NOW:
+            return (
+                f"the endpoint's certificate {_NOT_NOW[one.verify_code]} by this machine's clock, "
+                f"which says {formatdate(usegmt=True)}: set the clock, or have the certificate "
+                "renewed"
+            )
+        if one is not None:
+            named = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
+            causes += [more for more in named if isinstance(more, BaseException)]
+    return (
+        "the endpoint's certificate was not accepted; check the endpoint's name and the CA bundle "
+        f"({bundle})"
+    )
 
 
 def unix_s(date: str) -> float | None:

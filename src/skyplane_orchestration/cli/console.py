@@ -6,7 +6,7 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +58,21 @@ class Console:
     def write_json(self, document: Mapping[str, Any]) -> None:
         with _writing():
             sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            sys.stdout.flush()
+
+    def write_rows(
+        self, name: str, rows: Iterable[Mapping[str, Any]], rest: Mapping[str, Any]
+    ) -> None:
+        """As `write_json` of the list `rows` under a name, and `rest`; rows may be many."""
+        with _writing():
+            sys.stdout.write(f"{{\n  {json.dumps(name)}: [")
+            separator = "\n    "
+            for row in rows:
+                text = json.dumps(row, indent=2).replace("\n", "\n    ")
+                sys.stdout.write(f"{separator}{text}")
+                separator = ",\n    "
+            end = "]" if separator.startswith("\n") else "\n  ]"
+            sys.stdout.write(f"{end},{json.dumps(rest, indent=2)[1:]}\n")
             sys.stdout.flush()
 
     def rich(self, *, stderr: bool = False) -> rich.console.Console:

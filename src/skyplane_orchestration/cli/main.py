@@ -30,7 +30,7 @@ from skyplane_orchestration.cli.exit_codes import (
 )
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
 from skyplane_orchestration.cli.signals import SignalHandler
-from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.errors import InternalError, SkyplaneError
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -215,6 +215,15 @@ def _run(arguments: Sequence[str]) -> int:
         return _report(refused.error, console, BAD_INPUT, options)
     except SkyplaneError as error:
         return _report(error, console, FAILED, options)
+    except (OutputFailed, BrokenPipeError):
+        raise
+    except Exception as error:  # A traceback is no answer to a program that reads JSON.
+        log.info("an unexpected error", exc_info=error)
+        text = (
+            f"unexpected {type(error).__name__}: {error}; run the command again with -v and report"
+            " its traceback"
+        )
+        return _report(InternalError(text), console, FAILED, options)
     return code
 
 

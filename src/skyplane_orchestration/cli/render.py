@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
@@ -107,18 +108,17 @@ def sentence_parts(sentences: Sequence[str]) -> tuple[Text, ...]:
 # ---------------------------------------------------------------- objects
 
 
-def preview_parts(rows: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
+def preview_parts(rows: Iterable[Mapping[str, Any]], summary: Mapping[str, Any]) -> list[Any]:
     """The output of `cp --dry-run`."""
-    shown = table(
-        ("action", ">bytes", "source", "destination", "why"),
-        [
-            (row["action"], row["bytes"], row["source"], row["destination"], row["reason"])
-            for row in rows[:SHOWN_ROWS]
-        ],
-    )
+    first = [
+        (row["action"], row["bytes"], row["source"], row["destination"], row["reason"])
+        for row in islice(rows, SHOWN_ROWS)
+    ]
+    more = summary["objects"] + summary.get("delete", 0) - len(first)
+    shown = table(("action", ">bytes", "source", "destination", "why"), first)
     parts: list[Any] = [shown]
-    if len(rows) > SHOWN_ROWS:
-        parts.append(text_line(f"... and {len(rows) - SHOWN_ROWS} more (--json lists all)"))
+    if more:
+        parts.append(text_line(f"... and {more} more (--json lists all)"))
     deletes = ""
     if "delete" in summary:
         deletes = f", {summary['delete']} to delete ({size(summary['delete_bytes'])})"

@@ -26,20 +26,22 @@ def corrected(clock: Clock) -> Clock:
             found_s = parsedate_to_datetime(date or "").timestamp() - clock.wall()
         except ValueError:
             return
-        is_off, was_off = abs(found_s) >= _MOST_SECONDS_OFF, ahead_s != 0.0
-        ahead_s = found_s if is_off else 0.0
-        if is_off and not was_off:
+        is_off = abs(found_s) >= _MOST_SECONDS_OFF
+        if is_off and not ahead_s:
             name_difference("the cloud", found_s)
+        ahead_s = found_s if is_off else 0.0
 
     return replace(clock, wall=lambda: clock.wall() + ahead_s, hear=hear)
 
 
-def name_difference(whose: str, ahead_s: float) -> None:
-    """Log that another clock is minutes off, if it is."""
-    if abs(ahead_s) >= _MOST_SECONDS_OFF:
+def name_difference(whose: str, ahead_s: float) -> bool:
+    """Whether another clock is minutes off; then a line of the log says so."""
+    is_off = abs(ahead_s) >= _MOST_SECONDS_OFF
+    if is_off:
         log.warning(
             "the clock of this machine is %s %s that of %s, which counts; set both by NTP",
             duration(abs(ahead_s)),
             "behind" if ahead_s > 0 else "ahead of",
             whose,
         )
+    return is_off

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from skyplane_gateway.journal.document import folder_of_destination
@@ -19,6 +19,7 @@ from skyplane_gateway.journal.orphans import (
     old_uploads,
 )
 from skyplane_gateway.objects import UploadInfo
+from skyplane_gateway.stores import ahead_s_of
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.location import Location
@@ -30,6 +31,7 @@ from skyplane_orchestration.model.sweep_report import (
     SweptTransfer,
     SweptUpload,
 )
+from skyplane_orchestration.provision.clocks import name_difference
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.units import SECONDS_PER_HOUR
@@ -104,6 +106,8 @@ class _PlaceSweep:
         error = ""
         try:
             left = find_transfers(self._store, self._folder, recursive=self._rule.recursive)
+            # Ages are times of the store, so its clock tells the time; known since the listing.
+            self._rule = replace(self._rule, now_unix_s=self._now_unix_s())
             transfers.extend(self._transfer(each) for each in left)
             uploads.extend(self._uploads())
             uploads.extend(self._orphan_files())
@@ -111,6 +115,11 @@ class _PlaceSweep:
             log.warning("%s is not swept to the end: %s", self._place.url, failure)
             error = failure.message
         return SweptPlace(self._place.url, tuple(transfers), tuple(uploads), error)
+
+    def _now_unix_s(self) -> float:
+        ahead_s = ahead_s_of(self._store)
+        is_off = name_difference(self._place.url, ahead_s)
+        return self._rule.now_unix_s + (ahead_s if is_off else 0.0)
 
     def _transfer(self, left: LeftTransfer) -> SweptTransfer:
         outcome: Outcome

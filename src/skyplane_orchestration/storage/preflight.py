@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -152,24 +153,32 @@ def measure(
 
 
 def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
-    """What a transfer would do with each object now. Raises EmptySource or StoreError."""
+    """All of `previewed`."""
+    return list(previewed(job, credentials))
+
+
+def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Selection]:
+    """What a transfer would do with each object now, in constant memory.
+
+    Raises EmptySource or StoreError, also after some rows.
+    """
     require_file(job)
+    spec, selected = transfer_spec_of(job), 0
     with open_ends(job, credentials) as (source, destination):
         listing = CountingLister(partial(source.list, wants=rule_of(job).wants), "source")
-        rows = list(
-            select(
-                rule_of(job),
-                listing,
-                CountingLister(destination.list, "destination"),
-                check_key=partial(check_destination_key, job.destination.kind),
-                escape_name=partial(escape_name, job.destination.kind),
-                ask=asker_of(source, destination),
-                ends=partial(ends_of, source, destination),
-            )
+        rows = select(
+            rule_of(job),
+            listing,
+            CountingLister(destination.list, "destination"),
+            check_key=partial(check_destination_key, job.destination.kind),
+            escape_name=partial(escape_name, job.destination.kind),
+            ask=asker_of(source, destination),
+            ends=partial(ends_of, source, destination),
         )
-        require_some(job, source, selected=len(rows), listed=listing.count)
-    spec = transfer_spec_of(job)
-    return [_strict(row, spec) for row in rows] if spec.strict_metadata else rows
+        for row in rows:
+            selected += 1
+            yield _strict(row, spec) if spec.strict_metadata else row
+        require_some(job, source, selected=selected, listed=listing.count)
 
 
 def _strict(row: Selection, spec: TransferSpec) -> Selection:

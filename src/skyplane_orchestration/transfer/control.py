@@ -14,6 +14,7 @@ from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
     AddressTaken,
     FleetLost,
+    GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
     NotAuthorised,
@@ -386,4 +387,8 @@ class FleetControl:
 
 
 def _fleet_lost(error: GatewayUnreachable | GatewayLost) -> FleetLost:
+    if isinstance(error, GatewayDraining):
+        return FleetLost(f"a gateway of the fleet is ending: {error.message}")
+    if isinstance(error, GatewayLost):
+        return FleetLost(f"the lead answers, but not all gateways that it needs: {error.message}")
     return FleetLost(f"the fleet is gone, or cannot be reached from here: {error.message}")

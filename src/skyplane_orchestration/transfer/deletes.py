@@ -112,11 +112,11 @@ def check_extra(
 
 def preview_extra(
     job: TransferJob, credentials: CredentialSources
-) -> tuple[DeletePlan, list[ObjectInfo]]:
+) -> tuple[DeletePlan, Iterator[ObjectInfo]]:
     """What the deletes of a job would be now; errors as `list_extra`."""
-    with closing(RowSpool()) as found:
-        plan = list_extra(job, credentials, found)
-        return plan, [ObjectInfo.from_dict(row) for row in found.rows()]
+    found = RowSpool()
+    plan = list_extra(job, credentials, found)
+    return plan, map(ObjectInfo.from_dict, found.rows())
 
 
 def list_extra(

@@ -24,7 +24,14 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
-from skyplane_gateway.stores.refusals import Meaning, meaning_of, retry_after_s, unix_s
+from skyplane_gateway.stores.refusals import (
+    Meaning,
+    clock_hint,
+    meaning_of,
+    retry_after_s,
+    unix_s,
+    why_no_tls,
+)
 
 
 class Refused(Exception):
@@ -193,11 +200,8 @@ def translate(error: Refused | HTTPError | AzureError | OSError, what: str) -> S
     if isinstance(error, AzureError):
         return ConfigurationInvalid(f"{what}: the credentials cannot be used; correct them")
     if isinstance(error, SSLError):
-        return StoreUnavailable(
-            f"{what}: the endpoint's certificate was not accepted; check the endpoint's name and "
-            "the CA bundle (REQUESTS_CA_BUNDLE)",
-            is_permanent=True,
-        )
+        why = why_no_tls(error, "REQUESTS_CA_BUNDLE")
+        return StoreUnavailable(f"{what}: {why}", is_permanent=True)
     return StoreUnavailable(
         f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
         "check the account's name, the endpoint and the network"
@@ -211,9 +215,11 @@ def _from_answer(error: Refused, what: str) -> StoreError:
             f"{said}; the store asks for fewer requests", retry_after_s=retry_after_s(error.headers)
         )
     if error.status in (401, 403) and _has_expired(error):
-        return CredentialsExpired(f"{said}; these credentials have expired: renew them")
+        hint = clock_hint(error.headers)
+        return CredentialsExpired(f"{said}; these credentials have expired: renew them{hint}")
     if meaning := meaning_of(_MEANINGS, error.code, error.status):
-        return meaning.raised(said)
+        is_identity = meaning.error is Unauthenticated
+        return meaning.raised(said, clock_hint(error.headers) if is_identity else "")
     if error.status < 300:
         return StoreUnavailable(f"{said} is not the answer to this request; try again")
     if error.status >= 500:

@@ -21,7 +21,7 @@ import google.oauth2.service_account
 from google.auth.exceptions import DefaultCredentialsError
 from google.auth.transport.requests import Request
 
-from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.errors import ConfigurationInvalid, CredentialsExpired
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.gcs.errors import mapped
 
@@ -175,6 +175,11 @@ def _default(scopes: list[str]) -> GoogleCredentials | None:
 def _token_of(found: GoogleCredentials, what: str) -> Credentials:
     with mapped(f"exchanging {what} for a token"):
         found.refresh(Request())
+    if found.expired:
+        raise CredentialsExpired(
+            f"exchanging {what} for a token: it has expired already; renew them, or set this "
+            "machine's clock"
+        )
     values = {"access_token": str(found.token)}
     if found.expiry is not None:
         # google-auth gives UTC without a zone.

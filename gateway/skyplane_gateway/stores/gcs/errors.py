@@ -28,7 +28,13 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
-from skyplane_gateway.stores.refusals import Meaning, meaning_of, retry_after_s
+from skyplane_gateway.stores.refusals import (
+    Meaning,
+    clock_hint,
+    meaning_of,
+    retry_after_s,
+    why_no_tls,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Refusal:
             Both spell some the same but for the first letter.
         message: Google's own words; they name a missing permission.
         location: the header or parameter that the refusal is about; empty where it names none.
+        clock: see `clock_hint`.
     """
 
     status: int
@@ -47,6 +54,7 @@ class Refusal:
     message: str
     retry_after_s: float | None
     location: str = ""
+    clock: str = ""
 
 
 _SEND_AGAIN: Final = "the bytes changed on the way: send them again"
@@ -143,7 +151,8 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
             reason = code.group(1).decode()
         if details := re.search(rb"<Details>([^<]*)</Details>", body):
             message = details.group(1).decode(errors="replace")
-    return Refusal(status, reason, message, retry_after_s(headers), location)
+    named = (message, retry_after_s(headers), location, clock_hint(headers))
+    return Refusal(status, reason, *named)
 
 
 def from_refusal(
@@ -162,9 +171,11 @@ def from_refusal(
             f"{said}; the store asks for fewer requests", retry_after_s=refusal.retry_after_s
         )
     if status == 401 and is_renewable:
-        return CredentialsExpired(f"{said}; these credentials have expired: renew them")
+        why = "these credentials have expired: renew them"
+        return CredentialsExpired(f"{said}; {why}{refusal.clock}")
     if status == 401:
-        return Unauthenticated(f"{said}; the store does not accept these credentials")
+        why = "the store does not accept these credentials"
+        return Unauthenticated(f"{said}; {why}{refusal.clock}")
     reason = refusal.reason[:1].lower() + refusal.reason[1:]
     words = f" ({refusal.message})" if refusal.message else ""
     if meaning := meaning_of(_MEANINGS, reason, status):
@@ -202,14 +213,11 @@ def translate(error: Exception, what: str) -> SkyplaneError:
             return StoreUnavailable(f"{what}: Google's token service failed; try again")
         return Unauthenticated(
             f"{what}: Google gives no token for these credentials ({type(error).__name__}: "
-            f"{error}); renew or correct them"
+            f"{error}); renew or correct them, and check this machine's clock"
         )
     if isinstance(error, requests.exceptions.SSLError):
-        return StoreUnavailable(
-            f"{what}: the endpoint's certificate was not accepted; check the endpoint's name and "
-            "the CA bundle (REQUESTS_CA_BUNDLE)",
-            is_permanent=True,
-        )
+        why = why_no_tls(error, "REQUESTS_CA_BUNDLE")
+        return StoreUnavailable(f"{what}: {why}", is_permanent=True)
     if isinstance(error, requests.exceptions.InvalidJSONError):
         return StoreUnavailable(f"{what}: the answer is no JSON; check the endpoint, try again")
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):

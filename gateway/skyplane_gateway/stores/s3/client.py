@@ -16,7 +16,7 @@ from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks
-from skyplane_gateway.stores.s3.errors import mapped, status_of, translate
+from skyplane_gateway.stores.s3.errors import StaleCredentials, mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import (
     ACLS,
     ENCRYPTIONS,
@@ -89,7 +89,26 @@ def open_client_and_session(
     if checksum_use(spec) != "none":
         client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
     RequestParameters(spec).register(client)
+    if spec.option("anonymous") != "true":
+        refresh_before_calls(client, session)
     return client, session
+
+
+def refresh_before_calls(client: Any, session: botocore.session.Session) -> None:
+    """Have calls raise StaleCredentials, where botocore would raise a RuntimeError."""
+
+    def refresh(**_: Any) -> None:
+        frozen(session.get_credentials())
+
+    client.meta.events.register("before-call", refresh)
+
+
+def frozen(found: Any) -> Any:
+    """botocore's credentials at this moment, refreshed; None for none. Raises StaleCredentials."""
+    try:
+        return None if found is None else found.get_frozen_credentials()
+    except RuntimeError as error:
+        raise StaleCredentials from error
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
@@ -160,13 +179,10 @@ def frozen_credentials(found: Any) -> Credentials | None:
     """Those of botocore's `Credentials` at this moment, to be sent to gateways; None for none."""
     if found is None:
         return None
-    frozen = found.get_frozen_credentials()
-    values = {
-        "access_key_id": str(frozen.access_key),
-        "secret_access_key": str(frozen.secret_key),
-    }
-    if frozen.token:
-        values["session_token"] = frozen.token
+    now = frozen(found)
+    values = {"access_key_id": str(now.access_key), "secret_access_key": str(now.secret_key)}
+    if now.token:
+        values["session_token"] = now.token
     # botocore has no public name for the expiry; static credentials have none.
     expiry = getattr(found, "_expiry_time", None)
     if expiry is not None:

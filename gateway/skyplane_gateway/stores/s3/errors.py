@@ -38,7 +38,13 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
-from skyplane_gateway.stores.refusals import Meaning, meaning_of, retry_after_s
+from skyplane_gateway.stores.refusals import (
+    Meaning,
+    clock_hint,
+    meaning_of,
+    retry_after_s,
+    why_no_tls,
+)
 
 _THROTTLED: Final = (
     "BandwidthLimitExceeded RequestLimitExceeded SlowDown SlowDownRead SlowDownWrite "
@@ -77,8 +83,13 @@ _MEANINGS: Final = (
         "the store does not accept these credentials: renew or correct them",
         # XAdminUserNotFound: versitygw's name for an unknown access key.
         "AuthorizationHeaderMalformed InvalidAccessKeyId InvalidClientTokenId InvalidToken "
-        "NotSignedUp RequestTimeTooSkewed SignatureDoesNotMatch XAdminUserNotFound",
+        "NotSignedUp SignatureDoesNotMatch XAdminUserNotFound",
         (401,),
+    ),
+    Meaning(
+        Unauthenticated,
+        "the clock of this machine is wrong, not the credentials: set it by NTP",
+        "RequestTimeTooSkewed",
     ),
     Meaning(
         PreconditionFailed,
@@ -127,6 +138,13 @@ _MEANINGS: Final = (
     Meaning(StoreUnavailable, "try again", f"{_TRANSIENT} IncompleteBody", (408,)),
 )
 
+
+class StaleCredentials(BotoCoreError):
+    """A refresh gave credentials that have expired; botocore has a RuntimeError for it."""
+
+    fmt = "the refreshed credentials have expired"
+
+
 _NO_CREDENTIALS = (
     CredentialRetrievalError,
     NoCredentialsError,
@@ -163,16 +181,18 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
             f"{what}: there are no usable credentials; set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, or give this location a profile or a connection"
         )
+    if isinstance(error, StaleCredentials):
+        return CredentialsExpired(
+            f"{what}: the refreshed credentials have expired already: renew them at their source "
+            "(aws sso login, or the program or role that gives them), or set this machine's clock"
+        )
     if isinstance(error, ProfileNotFound):
         return ConfigurationInvalid(f"{what}: there is no such credentials profile; check its name")
     if isinstance(error, ParamValidationError):
         return StoreError(f"{what}: S3 does not accept this request ({error})", is_permanent=True)
     if isinstance(error, SSLError):
-        return StoreUnavailable(
-            f"{what}: the endpoint's certificate was not accepted; check the endpoint's name and "
-            "the CA bundle (AWS_CA_BUNDLE)",
-            is_permanent=True,
-        )
+        why = why_no_tls(error, "AWS_CA_BUNDLE")
+        return StoreUnavailable(f"{what}: {why}", is_permanent=True)
     if isinstance(error, HTTPClientError | BotoConnectionError):
         return StoreUnavailable(
             f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
@@ -190,7 +210,8 @@ def _from_answer(error: ClientError, what: str) -> StoreError:
     if code in _THROTTLED.split() or (status in (429, 503) and asks_to_wait):
         return Throttled(f"{said}; the store asks for fewer requests", retry_after_s=pause_s)
     if meaning := meaning_of(_MEANINGS, code, status):
-        return meaning.raised(said)
+        is_identity = meaning.error in (Unauthenticated, CredentialsExpired)
+        return meaning.raised(said, clock_hint(headers) if is_identity else "")
     if status >= 500:
         return StoreUnavailable(f"{said}; try again")
     message = error.response.get("Error", {}).get("Message", "")

@@ -13,7 +13,7 @@ from botocore.exceptions import ParamValidationError
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import Credentials
-from skyplane_gateway.stores.s3.client import frozen_credentials
+from skyplane_gateway.stores.s3.client import frozen_credentials, refresh_before_calls
 from skyplane_gateway.stores.s3.errors import mapped
 from skyplane_gateway.stores.s3.sdk import new_session
 
@@ -100,6 +100,8 @@ def _sts(values: Mapping[str, str], *, is_signed: bool) -> STSClient:
         endpoint_url=values.get("sts_endpoint_url") or None,
         config=None if is_signed else Config(signature_version=UNSIGNED),
     )
+    if is_signed:
+        refresh_before_calls(made, session)
     return cast("STSClient", made)
 
 

@@ -188,6 +188,11 @@ class RetryingStore:
             return self._store.list(prefix, start_after=last, wants=wants)
 
         for row in self.attempts.rows(rest):
+            if row.size_bytes < 0:
+                raise StoreError(
+                    f"the listing of {self.spec.place} gives {row.key!r} {row.size_bytes} bytes: "
+                    "no object has that size; look at the store"
+                )
             last = row.key
             yield row
 

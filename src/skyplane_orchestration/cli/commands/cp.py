@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.amounts import size_text
@@ -176,34 +177,30 @@ def _tear_down_leftovers(client: Client, options: argparse.Namespace) -> None:
 
 def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
     from skyplane_orchestration.storage.preflight import delete_row, preview_row
+    from skyplane_orchestration.transfer.row_spool import RowSpool
 
-    selections = client.preview(job)
-    rows = [preview_row(job, row) for row in selections]
-    summary = _summary(rows)
-    if job.delete:
-        limits, extra = client.preview_deletes(job)
-        rows += [delete_row(job, info) for info in extra]
-        sizes = sum(info.size_bytes for info in extra)
-        summary |= {"delete": len(extra), "delete_bytes": sizes, "max_delete": limits.most}
-    summary["server_side_copy"] = client.may_copy_server_side(job)
-    if console.is_json:
-        console.write_json({"objects": rows, "summary": summary})
-    else:
-        from skyplane_orchestration.cli.render import preview_parts
+    with closing(RowSpool()) as rows:
+        names = ("objects", "bytes", "copy", "copy_bytes", "skip", "refuse", "missing")
+        summary: dict[str, Any] = dict.fromkeys(names, 0)
+        for selection in client.previewed(job):
+            row = preview_row(job, selection)
+            summary["objects"] += 1
+            summary["bytes"] += row["bytes"]
+            summary[row["action"]] += 1
+            summary["copy_bytes"] += row["bytes"] * (row["action"] == "copy")
+            rows.add([row])
+        if job.delete:
+            limits, extra = client.preview_deletes(job)
+            summary |= {"delete": 0, "delete_bytes": 0, "max_delete": limits.most}
+            for info in extra:
+                summary["delete"] += 1
+                summary["delete_bytes"] += info.size_bytes
+                rows.add([delete_row(job, info)])
+        summary["server_side_copy"] = client.may_copy_server_side(job)
+        if console.is_json:
+            console.write_rows("objects", rows.rows(), {"summary": summary})
+        else:
+            from skyplane_orchestration.cli.render import preview_parts
 
-        console.print(*preview_parts(rows, summary))
+            console.print(*preview_parts(rows.rows(), summary))
     return SUCCESS
-
-
-def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts by action, total bytes and bytes to copy."""
-    actions = [row["action"] for row in rows]
-    return {
-        "objects": len(rows),
-        "bytes": sum(row["bytes"] for row in rows),
-        "copy": actions.count("copy"),
-        "copy_bytes": sum(row["bytes"] for row in rows if row["action"] == "copy"),
-        "skip": actions.count("skip"),
-        "refuse": actions.count("refuse"),
-        "missing": actions.count("missing"),
-    }

@@ -15,7 +15,7 @@ import pytest
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.clock import Clock
-from skyplane_gateway.objects import IF_ABSENT
+from skyplane_gateway.objects import IF_ABSENT, ObjectInfo
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.memory import create_bucket, delete_bucket
@@ -470,3 +470,13 @@ def test_open_uploads_are_listed_once_each(world: World, monkeypatch: pytest.Mon
     listed = [info.upload_id for info in world.limited().list_uploads("")]
     assert len(listed) == 1100
     assert set(listed) == ids
+
+
+@pytest.mark.parametrize("size_bytes", [-1, -5_000_000_000])
+def test_a_size_below_zero_is_the_stores_mistake(
+    world: World, monkeypatch: pytest.MonkeyPatch, size_bytes: int
+) -> None:
+    rows = [ObjectInfo("a", 5, "e", 0.0), ObjectInfo("k", size_bytes, "e", 0.0)]
+    monkeypatch.setattr(type(world.inner), "list", lambda *_, **__: iter(rows))
+    with pytest.raises(errors.StoreError, match=f"gives 'k' {size_bytes} bytes: no object"):
+        list(world.limited().list(""))
