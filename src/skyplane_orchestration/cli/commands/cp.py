@@ -196,7 +196,7 @@ def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
                 summary["delete"] += 1
                 summary["delete_bytes"] += info.size_bytes
                 rows.add([delete_row(job, info)])
-        summary["server_side_copy"] = client.may_copy_server_side(job)
+        summary |= {"server_side_copy": client.may_copy_server_side(job), "move": job.move}
         if console.is_json:
             console.write_rows("objects", rows.rows(), {"summary": summary})
         else:
