@@ -36,7 +36,7 @@ from skyplane_orchestration.transfer.run import TransferRun
 SCENARIOS = (
     "all_good", "transfer_fails", "provision_fails", "teardown_fails", "one_task", "killed",
     "deferred", "deferred_fails", "deferred_one_task", "on_clouds", "killed_on_clouds",
-    "hook", "second_fleet",
+    "hook", "second_fleet", "flags",
 )  # fmt: skip
 
 #: Reserved for documentation (RFC 5737): nothing on this machine can listen there.

@@ -148,6 +148,7 @@ def connections(ec2: StrictEc2, gce: StrictGce, arm: StrictArm) -> dict[str, str
         "killed_on_clouds",
         "hook",
         "second_fleet",
+        "flags",
     ],
 )
 def test_nothing_is_left_behind(scenarios: Scenarios, name: str) -> None:
@@ -478,3 +479,15 @@ def test_a_deferred_task_starts_its_fleet_when_another_one_has_ended(scenarios: 
     assert run["returned"]["second"]["copied"] == len(FILES)
     # Nothing but the pause of the second task ends the first fleet before its teardown.
     assert run["returned"]["teardown"] == {"stopped": []}
+
+
+def test_a_flag_that_is_rendered_or_mapped_to_false_deletes_nothing(scenarios: Scenarios) -> None:
+    run = scenarios.results["flags"]
+    assert run["tasks"] == {"template": "success", "mapped[0]": "success", "wrong": "failed"}
+    assert all((scenarios.source / key).exists() for key in FILES)
+    assert scenarios.copy_is_whole("flags/mapped")
+    # The list that the template has rendered to left one file out.
+    copied = {key for key in FILES if (scenarios.destination / "flags" / "template" / key).exists()}
+    assert copied == FILES.keys() - {"sub/b + c.txt"}
+    assert not (scenarios.destination / "flags" / "wrong").exists()
+    assert "move must be true or false, not 'truee'" in scenarios.log

@@ -144,3 +144,25 @@ with DAG(dag_id="hook", schedule=None, catchup=False) as hook:
     by_hook.override(task_id="copies")("hook", "replace") >> by_hook.override(task_id="fails")(
         "hook_fails", "fail"
     )
+
+
+#: What a form or another task gives for false.
+FALSE: dict[str, Any] = {"flag": False, "word": "truee", "skip": ["sub/*", "*.tmp"]}
+with DAG(dag_id="flags", schedule=None, catchup=False, params=FALSE) as flags:
+    SkyplaneTransferOperator(
+        task_id="template",
+        source_url=SOURCE,
+        destination_url=f"{DESTINATION}/flags/template/",
+        move="{{ params.flag }}",
+        exclude="{{ params.skip }}",
+        chunk_mib="{{ 5 }}",
+    )
+    SkyplaneTransferOperator.partial(task_id="mapped", source_url=SOURCE).expand_kwargs(
+        [{"move": "false", "destination_url": f"{DESTINATION}/flags/mapped/"}]
+    )
+    SkyplaneTransferOperator(
+        task_id="wrong",
+        source_url=SOURCE,
+        destination_url=f"{DESTINATION}/flags/wrong/",
+        move="{{ params.word }}",
+    )

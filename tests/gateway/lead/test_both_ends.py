@@ -155,3 +155,12 @@ async def test_a_second_ends_before_its_object_is_read_that_is_known_by_the_seco
     loop_s = lab.loop_s()
     await FreshSources(lab.context).wait([row])
     assert lab.loop_s() - loop_s == pytest.approx(waits_s, abs=1e-6)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_the_option_to_ignore_an_md5_counts_for_both(inline: Executor, end: int) -> None:
+    lab = Lab(inline)
+    specs = [StoreSpec("s3", "b"), StoreSpec("s3", "b")]
+    specs[end] = StoreSpec("s3", "b", options=(("content-md5", "ignore"),))
+    lab.context.spec = SimpleNamespace(source=specs[0], destination=specs[1])
+    assert BothEnds(lab.context).ends() == Ends("s3", "s3", uses_md5=False)

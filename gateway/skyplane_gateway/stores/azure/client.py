@@ -14,6 +14,7 @@ from requests.utils import get_environ_proxies, select_proxy
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Body, Credentials, StoreSpec
+from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
@@ -132,12 +133,18 @@ class Container:
         return url, headers
 
     def send(self, wanted: Request, body: Body = b"") -> Answer:
-        """The answer with its body. Raises Refused, AzureError, HTTPError."""
+        """The answer with its body. Raises Refused, NoAnswer, AzureError, HTTPError."""
         answer = self.open(wanted, body)
         try:
-            return Answer(_headers(answer), answer.read(decode_content=False))
+            found = Answer(_headers(answer), joined(answer.stream(decode_content=False)))
+        except NoAnswer:
+            answer.close()
+            raise
         finally:
             answer.release_conn()
+        if wanted.method != "GET" and found.body:
+            raise NoAnswer("has a body")
+        return found
 
     def open(self, wanted: Request, body: Body = b"") -> urllib3.BaseHTTPResponse:
         """As `send`, but the body of the answer is not read yet."""

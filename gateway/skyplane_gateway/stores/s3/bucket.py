@@ -32,6 +32,7 @@ from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
 from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
+from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 
 class Bucket:
@@ -84,12 +85,16 @@ class Bucket:
         if with_checksum:
             more["ChecksumMode"] = "ENABLED"
         try:
-            return dict(self.client.head_object(Bucket=self.name, Key=key, **more))
+            answer = dict(self.client.head_object(Bucket=self.name, Key=key, **more))
         except ClientError as error:
             if code_of(error) == "400":
                 # A HEAD answer has no body, and so no error code: a listing gives the reason.
                 self.client.list_objects_v2(Bucket=self.name, MaxKeys=1)
             raise
+        for name in ("ContentLength", "LastModified"):
+            if name not in answer:
+                raise BadAnswer(why=f"has no {name}")
+        return answer
 
     def sendable_precondition(
         self, key: str, precondition: Precondition, what: str
@@ -134,7 +139,8 @@ def require_version(
     if if_match is None:
         return
     if is_time_pin(if_match):
-        found = time_pin(answer["LastModified"].timestamp(), size_bytes)
+        modified = answer.get("LastModified")
+        found = "" if modified is None else time_pin(modified.timestamp(), size_bytes)
     else:
         found = answer.get("ETag", "")
     if found.strip('"') != if_match.strip('"'):
