@@ -73,10 +73,16 @@ def plain_against_ours(grid: Grid, pairs: int) -> Case:
         )
         started = time.perf_counter()
         ours = plan(
-            grid, src, dst, MinimizeCost(goal, exactly=True), policy=Policy(allow=tuple(tags))
+            grid,
+            src,
+            dst,
+            MinimizeCost(goal, exactly=True),
+            policy=Policy(allow_regions=tuple(tags)),
         )
         ours_s += time.perf_counter() - started
-        problem = build_problem(grid, src, dst, goal_gbps=goal, policy=Policy(allow=tuple(tags)))
+        problem = build_problem(
+            grid, src, dst, goal_gbps=goal, policy=Policy(allow_regions=tuple(tags))
+        )
         at_goal = problem.with_goal(goal, goal)
         started = time.perf_counter()
         solve_integers(

@@ -62,7 +62,7 @@ def main() -> int:
         ends += ["--src-endpoint", s3_url, "--dst-endpoint", gcs_url]
         regions = ["--src-region", SOURCE_REGION, "--dst-region", TARGET_REGION]
         rate = ["--instance-limit", "1", "--min-throughput-gbps", str(RATE_GBPS)]
-        rate += ["--allow", "azure:*"]
+        rate += ["--allow-regions", "azure:*"]
         fleet = ["--provisioner", "cloud", "--clouds", str(directory / "clouds.json")]
         fleet += ["--deployment", "demo"]
         environment = _environment(directory)

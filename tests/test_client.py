@@ -590,6 +590,33 @@ def test_a_sync_with_nothing_to_copy_deletes_without_a_fleet(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a"]
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_pattern_that_protects_nothing_stops_before_a_byte(
+    client: Client, script: Script, same: TransferJob, tmp_path: Path, begins: bool
+) -> None:
+    (tmp_path / "out/tmp").mkdir()
+    (tmp_path / "out/tmp/stale").write_bytes(b"x")
+    (tmp_path / "in/new").write_bytes(b"x")
+    job = replace(same, delete=True, max_delete="100%", exclude=("tmp",))
+    fleet = client.provision(replace(PLAN, src=A, dst=A))
+    start = client.begin if begins else client.transfer
+    for call in (lambda: client.check_deletes(job), lambda: client.preview_deletes(job)):
+        with pytest.raises(
+            ConfigurationInvalid, match="write 'tmp/\\*\\*', or set allow_unmatched"
+        ):
+            call()
+    with pytest.raises(ConfigurationInvalid, match="would not spare 'tmp/stale'"):
+        start(job, fleet)
+    assert script.names == ["ensure"]
+    (tmp_path / "in/new").unlink()
+    with pytest.raises(TransferFailed, match="would not spare 'tmp/stale'") as caught:
+        client.run(job)
+    assert caught.value.is_permanent
+    assert (tmp_path / "out/tmp/stale").exists()
+    result = client.run(replace(job, allow_unmatched_patterns=True))
+    assert (result.deleted, len(result.warnings)) == (1, 1)
+
+
 def test_regions_that_the_plan_found_are_used(client: Client, script: Script) -> None:
     fleet = client.provision(PLAN)
     bare = TransferJob(Location("s3://src/p/"), Location("s3://dst/q/", "aws:us-west-2"))
@@ -788,7 +815,7 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
     plan = client.plan(fast)
     assert {tag: group.count for tag, group in plan.instances.items()} == {A: 1, B: 1}
     assert f"the plan has all instances that {A} may have: 1, by my machines" in plan.notes
-    grid = client.grid_within_quotas((A, B), Policy(exclude=("azure:*",)))
+    grid = client.grid_within_quotas((A, B), Policy(exclude_regions=("azure:*",)))
     assert {tag.partition(":")[0] for tag in grid.account} == {"aws", "gcp"}
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     with pytest.raises(PlanInfeasible, match=r"no gateway can run in aws:ap-northeast-1, by my"):

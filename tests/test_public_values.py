@@ -206,7 +206,7 @@ def test_the_examples_have_no_more_than_is_needed(kind: type[Any]) -> None:
         (lambda: TransferJob(LOCATION, LOCATION, move="false"), "move must be true or false"),  # type: ignore[arg-type]
         (lambda: Limits(vcpu_quota="{{x}}"), "vcpu_quota must be .*, not '{{x}}'"),  # type: ignore[arg-type]
         (lambda: Location(Path("a")), "url must be text, not "),  # type: ignore[arg-type]
-        (lambda: Policy(exclude=[1]), r"exclude\[0\] must be text, not 1"),  # type: ignore[arg-type]
+        (lambda: Policy(exclude_regions=[1]), r"exclude_regions\[0\] must be text, not 1"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_type_is_one_line(make: Any, words: str) -> None:

@@ -136,7 +136,7 @@ def _set_limits() -> None:
 def read_config(path: Path, fleet_key: str) -> GatewayConfig:
     """Raises ConfigurationInvalid when the file is missing, broken, or of another fleet."""
     try:
-        config = GatewayConfig.from_dict(parsed(path.read_text(), str(path)))
+        config = GatewayConfig.from_dict(parsed(path.read_text(), f"cannot read {path}: it"))
     except (OSError, ValueError) as error:
         raise ConfigurationInvalid(f"cannot read {path}: {error}") from error
     if config.fleet_key != fleet_key:

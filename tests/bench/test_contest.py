@@ -35,7 +35,7 @@ def test_without_the_peer_there_is_no_case() -> None:
 
 
 def test_the_cases_have_the_names_of_the_table() -> None:
-    contests = (*copy.CONTESTS, *small.CONTESTS, *rerun.CONTESTS.values())
+    contests = (*copy.CONTESTS, *small.CONTESTS, *rerun.CONTESTS.values(), *rerun.OF_FILES.values())
     assert [one.case for one in contests] == [
         "copy-vs-rclone",
         "copy-vs-rclone-multipart",
@@ -46,6 +46,8 @@ def test_the_cases_have_the_names_of_the_table() -> None:
         "small-50k",
         "noop-2k",
         "noop-50k",
+        "noop-files-50k",
+        "noop-files-50k-fresh",
     ]
     assert small.cpu_case([1.0, 3.0, 2.1]).holds is False
 

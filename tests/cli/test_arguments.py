@@ -30,7 +30,7 @@ def parsed(text: str) -> argparse.Namespace:
     parser = Parser(prog="x")
     arguments.add_ends(parser, "a place")
     planner_options.add_objective(parser)
-    planner_options.add_limits(parser)
+    planner_options.add_limits(parser, launches=True)
     arguments.add_selection(parser)
     return parser.parse_args(["s3://a/b/", "s3://c/d/", *text.split()])
 
@@ -54,7 +54,7 @@ def test_every_option_reaches_the_job() -> None:
     options = parsed(
         "-r --src-region aws:eu-west-1 --dst-credentials profile:paris"
         " --dst-option checksum=trusted --include *.csv --include *.json"
-        " --exclude-keys tmp/* --conflict skip --last *.done"
+        " --exclude tmp/* --exclude-keys a:b,c --exclude x,y --conflict skip --last *.done"
         " --verify --allow-empty --chunk-mib 32 --instance-limit 3 --relays 1"
         " --instance-type aws=m5.large --instance-type gcp=n2-standard-4"
     )
@@ -62,7 +62,7 @@ def test_every_option_reaches_the_job() -> None:
     job = arguments.job_from(options, limits=limits)
     assert (job.source.region, job.destination.credential_ref) == ("aws:eu-west-1", "profile:paris")
     assert job.destination.options == {"checksum": "trusted"}
-    assert (job.include, job.exclude) == (("*.csv", "*.json"), ("tmp/*",))
+    assert (job.include, job.exclude) == (("*.csv", "*.json"), ("tmp/*", "x,y", "a:b,c"))
     assert (job.conflict, job.publish_last, job.verify) == ("skip", ("*.done",), "reread")
     assert (job.recursive, job.allow_empty, job.allow_failed) == (True, True, False)
     assert (limits.chunk_mib, limits.instance_limit, limits.max_relays) == (32, 3, 1)
@@ -88,8 +88,10 @@ def test_the_rule_for_refused_launches_is_for_subcommands_that_launch() -> None:
     given = parser.parse_args(["--on-no-capacity", "fail"])
     assert planner_options.policy_from(given, REGIONS).on_no_capacity == "fail"
     assert planner_options.policy_from(parser.parse_args([]), REGIONS) == Policy()
+    planning = Parser(prog="x")
+    planner_options.add_limits(planning)
     with pytest.raises(ConfigurationInvalid, match="--on-no-capacity"):
-        parsed("--on-no-capacity fail")
+        planning.parse_args(["--on-no-capacity", "fail"])
 
 
 @pytest.mark.parametrize("text", ["0", "0.0", "1e-3", "60"])
@@ -104,14 +106,53 @@ def test_prove_s_is_zero_or_a_positive_number(text: str) -> None:
 
 
 def test_a_policy_that_matches_no_region_is_refused() -> None:
-    options = parsed("--exclude aws:us-east-1,gcp:* --allow aws:eu-*")
+    options = parsed("--exclude-regions aws:us-east-1,gcp:* --allow-regions aws:eu-*")
     assert planner_options.policy_from(options, REGIONS) == Policy(
         ("aws:eu-*",), ("aws:us-east-1", "gcp:*")
     )
     with pytest.raises(ConfigurationInvalid, match="did you mean aws:us-east-1"):
-        planner_options.policy_from(parsed("--exclude aws:us-est-1"), REGIONS)
-    with pytest.raises(ConfigurationInvalid, match="--exclude-keys"):
-        planner_options.policy_from(parsed("--exclude *.tmp"), REGIONS)
+        planner_options.policy_from(parsed("--exclude-regions aws:us-est-1"), REGIONS)
+    with pytest.raises(ConfigurationInvalid, match="use --exclude to skip objects"):
+        planner_options.policy_from(parsed("--exclude-regions *.tmp"), REGIONS)
+    with pytest.raises(ConfigurationInvalid, match="'' names nothing"):
+        parsed("--exclude-regions=")
+
+
+def test_old_names_of_options_work_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    old = parsed("--allow aws:eu-* --allow-regions gcp:* --exclude-keys *.tmp")
+    policy = planner_options.policy_from(old, REGIONS)
+    assert policy.allow_regions == ("gcp:*", "aws:eu-*")
+    assert arguments.job_from(old, policy=policy).exclude == ("*.tmp",)
+    assert ["--allow-regions" in caplog.messages[0], "--exclude;" in caplog.messages[1]] == [
+        True
+    ] * 2
+    assert "--exclude-keys" not in Parser(prog="x").format_help()
+
+
+class Grid:
+    def __init__(self) -> None:
+        self.grid, self.tags = self, REGIONS
+
+
+@pytest.mark.parametrize(
+    ("pattern", "region"),
+    [
+        ("aws*", "aws:eu-west-1"),
+        ("*", "aws:eu-west-1"),
+        ("x,gcp?europe-*", "gcp:europe-west1"),
+        ("[ag]*-1", "aws:eu-west-1"),
+        ("*.csv", ""),
+        ("aws", ""),
+        ("azure*", ""),
+    ],
+)
+def test_a_pattern_of_keys_that_once_was_one_of_regions_is_named(
+    pattern: str, region: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner_options.refuse_excluded_regions([pattern], Grid())  # type: ignore[arg-type]
+    assert [region in one and "--exclude-regions" in one for one in caplog.messages] == (
+        [True] if region else []
+    )
 
 
 def test_the_help_states_the_planners_own_time_for_proofs() -> None:

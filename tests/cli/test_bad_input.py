@@ -24,6 +24,7 @@ ALL = ("plan", "frontier", "compare")
 WITH_GOAL = ("plan", "compare")
 WRITING = ("cp -r", "sync", "transfer -r --fleet {missing}")
 COPYING = ("cp -r", "sync", "cp -r --dry-run")
+SYNCING = ("sync", "sync --dry-run")
 BELOW = ("cp -r", "sync", "verify -r", "cp -r --dry-run")
 MOVING = ("cp -r", "sync", "verify", "cp -r --src-region gcp:us-east1 --dst-region gcp:us-east1")
 
@@ -48,9 +49,18 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (ALL, f"{ENDS} --instance-type aws=huge", "it has: "),
     (ALL, f"{ENDS} --instance-type aws", "NAME=VALUE"),
     (ALL, f"{ENDS} --instance-type oci=big", "oci"),
-    (ALL, f"{ENDS} --exclude aws:us-est-1", "aws:us-east-1"),
-    (ALL, f"{ENDS} --allow mars:*", "--allow"),
-    (ALL, f"{ENDS} --exclude {SRC}", "a transfer cannot avoid its ends"),
+    (ALL, f"{ENDS} --exclude-regions aws:us-est-1", "aws:us-east-1"),
+    (ALL, f"{ENDS} --allow-regions mars:*", "--allow-regions"),
+    (ALL, f"{ENDS} --allow mars:*", "--allow-regions"),
+    (ALL, f"{ENDS} --exclude-regions {SRC}", "a transfer cannot avoid its ends"),
+    (ALL, f"{ENDS} --exclude azure:*", "for regions: --exclude-regions 'azure:*'"),
+    (ALL, f"{ENDS} --exclude *.csv", "for regions: --exclude-regions"),
+    (ALL, f"{ENDS} --exclude-regions ,", "',' names nothing"),
+    *[
+        (COPYING, f"{{tree}} {{tmp}}/new --exclude {old}", "use --exclude-regions (in a key, wri")
+        for old in ("azure:*", "aws:us-east-1,gcp:*", "x:y")
+    ],
+    (("cp -r",), "{tree} {tmp}/new --exclude-regions *.tmp", "use --exclude to skip objects"),
     (ALL, f"{ENDS} --frobnicate", "--frobnicate"),
     (ALL, f"{ENDS} --min-throughput-gbps 1 --deadline-s 1", "not allowed with"),
     (ALL, f"{ENDS} --min-through 1", "unrecognized arguments"),
@@ -75,7 +85,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     ],
     # ---- what is not there, with files
     (BELOW, "{tree} {tmp}/new --include *.parquet", "the filters leave out all 2 objects under"),
-    (BELOW, "{tree} {tmp}/new --exclude-keys *", "its * also matches slashes"),
+    (BELOW, "{tree} {tmp}/new --exclude *", "its * also matches slashes"),
     (("cp", "verify"), "{tree}/a {tmp}/new --include b", "the filters leave out the one object"),
     (("cp", "verify"), "{missing} {tmp}/new", "there is no file {missing}; check its name"),
     (("cp", "verify"), "{missing}/ {tmp}/new", "there is no file {missing}/; check its name"),
@@ -100,7 +110,6 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("cp -r",), "s3://b/ {tmp}/new --src-credentials nobody", "profile:"),
     (("cp -r",), "s3://b/ {tmp}/new --src-option colour=red", "colour"),
     (("cp -r",), "{tree} {tmp}/new --lease-s 0", "--lease-s"),
-    (("cp -r",), "{tree} {tmp}/new --exclude *.tmp", "--exclude-keys"),
     # ---- filters
     *[
         (COPYING, f"{{tree}} {{tmp}}/new {option}-size {bad}", f"{option}-size must be a number w")
@@ -144,6 +153,19 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (COPYING, "{tree} {tmp}/new --processes-per-instance 65", "--processes-per-instance must be a"),
     # ---- deletes
     (("sync",), "{tree} {tmp}/new --max-delete 5", "--max-delete needs --delete"),
+    (("sync",), "{tree} {tmp}/new --allow-unmatched-patterns", "patterns needs --delete"),
+    *[
+        (SYNCING, f"{{tree}} {{tmp}}/new --delete --exclude {bad}", "no key can match the pattern")
+        for bad in ("//x", "[b-a]", "x/[b-a]/")
+    ],
+    *[
+        (
+            SYNCING,
+            f"{{tree}} {{tmp}}/new --delete --exclude {bad}",
+            "write '" + bad + "/**', or set -",
+        )
+        for bad in ("sub", "/sub", "s?b")
+    ],
     *[
         (("sync",), f"{{tree}} {{tmp}}/new --delete --max-delete {bad}", "--max-delete must be a n")
         for bad in ("101%", "many", "1.5", "5K")

@@ -155,7 +155,7 @@ def test_plain_names_make_the_job() -> None:
         conflict="replace-if-different",
         include=("*.parquet",),
         delete=True,
-        policy=Policy(allow=("aws:*",), max_job_usd=5),
+        policy=Policy(allow_regions=("aws:*",), max_job_usd=5),
         limits=Limits(instance_limit=2, chunk_mib=8),
     )
 

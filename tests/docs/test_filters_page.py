@@ -15,6 +15,7 @@ from tests.docs.pages import Page
 from tests.faults.go_programs import Unavailable
 from tests.faults.tools import RCLONE
 
+from skyplane_gateway.selection import SelectionRule
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -81,3 +82,51 @@ def test_rclone_copies_the_same(
     command = [rclone_program, "lsf", "-R", "--files-only", *shlex.split(rclone), str(tree)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert sorted(done.stdout.split()) == copies
+
+
+#: Number in the page -> key.
+KEYS: Final = {number: codes(cell)[0] for number, cell in rows("| number | key |")}
+GLOBS: Final = [
+    (*re.findall(r"`(.+)`", glob), here, rclone)
+    for glob, here, rclone in rows("| pattern | here | rclone |")
+]
+
+
+def keys_of(cell: str) -> list[str]:
+    numbers = {"all": list(KEYS), "none": []}.get(cell, cell.split())
+    return sorted(KEYS[number] for number in numbers)
+
+
+def test_the_page_compares_forty_globs_and_more() -> None:
+    assert len({glob for glob, _, _ in GLOBS}) >= 40
+    assert 10 < sum(rclone == "the same" for _, _, rclone in GLOBS) < len(GLOBS)
+    assert not [glob for glob, here, rclone in GLOBS if here == rclone]
+
+
+@pytest.mark.parametrize(("glob", "here", "rclone"), GLOBS)
+def test_each_glob_leaves_out_what_it_says(glob: str, here: str, rclone: str) -> None:
+    found = {}
+    for kind in ("include", "exclude"):
+        rule = SelectionRule("", "", **{kind: (glob,)})  # type: ignore[arg-type]
+        found[kind] = sorted(key for key in KEYS.values() if rule.matches(key))
+    assert found["include"] == keys_of(here)
+    assert found["exclude"] == sorted(set(KEYS.values()) - set(keys_of(here)))
+
+
+@pytest.fixture(scope="module")
+def globbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("globbed")
+    for key in KEYS.values():
+        (folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (folder / key).touch()
+    return folder
+
+
+@pytest.mark.parametrize(("glob", "here", "rclone"), GLOBS)
+def test_rclone_leaves_out_what_it_says(
+    rclone_program: str, globbed: Path, glob: str, here: str, rclone: str
+) -> None:
+    command = [rclone_program, "lsf", "-R", "--files-only", f"--exclude={glob}", str(globbed)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    left_out = sorted(set(KEYS.values()) - set(done.stdout.splitlines()))
+    assert left_out == keys_of(here if rclone == "the same" else rclone)

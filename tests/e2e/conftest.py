@@ -106,6 +106,7 @@ class S3Server:
         client, found = self.client(), {}
         for key, digest in self.digests(bucket, prefix).items():
             head = client.head_object(Bucket=bucket, Key=prefix + key)
+            head["Metadata"].pop("skyplanesource", None)  # The mark of a copy.
             found[key] = digest, repr((head["ContentType"], head["Metadata"]))
         return found
 

@@ -50,7 +50,7 @@ def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     choice = ["--provisioner", "cloud", "--clouds", str(clouds_file), "--deployment", "tests"]
     command = ["cp", "s3://instances/p/", "s3://instances/q/", "-r", *ends, *choice]
     # No direct path has that rate.
-    command += ["--instance-limit", "1", "--min-throughput-gbps", "3", "--allow", RELAY]
+    command += ["--instance-limit", "1", "--min-throughput-gbps", "3", "--allow-regions", RELAY]
     assert main([*command, "--gateways", "always", "--json"]) == 0, capsys.readouterr().err
     report = json.loads(capsys.readouterr().out)
     assert report["objects"] == 3, report

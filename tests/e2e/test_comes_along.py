@@ -262,7 +262,8 @@ def test_the_form_of_an_upload_does_not_come_along(
     store = there.open()
     for name in SIZES:
         found = store.head(target + name).attributes
-        assert found == dataclasses.replace(HEADERS, content_encoding="gzip")
+        assert found is not None
+        assert marked(found, None) == dataclasses.replace(HEADERS, content_encoding="gzip")
     store.close()
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ SOURCE, DESTINATION = Location("s3://src/p/"), Location("gs://dst/q/")
 
 positive = st.floats(min_value=1e-6, max_value=1e9)
 texts = st.lists(st.text(max_size=20), max_size=3)
+globs = st.lists(st.sampled_from(["aws:*", "*", "gcp:us-east1", "azure*"]), max_size=3)
 jobs = st.builds(
     TransferJob,
     st.builds(
@@ -58,7 +60,7 @@ jobs = st.builds(
         st.none() | st.integers(0, 9),
         st.integers(5, 512),
     ),
-    policy=st.builds(Policy, texts, texts),
+    policy=st.builds(Policy, globs, globs),
     volume_gb=st.none() | positive,
     objects=st.none() | st.integers(0, 10**12),
 )
@@ -132,7 +134,7 @@ def test_a_single_text_is_no_list_of_globs() -> None:
     with pytest.raises(ConfigurationInvalid, match=r"include must be a list.*'\*\.csv'"):
         TransferJob(SOURCE, DESTINATION, include="*.csv")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationInvalid, match="exclude"):
-        Policy(exclude="aws:*")  # type: ignore[arg-type]
+        Policy(exclude_regions="aws:*")  # type: ignore[arg-type]
     listed = TransferJob(SOURCE, DESTINATION, include=["*.csv"])  # type: ignore[arg-type]
     assert listed.include == ("*.csv",)
 
@@ -142,3 +144,51 @@ def test_strict_metadata_is_refused_for_files() -> None:
     assert TransferJob(files, bucket, strict_metadata=True).strict_metadata
     with pytest.raises(ConfigurationInvalid, match="--strict-metadata"):
         TransferJob(bucket, files, strict_metadata=True)
+
+
+@pytest.mark.parametrize("old", ["allow", "exclude"])
+def test_a_policy_is_made_with_the_old_names_of_regions_with_a_warning(old: str) -> None:
+    new = f"{old}_regions"
+    globs: dict[str, Any] = {new: ("aws:*",)}
+    old_globs: dict[str, Any] = {old: ["aws:*"]}
+    with pytest.warns(FutureWarning, match=new):
+        policy = Policy(**old_globs, max_job_usd=5)
+    assert policy == Policy(**globs, max_job_usd=5)
+    assert getattr(policy, old) == ("aws:*",)
+    assert replace(policy, max_job_usd=6) == Policy(**globs, max_job_usd=6)
+    with pytest.raises(ConfigurationInvalid, match=f"give {new} alone"):
+        Policy(**globs, **old_globs)
+
+
+def test_a_document_with_the_old_names_of_regions_is_read() -> None:
+    policy = Policy(("aws:*",), ("aws:us-gov-*",), 5.0)
+    job = TransferJob(Location("s3://a/"), DESTINATION, policy=policy)
+    document = job.to_dict()
+    assert set(document["policy"]) >= {"allow_regions", "exclude_regions"}
+    for name in ("allow", "exclude"):
+        document["policy"][name] = document["policy"].pop(f"{name}_regions")
+    assert TransferJob.from_dict(document) == job
+    document["policy"]["exclude_regions"] = []
+    with pytest.raises(ConfigurationInvalid, match="give exclude_regions alone"):
+        TransferJob.from_dict(document)
+    document["policy"] = {"exclude_region": ["aws:*"]}
+    with pytest.raises(ConfigurationInvalid, match="has no exclude_region"):
+        TransferJob.from_dict(document)
+
+
+@pytest.mark.parametrize("glob", ["", " ", "azure", "azure:*,gcp:*", " azure:*", "azure:*\n"])
+@pytest.mark.parametrize("name", ["allow_regions", "exclude_regions"])
+def test_a_glob_that_is_no_glob_of_regions_is_refused(name: str, glob: str) -> None:
+    """Such a rule would be lost in silence."""
+    with pytest.raises(ConfigurationInvalid, match=f"{name} must be a list of globs of region"):
+        Policy(**{name: ["aws:*", glob]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pattern", ["//x", "", "[b-a]", "a/[b-a]/"])
+def test_deletes_need_patterns_that_can_match(pattern: str) -> None:
+    ends = (Location("s3://a/"), DESTINATION)
+    with pytest.raises(ConfigurationInvalid, match="no key can match the pattern"):
+        TransferJob(*ends, delete=True, exclude=("*.csv", pattern))
+    for fine in ({"allow_unmatched_patterns": True}, {"delete": False}):
+        more: dict[str, Any] = {"delete": True, **fine}
+        assert TransferJob(*ends, exclude=(pattern,), **more).exclude == (pattern,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,14 @@ def test_equal_places(hook: FakeHook, context: Any) -> None:
     ((source, destination, arguments),) = client.of("verify")
     assert (source.credential_ref, destination.url) == ("airflow:lake", DST)
     assert (arguments["include"], arguments["download"]) == (("*.csv",), True)
+
+
+def test_a_pattern_without_a_match_is_in_the_log(
+    hook: FakeHook, context: Any, task_log: Callable[[], str]
+) -> None:
+    client_of(hook, replace(report(), warnings=("no key at either end matches exclude 'x'",)))
+    assert len(operator(exclude="x").execute(context)["warnings"]) == 1
+    assert "no key at either end matches exclude 'x'" in task_log()
 
 
 def test_the_first_differences_are_in_the_message(

@@ -90,7 +90,9 @@ def test_the_limits_of_a_job_bound_a_baseline(triangle: Grid) -> None:
     assert {tag: group.count for tag, group in few.instances.items()} == {S: 8, T: 2}
 
 
-@pytest.mark.parametrize("policy", [Policy(exclude=("azure:*",)), Policy(allow=("aws:*",))])
+@pytest.mark.parametrize(
+    "policy", [Policy(exclude_regions=("azure:*",)), Policy(allow_regions=("aws:*",))]
+)
 def test_a_region_that_the_policy_bars_is_no_relay(triangle: Grid, policy: Policy) -> None:
     assert best_relay(triangle, S, T, 2, policy=policy).relays == ()
 
@@ -101,7 +103,7 @@ def test_the_best_relay_is_the_fastest_of_all_chains_of_one(measured: Grid) -> N
     chosen = best_relay(measured, *ends, 4)
 
     def through(tag: str) -> float:
-        rest = Policy(exclude=tuple(other for other in tags if other != tag))
+        rest = Policy(exclude_regions=tuple(other for other in tags if other != tag))
         return best_relay(measured, *ends, 4, policy=rest).throughput_gbps
 
     assert chosen.throughput_gbps == max(through(tag) for tag in tags)

@@ -159,7 +159,7 @@ def test_a_way_that_does_not_exist_has_its_reason(small_grid: GridOf) -> None:
 
 
 def test_the_policy_holds_for_ron_as_well(triangle: Grid) -> None:
-    found = compare(triangle, S, T, policy=Policy(exclude=(R,)))
+    found = compare(triangle, S, T, policy=Policy(exclude_regions=(R,)))
     assert {way.relays for way in found.ways} == {()}
 
 

@@ -50,7 +50,7 @@ def again(
         objective,
         volume_gb=answer.volume_gb,
         limits=limits,
-        policy=Policy(exclude=without),
+        policy=Policy(exclude_regions=without),
     )
 
 

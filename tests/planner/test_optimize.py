@@ -137,14 +137,16 @@ def test_the_objective_stands_in_the_plan(triangle: Grid) -> None:
 
 def test_no_way_at_all_is_said_as_such(triangle: Grid) -> None:
     with pytest.raises(PlanInfeasible, match="no way from gcp:t to azure:r") as refused:
-        plan(triangle, T, R, MinimizeCost(1), policy=Policy(exclude=("aws:*",)))
+        plan(triangle, T, R, MinimizeCost(1), policy=Policy(exclude_regions=("aws:*",)))
     assert refused.value.most_gbps == 0
 
 
 # ---------------------------------------------------------------- policy
 
 
-@pytest.mark.parametrize("policy", [Policy(exclude=("azure:*",)), Policy(allow=("gcp:*",))])
+@pytest.mark.parametrize(
+    "policy", [Policy(exclude_regions=("azure:*",)), Policy(allow_regions=("gcp:*",))]
+)
 def test_only_allowed_regions_relay(triangle: Grid, policy: Policy) -> None:
     with pytest.raises(PlanInfeasible) as refused:
         plan(triangle, S, T, MinimizeCost(5), limits=Limits(instance_limit=1), policy=policy)
@@ -152,13 +154,13 @@ def test_only_allowed_regions_relay(triangle: Grid, policy: Policy) -> None:
 
 
 def test_the_ends_need_no_leave(triangle: Grid) -> None:
-    limits, policy = Limits(instance_limit=1), Policy(allow=("azure:r",))
+    limits, policy = Limits(instance_limit=1), Policy(allow_regions=("azure:r",))
     assert plan(triangle, S, T, MinimizeCost(5), limits=limits, policy=policy).relays
 
 
 def test_an_excluded_end_is_refused(triangle: Grid) -> None:
     with pytest.raises(PlanInfeasible, match="cannot avoid its ends") as refused:
-        plan(triangle, S, T, MinimizeCost(1), policy=Policy(exclude=("gcp:*",)))
+        plan(triangle, S, T, MinimizeCost(1), policy=Policy(exclude_regions=("gcp:*",)))
     assert refused.value.binding == ("policy",)
 
 

@@ -111,7 +111,7 @@ def test_on_random_grids_it_has_both_ends_and_nothing_dearer_than_needed(
 def test_a_frontier_may_be_a_single_plan(triangle: Grid) -> None:
     inside = frontier(triangle, "aws:s", "aws:s")
     assert (len(inside), inside.relaxed.points) == (1, ())
-    alone = frontier(triangle, *ENDS, limits=ONE, policy=Policy(exclude=("azure:*",)))
+    alone = frontier(triangle, *ENDS, limits=ONE, policy=Policy(exclude_regions=("azure:*",)))
     assert [one.relays for one in alone] == [()]
 
 

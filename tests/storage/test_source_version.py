@@ -62,3 +62,11 @@ def test_one_object(folder: Path) -> None:
 def test_an_empty_place_has_a_digest_too(tmp_path: Path) -> None:
     found = seen(f"{tmp_path}/")
     assert (found.objects, found.size_bytes, len(found.digest)) == (0, 0, 64)
+
+
+def test_patterns_are_those_of_transfers(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert seen(f"{folder}/", include=("/sub/",)).objects == 1
+    assert seen(f"{folder}/", exclude=("sub/",)).objects == 2
+    assert caplog.messages == []
+    assert seen(f"{folder}/", exclude=("/c.txt",)).objects == 3
+    assert "matches exclude '/c.txt', so nothing is left out" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.deletes import check_extra, delete_extra, preview_extra
 from skyplane_orchestration.transfer.results import result_of
 
@@ -148,7 +150,7 @@ def test_nothing_is_deleted_after_an_empty_listing(
     assert check_extra(job, NONE, random.Random(1)).is_source_empty
     result = delete(job)
     assert (result.state, result.deleted, calls) == ("succeeded", 0, [])
-    assert "because the listing of the source came back empty" in result.warnings[0]
+    assert "because the listing of the source came back empty" in result.warnings[-1]
 
 
 @pytest.mark.parametrize("end", ["in", "out"])
@@ -273,3 +275,88 @@ def test_a_source_that_may_only_be_listed_by_prefix(
     after_listing(monkeypatch, lambda: write(ends / "in/e0"))
     assert delete(job_of(ends)).deleted == 3
     assert left(ends) == ["a", "e0", "sub/b"]
+
+
+#: Pattern of `exclude` -> what becomes of `out/tmp/stale`: `spared`, `stop` or `warning`.
+PATTERNS = {
+    "tmp": "stop",
+    "/tmp": "stop",
+    "t?p": "stop",
+    "tmp/": "spared",
+    "/tmp/": "spared",
+    "tmp/*": "spared",
+    "/tmp/**": "spared",
+    "*/": "spared",
+    "*.bak": "warning",
+    "stale": "warning",
+    "./tmp/*": "warning",
+    "tmp\\*": "warning",
+    " tmp/": "warning",
+    "tmp/\n": "warning",
+    "/nightly/": "warning",
+}
+
+
+@pytest.mark.parametrize(("pattern", "becomes"), PATTERNS.items())
+def test_a_pattern_protects_or_its_user_is_told(ends: Path, pattern: str, becomes: str) -> None:
+    stale = ends / "out/tmp/stale"
+    write(stale)
+    job = job_of(ends, exclude=(pattern, "a"))
+    if becomes == "stop":
+        for call in (
+            lambda: check_extra(job, NONE, random.Random(1)),
+            lambda: preview_extra(job, NONE),
+        ):
+            with pytest.raises(ConfigurationInvalid, match="would not spare 'tmp/stale'; write"):
+                call()
+        result = delete(job)
+        assert (result.state, result.error_code) == ("failed", ConfigurationInvalid.code)
+        assert set(left(ends)) == {"a", "sub/b", "tmp/stale", *EXTRA}
+        job = replace(job, allow_unmatched_patterns=True)
+    plan, _ = preview_extra(job, NONE)
+    assert plan.warnings == check_extra(job, NONE, random.Random(1)).warnings
+    result = delete(job)
+    assert result.state == "succeeded"
+    assert [repr(pattern) in one for one in plan.warnings] == [True] * (becomes != "spared")
+    assert result.warnings[: len(plan.warnings)] == plan.warnings
+    assert stale.exists() == (becomes == "spared")
+
+
+@pytest.mark.parametrize("end", ["in", "out"])
+def test_a_folder_at_either_end_tells_that_a_pattern_misses_it(ends: Path, end: str) -> None:
+    write(ends / end / "tmp/stale")
+    with pytest.raises(ConfigurationInvalid, match="'tmp/stale'"):
+        check_extra(job_of(ends, exclude=("tmp",)), NONE, random.Random(1))
+    write(ends / ("out" if end == "in" else "in") / "tmp")
+    assert check_extra(job_of(ends, exclude=("tmp",)), NONE, random.Random(1)).warnings == ()
+
+
+@pytest.mark.parametrize("pattern", ["tmp", "tmp/", "/tmp/**"])
+def test_an_empty_folder_stops_no_nightly_job(ends: Path, pattern: str) -> None:
+    for end in ("in", "out"):
+        (ends / end / "tmp").mkdir()
+    result = delete(job_of(ends, exclude=(pattern,)))
+    assert (result.state, result.deleted) == ("succeeded", 4)
+    assert repr(pattern) in result.warnings[0]
+
+
+def test_a_folder_that_the_listing_skips_for_a_pattern_is_its_match(ends: Path) -> None:
+    bad = os.fsdecode(b"bad-\xff")
+    write(ends / "in/skipped" / bad)
+    job = job_of(ends, exclude=("skipped/", "none/"))
+    listing = SourceListing()
+    for _ in range(2):  # The second time from memory.
+        plan = check_extra(job, NONE, random.Random(1), listing)
+        assert ["'skipped/'" in one for one in plan.warnings] == [False]
+    handed = listing.hand_over(job)
+    assert handed is not None
+    assert [key.endswith(f"skipped/{bad}") for key in handed.skipped] == [True]
+
+
+def test_a_folder_that_comes_during_the_copies_stops_the_deletes(ends: Path) -> None:
+    job = job_of(ends, exclude=("tmp",))
+    assert check_extra(job, NONE, random.Random(1)).objects == 4
+    write(ends / "in/tmp/new")
+    result = delete(job)
+    assert (result.state, result.deleted) == ("failed", 0)
+    assert "'tmp/new'" in result.error

@@ -223,6 +223,16 @@ def test_reserved_keys_are_counted_and_one_is_named() -> None:
     assert "'s3://src/p/.skyplane/jobs/k/1'" in warning
 
 
+def test_patterns_without_a_match_are_a_warning_but_for_deletes() -> None:
+    """The listings for deletes look at both ends, and warn themselves."""
+    ended = status(unmatched_patterns=[f"exclude 'p{n}'" for n in range(12)])
+    (warning,) = result_of(JOB, FLEET, ended).warnings
+    assert warning.startswith("no key at the source matches exclude 'p0', exclude 'p1'")
+    assert "exclude 'p9' and 2 more, so nothing is left out" in warning
+    assert result_of(replace(JOB, delete=True), FLEET, ended).warnings == ()
+    assert result_of(JOB, FLEET, status()).warnings == ()
+
+
 @pytest.mark.parametrize(
     ("url", "words"), [("gs://dst/q/", "--strict-metadata"), ("/data/out/", "files do not keep it")]
 )

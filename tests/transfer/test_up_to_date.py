@@ -185,6 +185,18 @@ def test_reserved_keys_are_counted_as_by_a_lead(ends: Path) -> None:
     assert str(stray) in warning
 
 
+def test_patterns_without_a_match_are_told_as_by_a_lead(
+    ends: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = replace(job_of(ends), exclude=("none/", "a*"), publish_last=("/none",))
+    result = unchanged(job)
+    assert result is not None
+    preflight.preview(job, NONE)
+    said = "no key at the source matches exclude 'none/', publish_last '/none', so"
+    logged = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert [one.startswith(said) for one in (*result.warnings, *logged)] == [True] * 2
+
+
 def test_archived_objects_that_are_skipped_are_counted(
     ends: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Answer, Asked, Ends
-from skyplane_gateway.stores import ahead_s_of, look_at_all, with_crc32c
+from skyplane_gateway.selection import Answer, Asked, Ends, answered, asking
+from skyplane_gateway.stores import ahead_s_of, look_at_all, uses_md5, with_crc32c
 
 #: Objects per page when a sink lists the destination.
 _PAGE_OBJECTS: Final = 1000
@@ -29,7 +29,8 @@ class BothEnds:
         """As far as both are listed."""
         spec = self._context.spec
         ahead_s = self._ahead_s - ahead_s_of(self._source.store)
-        return Ends(spec.source.kind, spec.destination.kind, ahead_s)
+        has_md5 = uses_md5(spec.source) and uses_md5(spec.destination)
+        return Ends(spec.source.kind, spec.destination.kind, ahead_s, has_md5)
 
     async def fetch_page(
         self, prefix: str, start_after: str | None
@@ -42,19 +43,16 @@ class BothEnds:
 
     async def ask(self, asked: Sequence[Asked]) -> list[Answer]:
         """The answers to questions, in order. Raises StoreError, GatewayError."""
-        here = [one.source.key for one in asked if one.question == "source"]
-        there = [one.destination.key for one in asked if one.question == "destination"]
-        sources, destinations, checksums = await asyncio.gather(
-            self._source.run(look_at_all, self._source.store, here),
-            self._look_there(there),
-            asyncio.gather(*(self._checksums(one) for one in asked if one.question == "checksums")),
+        here = [one.source.key for one in asking("source", asked)]
+        there = [one.destination.key for one in asking("destination", asked)]
+        return answered(
+            asked,
+            *await asyncio.gather(
+                self._source.run(look_at_all, self._source.store, here),
+                self._look_there(there),
+                asyncio.gather(*map(self._checksums, asking("checksums", asked))),
+            ),
         )
-        rows = {
-            "source": (Answer(source=row) for row in sources),
-            "destination": (Answer(destination=row) for row in destinations),
-            "checksums": iter(checksums),
-        }
-        return [next(rows[one.question]) for one in asked]
 
     async def _look_there(self, keys: Sequence[str]) -> list[ObjectInfo | None]:
         if not keys:

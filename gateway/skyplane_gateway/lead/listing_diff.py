@@ -6,7 +6,7 @@ Both are read in steps, so that memory does not grow with the number of objects.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -22,6 +22,7 @@ from skyplane_gateway.selection import (
     EscapeName,
     KeyCheck,
     Pair,
+    PatternUse,
     Selection,
     SelectionRule,
     candidates,
@@ -51,6 +52,7 @@ class ListingDiff:
         keeping: see `TransferSpec.keeping`.
         ask: answers questions that the listings leave.
         ends: see `select`.
+        publish_last: patterns of keys that are copied last.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ListingDiff:
         keeping: Keeping,
         ask: Ask,
         ends: Callable[[], Ends] = Ends,
+        publish_last: Iterable[str] = (),
     ) -> None:
         self._rule = rule
         self._source = source
@@ -75,6 +78,7 @@ class ListingDiff:
         self._keeping = keeping
         self._ask = ask
         self._ends = ends
+        self._patterns = PatternUse(rule, publish_last)
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
@@ -100,10 +104,12 @@ class ListingDiff:
             for one, at in pairs:
                 yield decide(self._rule, one, at, self._check_key, ends)
             if len(step) < _STEP_OBJECTS:
+                self._counters.unmatched_patterns = self._patterns.unmatched()
                 return
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
-        for row in self._source.list(prefix, self._rule.wants):
+        for row in self._source.list(prefix, self._patterns.wants):
+            self._patterns.see(row.key, self._rule.source_prefix)
             self._counters.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1

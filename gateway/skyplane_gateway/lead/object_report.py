@@ -48,6 +48,7 @@ class Counters:
         digest: of the objects in `found`.
         reserved, first_reserved: how many listed keys are reserved for journals, and the first
             one; not part of `found`.
+        unmatched_patterns: patterns that no key of the source matches; known once `is_listed`.
         archived: objects in `skipped` that the source has archived.
         server_side, server_side_bytes: objects that the store copied itself, in this epoch.
         unchecked: objects of which their source states no checksum that could be compared.
@@ -71,6 +72,7 @@ class Counters:
     digest: SourceDigest = field(default_factory=SourceDigest)
     reserved: int = 0
     first_reserved: str = ""
+    unmatched_patterns: tuple[str, ...] = ()
     archived: int = 0
     server_side: int = 0
     server_side_bytes: int = 0

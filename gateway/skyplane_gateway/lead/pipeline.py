@@ -85,6 +85,7 @@ class Pipeline:
             keeping=spec.keeping,
             ask=ends.ask,
             ends=ends.ends,
+            publish_last=spec.publish_last,
         )
 
     async def run(self) -> None:
@@ -108,7 +109,9 @@ class Pipeline:
                 self._counters.found += 1
                 self._counters.found_bytes += row.source.size_bytes
                 self._counters.digest.add(row.source)
-                is_last = is_published_last(row.destination_key, self._spec.publish_last)
+                is_last = is_published_last(
+                    row.destination_key, self._spec.publish_last, self._spec.destination_prefix
+                )
                 # The journal relies on the order of keys, which escaped keys break.
                 is_apart = is_last or row.is_escaped
                 if not is_apart:

@@ -9,6 +9,7 @@ from skyplane_gateway.selection.difference import MARGIN_S, Answer, Ends
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.metadata_check import metadata_not_carried, require_carried
 from skyplane_gateway.selection.overlap import refuse_overlap
+from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.selection.publish_order import PUBLISHED_LAST, is_published_last
 from skyplane_gateway.selection.rules import (
     CONFLICT_RULES,
@@ -23,6 +24,8 @@ from skyplane_gateway.selection.rules import (
     Pair,
     Selection,
     SelectionRule,
+    answered,
+    asking,
     candidates,
     decide,
     destination_listing_prefix,
@@ -47,10 +50,13 @@ __all__ = [
     "EscapeName",
     "KeyCheck",
     "Lister",
+    "PatternUse",
     "Pair",
     "Selection",
     "SelectionRule",
     "SourceDigest",
+    "answered",
+    "asking",
     "candidates",
     "decide",
     "is_published_last",

@@ -35,16 +35,20 @@ _SAME_TIME_S: Final = 1.0
 #: An MD5, or that of the parts' MD5s with their number.
 _MD5: Final = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
 #: Stores whose MD5 is that of the bytes; Azure keeps what a client claimed.
-_HASHING: Final = ("s3", "gcs")
+_HASHING: Final = frozenset({"s3", "gcs"})
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Kinds of both stores, and by how much the destination's clock is ahead of the source's."""
+    """Kinds of both stores, and by how much the destination's clock is ahead of the source's.
+
+    `uses_md5`: what both state as an MD5 counts.
+    """
 
     source_kind: str = ""
     destination_kind: str = ""
     ahead_s: float = 0.0
+    uses_md5: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict 
         if source.crc32c == there.crc32c:
             return _EQUAL
         return Verdict(True, "the checksums differ")
-    if ends.source_kind not in _HASHING or ends.destination_kind not in _HASHING:
+    if not ends.uses_md5 or not {ends.source_kind, ends.destination_kind} <= _HASHING:
         return None
     ours, theirs = source.md5 or source.etag.strip('"'), there.md5 or there.etag.strip('"')
     return _EQUAL if ours == theirs and _MD5.fullmatch(ours) else None

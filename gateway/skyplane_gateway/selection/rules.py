@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule
@@ -17,6 +16,7 @@ from skyplane_gateway.errors import (
     NotRestored,
     StoreError,
 )
+from skyplane_gateway.key_patterns import Match, matcher, matches_below
 from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
 from skyplane_gateway.objects import (
     IF_ABSENT,
@@ -64,9 +64,9 @@ class SelectionRule:
 
     Attributes:
         recursive: the source prefix is a folder; without it, one object.
-        include, exclude: globs on the key below the source folder (for a single object, on its
-            last segment), as in the AWS CLI: `*` also matches slashes. An empty `include`
-            means all; `exclude` has priority.
+        include, exclude: patterns of the key below the source folder (for a single object, of
+            its last segment); see `key_patterns.expression`. An empty `include` means all;
+            `exclude` has priority.
         files_from: sorted keys below the source folder, each once; None for all.
         bounds: bounds of size and time.
         on_illegal_key: what to do with an object whose key the destination cannot hold.
@@ -87,8 +87,15 @@ class SelectionRule:
     bounds: Bounds = UNBOUNDED
     on_illegal_key: IllegalKeyRule = "fail"
     on_archived_object: ArchivedObjectRule = "fail"
+    _includes: Match | None = field(init=False, repr=False, compare=False)
+    _excludes: Match | None = field(init=False, repr=False, compare=False)
+    _excludes_below: Match | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # Patterns are compiled once: a listing matches millions of keys.
+        object.__setattr__(self, "_includes", matcher(self.include))
+        object.__setattr__(self, "_excludes", matcher(self.exclude))
+        object.__setattr__(self, "_excludes_below", matcher(filter(matches_below, self.exclude)))
         if self.conflict not in CONFLICT_RULES:
             raise ConfigurationInvalid(
                 f"unknown conflict rule {self.conflict!r}; use one of {', '.join(CONFLICT_RULES)}"
@@ -103,16 +110,15 @@ class SelectionRule:
             return self.matches(name)
         if self.files_from is not None and not has_key_below(self.files_from, name):
             return False
-        # A glob that ends in `*` and matches `a/` matches all keys below.
-        return not any(glob.endswith("*") and fnmatchcase(name, glob) for glob in self.exclude)
+        return self._excludes_below is None or not self._excludes_below(name)
 
     def matches(self, name: str) -> bool:
-        """Whether globs and the list of keys select this name below the source folder."""
+        """Whether patterns and the list of keys select this name below the source folder."""
         if self.files_from is not None and not has_key(self.files_from, name):
             return False
-        if self.include and not any(fnmatchcase(name, glob) for glob in self.include):
+        if self._includes is not None and not self._includes(name):
             return False
-        return not any(fnmatchcase(name, glob) for glob in self.exclude)
+        return self._excludes is None or not self._excludes(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +252,26 @@ def questions(rule: SelectionRule, pairs: Sequence[Pair], ends: Ends) -> list[As
             if question is not None:
                 asked.append(Asked(question, found.source, there))
     return asked
+
+
+def answered(
+    asked: Sequence[Asked],
+    sources: Iterable[ObjectInfo | None],
+    destinations: Iterable[ObjectInfo | None],
+    checksums: Iterable[Answer],
+) -> list[Answer]:
+    """The answers in the order of the questions, from those to each kind of question."""
+    rows = {
+        "source": (Answer(source=row) for row in sources),
+        "destination": (Answer(destination=row) for row in destinations),
+        "checksums": iter(checksums),
+    }
+    return [next(rows[one.question]) for one in asked]
+
+
+def asking(question: Question, asked: Sequence[Asked]) -> list[Asked]:
+    """Those of one kind."""
+    return [one for one in asked if one.question == question]
 
 
 def with_answers(

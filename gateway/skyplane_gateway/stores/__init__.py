@@ -11,7 +11,7 @@ from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.listed_rows import ListedRows, list_from
 from skyplane_gateway.stores.looks import look_at_all, with_crc32c
-from skyplane_gateway.stores.options import gives_checksums
+from skyplane_gateway.stores.options import gives_checksums, uses_md5
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
     bucket_region,
@@ -43,5 +43,6 @@ __all__ = [
     "sendable_credentials",
     "session_credentials",
     "unescape_name",
+    "uses_md5",
     "with_crc32c",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,12 +14,13 @@ from skyplane_gateway.stores.base import ObjectStore, Wants
 class ListedRows:
     """The first rows of a listing of `prefix`, as `ObjectStore.list` has given them.
 
-    `is_complete`: there were no more.
+    `is_complete`: there were no more. `skipped`: keys that were left out as not wanted.
     """
 
     prefix: str
     rows: tuple[ObjectInfo, ...]
     is_complete: bool
+    skipped: tuple[str, ...] = ()
 
 
 def list_from(
@@ -30,6 +32,8 @@ def list_from(
     """
     last = None
     if listed is not None and listed.prefix == prefix:
+        if wants is not None:  # The caller may count what it does not want.
+            deque(map(wants, listed.skipped), maxlen=0)
         yield from listed.rows
         if listed.is_complete:
             return

@@ -16,8 +16,11 @@ from skyplane_orchestration.model.output_format import suffix_of
 
 
 def commas(text: str) -> list[str]:
-    """`a,b` -> [a, b], without blanks around the names."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+    """`a,b` -> [a, b], without blanks around the names; an empty text would have no effect."""
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} names nothing")
+    return names
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,6 +39,8 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.output_format import MANIFESTS
 from skyplane_orchestration.provision.choice import PROVISIONERS
+
+log = logging.getLogger(__name__)
 
 #: Options of stores that only one end reads.
 _OPTIONS_OF: Final = {
@@ -154,16 +157,18 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
         default=[],
         metavar="GLOB",
         help=f"{verb} only objects whose key below SRC matches GLOB; * also matches slashes:"
-        " *.csv matches a.csv and x/a.csv, a.csv only the first (repeatable)",
+        " *.csv matches a.csv and x/a.csv, a.csv only the first; tmp/ is all in folders of that"
+        " name, /tmp/ all in that of SRC (repeatable)",
     )
     group.add_argument(
-        "--exclude-keys",
+        "--exclude",
         action="append",
         default=[],
         metavar="GLOB",
         help="skip objects whose key below SRC matches GLOB, even if --include matches"
-        " (repeatable)",
+        " (repeatable; for regions: --exclude-regions)",
     )
+    group.add_argument("--exclude-keys", action="append", default=[], help=argparse.SUPPRESS)
     return group
 
 
@@ -459,14 +464,24 @@ def verification_from(options: argparse.Namespace) -> Verification:
     return "none" if options.no_verify else "stored"
 
 
+def excluded_keys(options: argparse.Namespace) -> tuple[str, ...]:
+    """The patterns of keys to leave out, with those of the option's old name."""
+    if options.exclude_keys:
+        log.warning("--exclude-keys is now --exclude; the next release refuses the old name")
+    return (*options.exclude, *options.exclude_keys)
+
+
 def _deletes_from(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of a job for its deletes; only `sync` has these options."""
     most = getattr(options, "max_delete", None)
+    is_sure = getattr(options, "allow_unmatched_patterns", False)
     if not getattr(options, "delete", False):
-        if most is not None:
-            raise ConfigurationInvalid("--max-delete needs --delete")
+        if most is not None or is_sure:
+            option = "--max-delete" if most is not None else "--allow-unmatched-patterns"
+            raise ConfigurationInvalid(f"{option} needs --delete")
         return {}
-    return {"delete": True} if most is None else {"delete": True, "max_delete": most}
+    found = {"delete": True, "allow_unmatched_patterns": is_sure}
+    return found if most is None else {**found, "max_delete": most}
 
 
 def job_from(
@@ -485,7 +500,7 @@ def job_from(
         objective=objective,
         recursive=options.recursive,
         include=tuple(options.include),
-        exclude=tuple(options.exclude_keys),
+        exclude=excluded_keys(options),
         conflict=options.conflict,
         publish_last=tuple(options.last),
         verify=verification_from(options),

@@ -57,6 +57,7 @@ _RENAMED: Final = {
 _SAME_NAME: Final = (
     "allow_empty",
     "allow_failed",
+    "allow_unmatched_patterns",
     "bwlimit",
     "chunk_mib",
     "deadline_s",

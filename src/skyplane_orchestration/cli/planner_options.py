@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from skyplane_orchestration.cli.argument_types import (
     commas,
@@ -26,6 +27,11 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.model.objective_choice import chosen_objective
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+
+log = logging.getLogger(__name__)
 
 
 def add_objective(
@@ -118,6 +124,9 @@ def add_limits(parser: Parser, *, launches: bool = False) -> None:
         help="plan with rates between regions lowered by this share, such as 0.1",
     )
     policy = _add_policy(parser)
+    if not launches:
+        # One release refuses what once were regions.
+        parser.add_argument("--exclude", type=_not_keys, help=argparse.SUPPRESS)
     if launches:
         policy.add_argument(
             "--on-no-capacity",
@@ -132,21 +141,22 @@ def add_limits(parser: Parser, *, launches: bool = False) -> None:
 def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("policy")
     group.add_argument(
-        "--exclude",
+        "--exclude-regions",
         action="extend",
         default=[],
         type=commas,
-        metavar="REGION,...",
+        metavar="GLOB,...",
         help="regions (globs) that must not relay, such as azure:*",
     )
     group.add_argument(
-        "--allow",
+        "--allow-regions",
         action="extend",
         default=[],
         type=commas,
         metavar="GLOB,...",
         help="the only regions (globs) that may relay",
     )
+    group.add_argument("--allow", action="extend", default=[], type=commas, help=argparse.SUPPRESS)
     group.add_argument(
         "--relays", type=whole_number_from(0), metavar="K", help="maximum number of relay regions"
     )
@@ -187,7 +197,35 @@ def add_grid(parser: Parser) -> None:
     )
 
 
+def _not_keys(text: str) -> str:
+    raise argparse.ArgumentTypeError(
+        f"it leaves out keys, which a plan does not read; for regions: --exclude-regions {text!r}"
+    )
+
+
 # ---------------------------------------------------------------- values
+
+
+def refuse_excluded_regions(patterns: Sequence[str], client: Client) -> None:
+    """Refuse what names regions in patterns of keys, as earlier releases took them.
+
+    Raises ConfigurationInvalid for a colon, and warns of a pattern that also matches regions.
+    """
+    for pattern in patterns:
+        if ":" in pattern:
+            raise ConfigurationInvalid(
+                f"--exclude {pattern!r} leaves out keys, and this seems to be a region: use"
+                " --exclude-regions (in a key, write [:] for the colon)"
+            )
+        globs = commas(pattern) if any(one in pattern for one in "*?[") else []
+        tags = client.grid.tags if globs else ()
+        for tag in [one for one in tags if any(fnmatchcase(one, glob) for glob in globs)][:1]:
+            log.warning(
+                "--exclude %r leaves out keys, not regions such as %s; for these use"
+                " --exclude-regions",
+                pattern,
+                tag,
+            )
 
 
 def objective_from(options: argparse.Namespace) -> Objective | None:
@@ -241,18 +279,21 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
     """
     from skyplane_orchestration.model.location import nearest_names
 
-    for option, globs in (("--exclude", options.exclude), ("--allow", options.allow)):
+    if options.allow:
+        log.warning("--allow is now --allow-regions; the next release refuses the old name")
+    allowed, excluded = (*options.allow_regions, *options.allow), options.exclude_regions
+    for option, globs in (("--exclude-regions", excluded), ("--allow-regions", allowed)):
         for glob in globs:
             if not any(fnmatchcase(tag, glob) for tag in regions):
                 near = nearest_names(glob, regions)
                 hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
                 raise ConfigurationInvalid(
                     f"{option} {glob!r} matches no region of the grid; {hint}"
-                    " (use --exclude-keys to skip objects)"
+                    " (use --exclude to skip objects)"
                 )
     return Policy(
-        allow=tuple(options.allow),
-        exclude=tuple(options.exclude),
+        allow_regions=allowed,
+        exclude_regions=tuple(excluded),
         max_job_usd=options.max_job_usd,
         # Subcommands that only plan do not have it.
         on_no_capacity=getattr(options, "on_no_capacity", Policy().on_no_capacity),

@@ -70,6 +70,7 @@ class JobOptions(TypedDict, total=False):
     max_size: str | None
     delete: bool
     max_delete: str
+    allow_unmatched_patterns: bool
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule

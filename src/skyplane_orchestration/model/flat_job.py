@@ -18,8 +18,6 @@ _OBJECTIVE: Final = (
     "max_cost_usd",
     "deadline_s",
 )
-#: Field of `Policy` -> its plain name, where that differs.
-_POLICY: Final = {"allow": "allow_regions", "exclude": "exclude_regions"}
 #: Field of `Location` -> its plain name, behind `source_` or `destination_`.
 _LOCATION: Final = {
     "url": "url",
@@ -33,8 +31,8 @@ def flat_job(given: Mapping[str, Any]) -> TransferJob:
     """The job; a value that is missing or None is the default.
 
     Args:
-        given: `source_url` and the like, the numbers of `chosen_objective`, `allow_regions` and
-            `exclude_regions`, and the other fields of `Policy`, `Limits` and `TransferJob`.
+        given: `source_url` and the like, the numbers of `chosen_objective`, and the fields of
+            `Policy`, `Limits` and `TransferJob`.
 
     Raises ConfigurationInvalid.
     """
@@ -48,11 +46,9 @@ def flat_job(given: Mapping[str, Any]) -> TransferJob:
             raise ConfigurationInvalid(f"{end}_url is missing; give it, or a whole job")
         of_end = take({field: f"{end}_{name}" for field, name in _LOCATION.items()})
         values[end] = Location(**of_end)
-    # `exclude` itself is of the job.
-    policy = {entry.name: _POLICY.get(entry.name, entry.name) for entry in fields(Policy)}
     return TransferJob(
         objective=chosen_objective(**take({name: name for name in _OBJECTIVE})),
-        policy=Policy(**take(policy)),
+        policy=Policy(**take({entry.name: entry.name for entry in fields(Policy)})),
         limits=Limits(**take({entry.name: entry.name for entry in fields(Limits)})),
         **values,
     )

@@ -5,10 +5,13 @@ Plain data, for files, XCom and templates; needs no cloud.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal
+from functools import wraps
+from operator import attrgetter
+from typing import Any, Final, Literal, TypeVar
 
 from skyplane_gateway.amounts import size_bytes
 from skyplane_gateway.config import (
@@ -17,6 +20,7 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
+from skyplane_gateway.key_patterns import can_match
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, check, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -36,6 +40,8 @@ _PART_MIB: Final = 16
 #: What a run does when a cloud has no room for the instances of its plan: `replan` without them,
 #: or `fail`.
 NoCapacityRule = Literal["replan", "fail"]
+
+_T = TypeVar("_T")
 
 #: How bytes leave Google Cloud: over its own network, over the internet, or over the internet in
 #: each region where that is cheaper.
@@ -180,12 +186,42 @@ class Limits:
         return hash((self.instance_limit, self.max_relays, self.chunk_mib))
 
 
+#: Old names of the regions of a policy, which one release still accepts.
+_OLD_NAMES: Final = {"allow": "allow_regions", "exclude": "exclude_regions"}
+
+
+def _with_old_names(cls: type[_T]) -> type[_T]:
+    make = cls.__init__
+
+    @wraps(make)
+    def init(self: _T, *values: Any, **named: Any) -> None:
+        known = _renamed(named)
+        for old in named.keys() - known.keys():
+            text = f"Policy({old}=...) is now {_OLD_NAMES[old]}; the next release refuses {old}"
+            warnings.warn(text, FutureWarning, stacklevel=2)
+        make(self, *values, **known)
+
+    cls.__init__ = init  # type: ignore[method-assign,assignment]
+    for old, new in _OLD_NAMES.items():
+        setattr(cls, old, property(attrgetter(new)))
+    return cls
+
+
+def _renamed(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a policy under today's names. Raises ConfigurationInvalid for a double."""
+    for old, new in _OLD_NAMES.items():
+        if old in named and new in named:
+            raise ConfigurationInvalid(f"{old} is the old name of {new}; give {new} alone")
+    return {_OLD_NAMES.get(name, name): value for name, value in named.items()}
+
+
+@_with_old_names
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a team allows every job.
 
     Args:
-        allow, exclude: globs of regions that may, and may not, carry bytes.
+        allow_regions, exclude_regions: globs of regions that may, and may not, carry bytes.
         max_job_usd: most that one job may cost: a plan with a higher predicted cost is
             refused, and a transfer that reaches this cost is stopped.
         on_no_capacity: what to do when a cloud refuses an instance of the plan, because a quota
@@ -196,8 +232,8 @@ class Policy:
             way out of the region cheaper and none dearer. No tier changes a planned rate.
     """
 
-    allow: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    allow_regions: tuple[str, ...] = ()
+    exclude_regions: tuple[str, ...] = ()
     max_job_usd: float | None = None
     on_no_capacity: NoCapacityRule = "replan"
     network_tier: NetworkTierRule = "premium"
@@ -205,14 +241,33 @@ class Policy:
     def __post_init__(self) -> None:
         check(self)
         _positive("max_job_usd", self.max_job_usd)
+        for name in _OLD_NAMES.values():
+            _check_regions(name, getattr(self, name))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
+        """Reads documents of earlier releases too. Raises ConfigurationInvalid."""
+        return decode(cls, _renamed(as_mapping(data, "a policy")), "a policy")
 
     def excludes(self, tag: str) -> bool:
-        """True when `exclude` names the region tag."""
-        return _matches(tag, self.exclude)
+        """True when `exclude_regions` names the region tag."""
+        return _matches(tag, self.exclude_regions)
 
     def may_relay(self, tag: str) -> bool:
         """True for a region tag that may be a relay."""
-        return not self.excludes(tag) and (not self.allow or _matches(tag, self.allow))
+        return not self.excludes(tag) and (
+            not self.allow_regions or _matches(tag, self.allow_regions)
+        )
+
+
+def _check_regions(name: str, globs: Iterable[str]) -> None:
+    """Refuse globs that match no region at all: a rule must not be lost in silence."""
+    for glob in globs:
+        may_match = any(one in glob for one in ":*?[") and "," not in glob and glob == glob.strip()
+        if not (may_match or holds_template(glob)):
+            raise ConfigurationInvalid(
+                f"{name} must be a list of globs of region tags, such as azure:*, not {glob!r}"
+            )
 
 
 def _matches(tag: str, globs: Iterable[str]) -> bool:
@@ -237,10 +292,10 @@ class TransferJob:
         objective: None asks for the cheapest plan at the rate of the direct path
             with one instance at each end.
         recursive: the source is a prefix; without it, one object.
-        include, exclude: globs that match the whole key below the source prefix, `*` across
-            slashes too; exclude wins. docs/reference/objects.md compares them with other tools.
+        include, exclude: patterns of the whole key below the source prefix, `*` across slashes
+            too; exclude wins. See docs/reference/filters.md.
         conflict: what to do with an object that is already there.
-        publish_last: further globs of objects that are written after all others.
+        publish_last: further patterns of objects that are written after all others.
         verify: see `Verification`.
         move: delete each object at the source once its copy is verified and the whole has
             ended well; see docs/how-to/move.md.
@@ -269,6 +324,8 @@ class TransferJob:
             region of one service and have one set of credentials: `auto` or `never`; see
             docs/reference/objects.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
+        allow_unmatched_patterns: `delete` also where a pattern of `exclude` can match no key, or
+            matches none although it would with `/**` behind it.
     """
 
     source: Location
@@ -301,6 +358,7 @@ class TransferJob:
     on_archived_object: ArchivedObjectRule = "fail"
     server_side_copy: ServerSideRule = "auto"
     encrypt: Encryption = "auto"
+    allow_unmatched_patterns: bool = False
 
     def __post_init__(self) -> None:
         check(self)
@@ -353,6 +411,13 @@ class TransferJob:
         for reason, is_wrong in reasons.items():
             if is_wrong:
                 raise ConfigurationInvalid(f"delete (--delete) is not possible here; {reason}")
+        for pattern in () if self.allow_unmatched_patterns else self.exclude:
+            if not can_match(pattern):
+                raise ConfigurationInvalid(
+                    f"no key can match the pattern {pattern!r} of exclude, so it protects nothing "
+                    "from delete; mend it (a key that begins with a slash is [/]x), leave it out, "
+                    "or set allow_unmatched_patterns"
+                )
 
     @property
     def bytes_per_s(self) -> int | None:

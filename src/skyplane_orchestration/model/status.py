@@ -38,6 +38,8 @@ class TransferStatus:
         server_side_refusal: why the store copied no more objects itself; empty if it was not asked
             or did.
         reserved, first_reserved: see `TransferResult.reserved`; the first such key.
+        unmatched_patterns: patterns of the job that no key of the source matches, each with its
+            kind, such as `exclude 'tmp'`.
         source_digest: see `TransferResult.source_digest`; empty until `listed`.
         earlier: bytes and seconds of the epochs before this one.
         cost: of this try so far, computed by who polls; None in the lead's own report.
@@ -72,6 +74,7 @@ class TransferStatus:
     unfinished: int = 0
     reserved: int = 0
     first_reserved: str = ""
+    unmatched_patterns: tuple[str, ...] = ()
     source_digest: str = ""
     largest: tuple[Mapping[str, Any], ...] = ()
     earlier: Totals = field(default_factory=Totals)
@@ -126,6 +129,7 @@ class TransferStatus:
                 unfinished=document.get("unfinished", _rest(document)),
                 reserved=document.get("reserved", 0),
                 first_reserved=document.get("first_reserved", ""),
+                unmatched_patterns=tuple(document.get("unmatched_patterns", ())),
                 source_digest=document.get("source_digest", ""),
                 largest=tuple(document.get("largest", ())),
                 earlier=Totals.from_dict(document.get("earlier", {})),

@@ -45,9 +45,10 @@ class SkyplaneJobOperator(SkyplaneOperator):
             same for the destination.
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
-            older_than, min_size, max_size, delete, max_delete, bwlimit,
-            on_illegal_key, on_archived_object, server_side_copy, encrypt: see `TransferJob`. A
-            template of a time, size or rate that renders to an empty text means no bound.
+            older_than, min_size, max_size, delete, max_delete, allow_unmatched_patterns,
+            bwlimit, on_illegal_key, on_archived_object, server_side_copy, encrypt: see
+            `TransferJob`. A template of a time, size or rate that renders to an empty text
+            means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -112,6 +113,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
         max_size: str | None = None,
         delete: Flag = False,
         max_delete: str = DEFAULT_MAX_DELETE,
+        allow_unmatched_patterns: Flag = False,
         bwlimit: str | None = None,
         on_illegal_key: IllegalKeyRule = "fail",
         on_archived_object: ArchivedObjectRule = "fail",

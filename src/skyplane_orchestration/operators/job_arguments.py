@@ -59,6 +59,7 @@ class JobArguments(TypedDict, total=False):
     max_size: str | None
     delete: Flag
     max_delete: str
+    allow_unmatched_patterns: Flag
     bwlimit: str | None
     on_illegal_key: IllegalKeyRule
     on_archived_object: ArchivedObjectRule

@@ -100,6 +100,8 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
             how,
             size(report.read_bytes),
         )
+        for warning in report.warnings:
+            self.log.warning("%s", warning)
         for row in report.differences:
             self.log.warning("%s %s: %s", row.kind, row.source or row.destination, row.reason)
         if not report.is_equal:

@@ -148,7 +148,7 @@ def explain_plan(
                 objective,
                 volume_gb=explained.volume_gb,
                 limits=within[1],
-                policy=Policy(policy.allow, (*policy.exclude, *without)),
+                policy=Policy(policy.allow_regions, (*policy.exclude_regions, *without)),
                 proof_s=proof_s,
             )
         except PlanInfeasible:

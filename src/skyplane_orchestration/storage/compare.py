@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.schema import encode
+from skyplane_gateway.selection import PatternUse
 from skyplane_gateway.stores import check_destination_key, escape_name
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
@@ -25,6 +26,7 @@ from skyplane_orchestration.storage.empty_source import CountingLister, require_
 from skyplane_orchestration.storage.open import open_ends, rule_of
 from skyplane_orchestration.storage.pairs import Pair, pairs
 from skyplane_orchestration.storage.parallel import map_parallel
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 
 SCHEMA_VERSION: Final = 1
 
@@ -69,6 +71,7 @@ class VerifyReport:
             what was read at both ends.
         has_checksums: False when only names and sizes were compared.
         differences: the first `MAX_LISTED_DIFFERENCES`, in the order of keys.
+        warnings: about patterns that match no key at either end.
     """
 
     source: str
@@ -83,6 +86,7 @@ class VerifyReport:
     read_bytes: int
     has_checksums: bool
     differences: tuple[Difference, ...]
+    warnings: tuple[str, ...] = ()
     compared: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -143,17 +147,18 @@ def verify_job(
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)
         require_file(job)
         rule = rule_of(job)
-        listing = CountingLister(partial(source.list, wants=rule.wants), "source")
+        use = PatternUse(rule)
+        listing = CountingLister(partial(source.list, wants=use.wants), "source")
         found = pairs(
             rule,
-            listing,
-            CountingLister(destination.list, "destination"),
+            use.watch(listing, rule.source_prefix),
+            use.watch(CountingLister(destination.list, "destination"), rule.destination_prefix),
             check_key=partial(check_destination_key, job.destination.kind),
             escape_name=partial(escape_name, job.destination.kind),
         )
         for pair, outcome in map_parallel(found, comparison, parallel):
             tally.add(pair, outcome)
-        report = tally.report()
+        report = tally.report(unmatched_warnings(use.unmatched(), "at either end"))
         require_some(job, source, selected=report.objects, listed=listing.count)
     return report
 
@@ -298,7 +303,7 @@ class _Tally:
                 )
             )
 
-    def report(self) -> VerifyReport:
+    def report(self, warnings: tuple[str, ...]) -> VerifyReport:
         count = self.counts.get
         kinds = ("equal", "missing", "different", "unreadable")
         return VerifyReport(
@@ -314,5 +319,6 @@ class _Tally:
             read_bytes=self.read_bytes,
             has_checksums=self.has_checksums,
             differences=tuple(self.listed),
+            warnings=warnings,
             compared=self.compared,
         )

@@ -12,7 +12,7 @@ from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.retry import RetryPolicy
-from skyplane_gateway.selection import Answer, Ask, Asked, Ends, SelectionRule
+from skyplane_gateway.selection import Answer, Ask, Asked, Ends, SelectionRule, answered, asking
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     KEPT_TIME,
@@ -21,6 +21,7 @@ from skyplane_gateway.stores import (
     connection_string_fields,
     look_at_all,
     open_store,
+    uses_md5,
     with_crc32c,
 )
 from skyplane_gateway.stores.base import ObjectStore
@@ -139,22 +140,17 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
 def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:
     """For `select`: looks at the objects from here."""
 
-    def ask(asked: Sequence[Asked]) -> list[Answer]:
-        here = [one.source.key for one in asked if one.question == "source"]
-        there = [one.destination.key for one in asked if one.question == "destination"]
-        read = [one for one in asked if one.question == "checksums"]
-        rows = {
-            "source": iter([Answer(source=row) for row in look_at_all(source, here)]),
-            "destination": iter(
-                [Answer(destination=row) for row in look_at_all(destination, there)]
-            ),
-            "checksums": (answer for _, answer in map_parallel(read, checksums, PARALLEL_READS)),
-        }
-        return [next(rows[one.question]) for one in asked]
-
     def checksums(one: Asked) -> Answer:
-        return Answer(
-            with_crc32c(source, one.source.key), with_crc32c(destination, one.destination.key)
+        ends = (source, one.source), (destination, one.destination)
+        return Answer(*(with_crc32c(store, info.key) for store, info in ends))
+
+    def ask(asked: Sequence[Asked]) -> list[Answer]:
+        read = map_parallel(asking("checksums", asked), checksums, PARALLEL_READS)
+        return answered(
+            asked,
+            look_at_all(source, [one.source.key for one in asking("source", asked)]),
+            look_at_all(destination, [one.destination.key for one in asking("destination", asked)]),
+            (answer for _, answer in read),
         )
 
     return ask
@@ -163,7 +159,8 @@ def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:
 def ends_of(source: ObjectStore, destination: ObjectStore) -> Ends:
     """For `select`: as far as both are listed."""
     ahead_s = ahead_s_of(destination) - ahead_s_of(source)
-    return Ends(source.spec.kind, destination.spec.kind, ahead_s)
+    has_md5 = uses_md5(source.spec) and uses_md5(destination.spec)
+    return Ends(source.spec.kind, destination.spec.kind, ahead_s, has_md5)
 
 
 def transfer_spec_of(job: TransferJob) -> TransferSpec:

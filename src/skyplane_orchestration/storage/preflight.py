@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +11,13 @@ from typing import Any, Final
 
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Selection, metadata_not_carried, refuse_overlap, select
+from skyplane_gateway.selection import (
+    PatternUse,
+    Selection,
+    metadata_not_carried,
+    refuse_overlap,
+    select,
+)
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
 from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
@@ -31,8 +38,11 @@ from skyplane_orchestration.storage.open import (
     spec_of,
     transfer_spec_of,
 )
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.units import bytes_to_gb
+
+log = logging.getLogger(__name__)
 
 #: Most objects that are listed for a plan; a plan for more has a note.
 LISTING_CAP: Final = 200_000
@@ -165,10 +175,12 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
     require_file(job)
     spec, selected = transfer_spec_of(job), 0
     with open_ends(job, credentials) as (source, destination):
-        listing = CountingLister(partial(source.list, wants=rule_of(job).wants), "source")
+        rule = rule_of(job)
+        use = PatternUse(rule, job.publish_last)
+        listing = CountingLister(partial(source.list, wants=use.wants), "source")
         rows = select(
-            rule_of(job),
-            listing,
+            rule,
+            use.watch(listing, rule.source_prefix),
             CountingLister(destination.list, "destination"),
             check_key=partial(check_destination_key, job.destination.kind),
             escape_name=partial(escape_name, job.destination.kind),
@@ -179,6 +191,9 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
             selected += 1
             yield _strict(row, spec) if spec.strict_metadata else row
         require_some(job, source, selected=selected, listed=listing.count)
+    # The listings for the deletes show both ends.
+    for warning in unmatched_warnings(() if job.delete else use.unmatched(), "at the source"):
+        log.warning("%s", warning)
 
 
 def _strict(row: Selection, spec: TransferSpec) -> Selection:

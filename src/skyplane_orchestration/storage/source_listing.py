@@ -10,7 +10,7 @@ from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Lister
 from skyplane_gateway.stores import ListedRows, list_from
-from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.storage.open import rule_of
@@ -46,10 +46,11 @@ class _Kept:
     began_s: float
     rows: list[ObjectInfo] = field(default_factory=list)
     is_complete: bool = False
+    skipped: set[str] = field(default_factory=set)
 
     @property
     def listed(self) -> ListedRows:
-        return ListedRows(self.prefix, tuple(self.rows), self.is_complete)
+        return ListedRows(self.prefix, tuple(self.rows), self.is_complete, tuple(self.skipped))
 
 
 class SourceListing:
@@ -68,19 +69,28 @@ class SourceListing:
         job: TransferJob,
         store: ObjectStore,
         through: Callable[[Iterator[ObjectInfo]], Iterator[ObjectInfo]] = iter,
+        wants: Wants | None = None,
     ) -> Lister:
         """Lists the source of a job, and keeps the rows that the caller takes.
 
         Args:
             store: that of the source.
             through: applied to the rows before the caller gets them; it may read ahead.
+            wants: that of the job's rule, or one that also counts what it leaves out.
         """
-        what, wants = _Listed.of(job), rule_of(job).wants
+        what, asked = _Listed.of(job), wants or rule_of(job).wants
 
         def listed(prefix: str) -> Iterator[ObjectInfo]:
             kept = self._kept = self._continued(what, prefix)
             count = 0
-            for row in through(list_from(store, prefix, kept.listed, wants)):
+
+            def noted(key: str) -> bool:
+                is_wanted = asked(key)
+                if not is_wanted:
+                    kept.skipped.add(key)
+                return is_wanted
+
+            for row in through(list_from(store, prefix, kept.listed, noted)):
                 if count == len(kept.rows) and count < MOST_ROWS:
                     kept.rows.append(row)
                 count += 1
@@ -94,7 +104,9 @@ class SourceListing:
         kept = self._fresh
         if kept is None or (kept.what, kept.prefix) != (what, prefix):
             return _Kept(what, prefix, self._clock.monotonic())
-        return _Kept(what, prefix, kept.began_s, list(kept.rows), kept.is_complete)
+        return _Kept(
+            what, prefix, kept.began_s, list(kept.rows), kept.is_complete, set(kept.skipped)
+        )
 
     @property
     def _fresh(self) -> _Kept | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from skyplane_gateway.selection import SelectionRule, SourceDigest, candidates
+from skyplane_gateway.selection import PatternUse, SelectionRule, SourceDigest, candidates
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister
 from skyplane_orchestration.storage.open import open_location
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,12 @@ def source_version(
     )
     digest, objects, size = SourceDigest(), 0, 0
     with open_location(location, credentials) as store:
-        lister = CountingLister(partial(store.list, wants=rule.wants), "source")
-        for one in candidates(rule, lister):
+        use = PatternUse(rule)
+        lister = CountingLister(partial(store.list, wants=use.wants), "source")
+        for one in candidates(rule, use.watch(lister, location.key)):
             digest.add(one.source)
             objects += 1
             size += one.source.size_bytes
+    for warning in unmatched_warnings(use.unmatched(), f"under {location.url!r}"):
+        log.warning("%s", warning)
     return SourceVersion(digest.text, objects, size)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import folder_of, is_published_last
+from skyplane_gateway.selection import PatternUse, folder_of, is_published_last
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     NotFound,
@@ -33,6 +33,7 @@ from skyplane_orchestration.storage.empty_source import CountingLister
 from skyplane_orchestration.storage.extra_objects import ExtraObjects
 from skyplane_orchestration.storage.open import open_ends, rule_of
 from skyplane_orchestration.storage.parallel import map_parallel
+from skyplane_orchestration.storage.pattern_notes import require_protection, unmatched_warnings
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.aliasing import require_distinct_ends, require_no_overlap
 from skyplane_orchestration.transfer.row_spool import RowSpool
@@ -61,11 +62,13 @@ class DeletePlan:
         objects: number of deletes.
         most: the most that the job allows.
         is_source_empty: the filters select nothing at the source, so nothing is deleted.
+        warnings: about patterns that match no key at either end.
     """
 
     objects: int
     most: int
     is_source_empty: bool = False
+    warnings: tuple[str, ...] = ()
 
     def require_allowed(self, job: TransferJob) -> None:
         """Raises TooManyDeletes."""
@@ -98,7 +101,8 @@ def check_extra(
 
     Raises:
         TooManyDeletes: it would delete more than it allows.
-        ConfigurationInvalid: the ends are one place or overlap, under whatever names.
+        ConfigurationInvalid: the ends are one place or overlap, under whatever names; or as
+            `list_extra`.
         StoreError: an end cannot be listed, or the destination cannot be written.
     """
     require_no_overlap(job)
@@ -128,24 +132,32 @@ def list_extra(
     """List both ends, and add the extra objects to `found`.
 
     Adds none where the filters select nothing at the source: an empty listing is more often a
-    mistake or a fault than a wish. Raises StoreError where a listing fails.
+    mistake or a fault than a wish. Raises StoreError where a listing fails, and
+    ConfigurationInvalid for an exclude pattern that misses the folder that it names.
     """
     listing = listing or SourceListing()
     with open_ends(job, credentials) as (source, destination):
+        rule = rule_of(job)
+        use = PatternUse(rule, job.publish_last, looks_below=True)
+        of_source = CountingLister(listing.lister(job, source, wants=use.wants), "source")
+        of_destination = CountingLister(destination.list, "destination")
         extra = ExtraObjects(
-            rule_of(job),
-            CountingLister(listing.lister(job, source), "source"),
-            CountingLister(destination.list, "destination"),
+            rule,
+            use.watch(of_source, rule.source_prefix),
+            use.watch(of_destination, rule.destination_prefix),
         )
         with closing(RowSpool()) as listed:
             objects = 0
             for info in extra:
                 objects += 1
                 listed.add([info.to_dict()])
+            require_protection(job, use)
+            warnings = unmatched_warnings(use.unmatched(), "at either end")
             if not extra.selected:
-                return DeletePlan(0, 0, is_source_empty=True)
+                return DeletePlan(0, 0, is_source_empty=True, warnings=warnings)
             found.add(listed.rows())
-    return DeletePlan(objects, DeleteLimit.from_text(job.max_delete).most(extra.there))
+    most = DeleteLimit.from_text(job.max_delete).most(extra.there)
+    return DeletePlan(objects, most, warnings=warnings)
 
 
 def delete_extra(
@@ -168,6 +180,7 @@ def delete_extra(
         require_no_overlap(job)
         with closing(RowSpool()) as found:
             plan = list_extra(job, credentials, found)
+            result = replace(result, warnings=(*result.warnings, *plan.warnings))
             if plan.is_source_empty:
                 return _warned(result, "the listing of the source came back empty")
             plan.require_allowed(job)
@@ -219,7 +232,7 @@ def _delete_all(
             chosen = (
                 info
                 for info in _infos(found)
-                if is_published_last(info.key, job.publish_last) == is_first
+                if is_published_last(info.key, job.publish_last, job.destination.key) == is_first
             )
             for info, (outcome, reason) in map_parallel(chosen, delete, _PARALLEL):
                 if outcome == "deleted":

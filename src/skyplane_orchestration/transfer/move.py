@@ -127,7 +127,8 @@ def remove_sources(
             chosen = (
                 row
                 for row in copied.rows()
-                if is_published_last(row["destination"], job.publish_last) == is_first
+                if is_published_last(row["destination"], job.publish_last, job.destination.key)
+                == is_first
             )
             for row, outcome in map_parallel(
                 chosen, lambda row: _remove(store, copies, row), _PARALLEL

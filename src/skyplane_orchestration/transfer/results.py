@@ -24,6 +24,7 @@ from skyplane_orchestration.model.result import (
     TryOutcome,
 )
 from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.transfer.costs import cost_of, edge_outcomes, rate_gbps
 
 #: Longest single texts in a result, in bytes of JSON.
@@ -115,6 +116,8 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...
         *_not_carried(job, status),
         *reserved_warnings(job, status.reserved, status.first_reserved),
         *archived_warnings(status.archived),
+        # The listings for the deletes show both ends.
+        *unmatched_warnings(() if job.delete else status.unmatched_patterns, "at the source"),
         *_pinned_by_time(status),
         *_server_side_refusal(status),
     )

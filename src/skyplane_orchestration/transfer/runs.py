@@ -9,6 +9,7 @@ from typing import Final
 
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
     GatewayDraining,
     GatewayUnreachable,
     LaunchRefused,
@@ -162,7 +163,7 @@ class Runs:
             raise TransferFailed(
                 result.error,
                 result=result,
-                is_permanent=result.error_code == TooManyDeletes.code,
+                is_permanent=result.error_code in (ConfigurationInvalid.code, TooManyDeletes.code),
             )
         return result
 

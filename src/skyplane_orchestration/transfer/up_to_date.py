@@ -18,6 +18,7 @@ from skyplane_gateway.selection import (
     Answer,
     Asked,
     Lister,
+    PatternUse,
     Selection,
     SourceDigest,
     is_reserved,
@@ -37,6 +38,7 @@ from skyplane_orchestration.storage.open import (
     open_ends,
     rule_of,
 )
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
@@ -50,22 +52,19 @@ log = logging.getLogger(__name__)
 MOST_KEYS: Final = 200_000
 
 
-class _TooManyKeys(Exception):
-    """There are more than `MOST_KEYS`."""
-
-
-class _MustBeRead(Exception):
-    """Only the bytes of an object tell whether it is to be copied."""
+class _LeftToTheLead(Exception):
+    """There are more than `MOST_KEYS`, or objects must be read to be compared."""
 
 
 class _LimitedListings:
-    """Listings that raise `_TooManyKeys` after a number of keys in all.
+    """Listings that raise `_LeftToTheLead` after a number of keys in all.
 
     `listing` has the rows of the source that the run knows, and gets the others.
     """
 
-    def __init__(self, most: int, listing: SourceListing) -> None:
+    def __init__(self, most: int, listing: SourceListing, patterns: PatternUse) -> None:
         self._left = most
+        self.patterns = patterns
         self._listing = listing
         self.reserved = 0
         self.first_reserved = ""
@@ -75,7 +74,7 @@ class _LimitedListings:
     def _limited(self, rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         for row in rows:
             if not self._left:
-                raise _TooManyKeys
+                raise _LeftToTheLead(f"there are more than {MOST_KEYS} keys to compare")
             self._left -= 1
             yield row
 
@@ -84,13 +83,14 @@ class _LimitedListings:
 
     def of_source(self, job: TransferJob, store: ObjectStore) -> Lister:
         """Counts objects that are left out because their keys are reserved."""
-        lister = self._listing.lister(job, store, through=listed_ahead)
+        lister = self._listing.lister(job, store, through=listed_ahead, wants=self.patterns.wants)
 
         def listed(prefix: str) -> Iterator[ObjectInfo]:
             for row in self._limited(lister(prefix)):
                 if job.recursive and is_reserved(row.key):
                     self.reserved += 1
                     self.first_reserved = self.first_reserved or row.key
+                self.patterns.see(row.key, job.source.key)
                 yield row
 
         return listed
@@ -111,14 +111,13 @@ def result_if_unchanged(
     if job.move or job.conflict not in KEEPING_RULES:
         return None
     began_s = clock.monotonic()
-    listings = _LimitedListings(MOST_KEYS, listing or SourceListing(clock))
+    patterns = PatternUse(rule_of(job), job.publish_last)
+    listings = _LimitedListings(MOST_KEYS, listing or SourceListing(clock), patterns)
     try:
         with timed("comparison of both ends"):
             kept = _kept_objects(job, transfer_key, credentials, listings)
-    except _TooManyKeys:
-        log.info("more than %d keys to compare; the gateways compare them", MOST_KEYS)
-        return None
-    except _MustBeRead:
+    except _LeftToTheLead as why:
+        log.info("%s; the gateways compare them", why)
         return None
     except SkyplaneError as error:
         # If the error matters, the transfer raises it again.
@@ -146,6 +145,8 @@ def result_if_unchanged(
         warnings=(
             *reserved_warnings(job, listings.reserved, listings.first_reserved),
             *archived_warnings(listings.archived),
+            # The listings for the deletes show both ends.
+            *unmatched_warnings(() if job.delete else patterns.unmatched(), "at the source"),
         ),
         reserved=listings.reserved,
         source_digest=listings.digest.text,
@@ -178,7 +179,7 @@ def _rows(
 
     def ask(asked: Sequence[Asked]) -> list[Answer]:
         if any(one.question == "checksums" for one in asked):
-            raise _MustBeRead
+            raise _LeftToTheLead("there are objects that must be read to be compared")
         return answers(asked)
 
     return select(

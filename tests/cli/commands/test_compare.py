@@ -40,7 +40,7 @@ def test_plans_baselines_and_services_side_by_side(run_json: RunJson) -> None:
 
 
 def test_the_policy_and_the_number_of_relays_hold_for_all(run_json: RunJson) -> None:
-    only = run_json("compare", SRC, DST, "--allow", "aws:us-*", "--instance-limit", "1")
+    only = run_json("compare", SRC, DST, "--allow-regions", "aws:us-*", "--instance-limit", "1")
     relays = {relay for way in only["ways"] for relay in way["relays"]}
     assert relays
     assert all(relay.startswith("aws:us-") for relay in relays)

@@ -111,7 +111,7 @@ def test_a_proof_may_be_left_out(run_json: RunJson) -> None:
 
 
 def test_the_policy_reaches_the_planner(run_json: RunJson) -> None:
-    document = run_json("frontier", SRC, DST, *QUICK, "--allow", "aws:us-*")
+    document = run_json("frontier", SRC, DST, *QUICK, "--allow-regions", "aws:us-*")
     relays = [TransferPlan.from_dict(point).relays for point in document["points"]]
     assert max(len(tags) for tags in relays) == 1
     assert all(tag.startswith("aws:us-") for tags in relays for tag in tags)

@@ -35,7 +35,7 @@ def test_limits_reach_the_planner(run_json: RunJson) -> None:
     free = TransferPlan.from_dict(run_json(*common))
     assert free.relays
     narrow = TransferPlan.from_dict(
-        run_json(*common, "--exclude", ",".join(free.relays), "--exactly", "--relays", "4")
+        run_json(*common, "--exclude-regions", ",".join(free.relays), "--exactly", "--relays", "4")
     )
     assert narrow.relays
     assert set(narrow.relays).isdisjoint(free.relays)
@@ -43,7 +43,7 @@ def test_limits_reach_the_planner(run_json: RunJson) -> None:
     assert {group.count for group in narrow.instances.values()} == {1}
     only = run_json(
         "plan", SRC, DST, "--min-throughput-gbps", "2.8", "--instance-limit", "1",
-        "--allow", "aws:us-*", "--instance-type", "aws=m5.8xlarge",
+        "--allow-regions", "aws:us-*", "--instance-type", "aws=m5.8xlarge",
     )  # fmt: skip
     plan = TransferPlan.from_dict(only)
     assert plan.relays

@@ -154,6 +154,12 @@ def test_etags(ends: Any, source: str, there: str, replaces: bool | None) -> Non
     assert replaces is None or found.replaces is replaces
 
 
+def test_a_wrong_md5_that_an_option_ignores_proves_nothing() -> None:
+    rows = ObjectInfo("k", 3, ONE, NOW_S), ObjectInfo("to", 3, ONE, NOW_S)
+    found = compare("replace-if-different", Ends("s3", "s3", uses_md5=False), *rows)
+    assert found.question == "destination"
+
+
 def test_the_md5_of_google_is_compared_with_an_etag_of_s3() -> None:
     here = ObjectInfo("k", 3, ONE, NOW_S)
     there = ObjectInfo("to", 3, "7", NOW_S - 9999, crc32c=5, md5=ONE.strip('"'), made_of="")

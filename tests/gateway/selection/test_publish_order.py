@@ -32,3 +32,20 @@ def test_patterns_are_added_to_the_defaults() -> None:
     assert is_published_last("out/index.html", ("index.html",))
     assert is_published_last("out/index.html", ("out/*.html",))
     assert not is_published_last("out/index.html", ("*.json",))
+
+
+@pytest.mark.parametrize(
+    ("key", "pattern", "is_last"),
+    [
+        ("out/day/_READY", "/_READY", False),
+        ("out/_READY", "/_READY", True),
+        ("out/day/_READY", "/day/_READY", True),
+        ("out/marks/a", "marks/", True),
+        ("out/x/marks/a", "/marks/", False),
+        ("out/marks", "marks/", False),
+    ],
+)
+def test_a_slash_at_an_end_of_a_pattern_is_the_folder(
+    key: str, pattern: str, is_last: bool
+) -> None:
+    assert is_published_last(key, (pattern,), "out") == is_last

@@ -39,3 +39,15 @@ async def test_a_name_that_no_store_can_hold_is_left_out_by_a_filter(
         spec = kit.copy_spec(source, destination, source_prefix="in", exclude=("bad-?",))
         status = await fleet.run(spec)
         assert (status["state"], status["copied"]) == ("succeeded", 1)
+
+
+async def test_patterns_without_a_match_are_told(fleet_of: Any, kit: Any) -> None:
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        source, destination = kit.memory_spec(), kit.memory_spec()
+        kit.fill(source, {"in/x": b"1", "in/tmp/y": b"1"})
+        more = {"exclude": ("tmp/", "tmp"), "include": ("x", "*.csv"), "publish_last": ("/x", "z")}
+        spec = kit.copy_spec(source, destination, source_prefix="in", **more)
+        status = await fleet.run(spec)
+        assert (status["state"], status["copied"]) == ("succeeded", 1)
+        told = ["include '*.csv'", "exclude 'tmp'", "publish_last 'z'"]
+        assert list(status["unmatched_patterns"]) == told

@@ -341,6 +341,7 @@ class ScriptedServer(ThreadingHTTPServer):
 
 class _ScriptedHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: ScriptedServer
 
     def _answer(self) -> None:
@@ -353,7 +354,8 @@ class _ScriptedHandler(BaseHTTPRequestHandler):
         (self.send_response_only if is_dated else self.send_response)(reply.status)
         length = len(reply.body) if reply.declared is None else reply.declared
         for name, value in {"Content-Length": str(length), **reply.headers}.items():
-            self.send_header(name, value)
+            if value:  # Without one, the header is not sent.
+                self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(reply.body)

@@ -14,7 +14,7 @@ import pytest
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import StoreError
-from skyplane_gateway.objects import IF_ABSENT, Credentials, PartInfo, StoreSpec
+from skyplane_gateway.objects import IF_ABSENT, Credentials, ObjectAttributes, PartInfo, StoreSpec
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.azure.blocks import BlockId
 from skyplane_gateway.stores.registry import open_without_retries
@@ -36,10 +36,14 @@ def complete(store: ObjectStore, upload_id: str, parts: list[PartInfo]) -> Any:
 
 def gcs_answers(reply: Any) -> list[Any]:
     crc = b64encode(CRC32C.to_bytes(4, "big")).decode()
-    row = {"size": str(len(BODY)), "timeCreated": "2026-11-23T10:00:00Z", "crc32c": crc}
+    time = "2026-11-23T10:00:00Z"
+    row = {"kind": "storage#object", "size": str(len(BODY)), "timeCreated": time, "crc32c": crc}
+    row["updated"] = time
+    marker = {**row, "name": f".skyplane/uploads/{UPLOAD}.upload", "generation": "1"}
     part = {**row, "name": f".skyplane/uploads/{UPLOAD}/00001", "generation": "7"}
-    made = {**row, "name": "k", "generation": "9", "updated": "2026-11-23T10:00:01Z"}
-    answers: list[object] = [{**row, "generation": "1"}, {}, {"items": [part]}, made]
+    made = {**row, "name": "k", "generation": "9"}
+    page = {"kind": "storage#objects", "items": [part]}
+    answers: list[object] = [marker, ObjectAttributes().to_dict(), page, made]
     return [reply(200, json.dumps(answer).encode()) for answer in answers]
 
 
@@ -94,7 +98,7 @@ def test_azure_marker_and_head(
     block = BlockId(UPLOAD, 1, CRC32C, 0).text
     date = "Tue, 02 Jan 2024 03:04:05 GMT"
     made = {"etag": '"e"', "last-modified": date}
-    marker = json.dumps({"key": "k", "attributes": {}}).encode()
+    marker = json.dumps({"key": "k", "attributes": ObjectAttributes().to_dict()}).encode()
     head = reply(200, headers={**made, "Content-Length": str(len(BODY))})
     after = [reply(status), head] if fails == "marker" else [reply(202), reply(status)]
     scripted.replies += [reply(200, marker), reply(201, headers=made), *after]

@@ -78,7 +78,7 @@ TRAFFIC = {
         page={"method": "GET", "target": "prefix="},
         token=rb'"nextPageToken":\s*".*?"',
         repeated=b'"nextPageToken":"same"',
-        last_page=b'{"nextPageToken":"same"}',
+        last_page=b'{"kind":"storage#objects","nextPageToken":"same"}',
     ),
     "azure": Traffic(
         put={"method": "PUT", "target": "/k"},
@@ -92,7 +92,7 @@ TRAFFIC = {
         page={"method": "GET", "target": "comp=list"},
         token=b"<NextMarker>.*?</NextMarker>",
         repeated=b"<NextMarker>same</NextMarker>",
-        last_page=b"<E><Blobs/><NextMarker>same</NextMarker></E>",
+        last_page=b"<EnumerationResults><Blobs/><NextMarker>same</NextMarker></EnumerationResults>",
     ),
 }
 

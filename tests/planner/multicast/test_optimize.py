@@ -169,8 +169,8 @@ def test_a_byte_is_read_once_and_written_at_every_destination(small_grid: Any) -
     ("limits", "policy", "check"),
     [
         (Limits(max_relays=0), Policy(), lambda p: not p.relays),
-        (Limits(), Policy(exclude=("azure:*",)), lambda p: not p.relays),
-        (Limits(), Policy(allow=("gcp:*",)), lambda p: not p.relays),
+        (Limits(), Policy(exclude_regions=("azure:*",)), lambda p: not p.relays),
+        (Limits(), Policy(allow_regions=("gcp:*",)), lambda p: not p.relays),
         (Limits(instance_limit=1), Policy(), lambda p: p.instance_count <= 4),
         (Limits(vcpu_quota={"azure": 4}), Policy(), lambda p: p.instances[R].count == 1),
         (Limits(vcpu_quota={"azure": 3}), Policy(), lambda p: not p.relays),
@@ -291,7 +291,9 @@ def test_what_counts_the_job_needs_a_volume(ocean: Grid) -> None:
 
 def test_an_excluded_end_is_refused(ocean: Grid) -> None:
     with pytest.raises(PlanInfeasible, match="cannot avoid its ends"):
-        multicast_plan(ocean, S, [A, B], MinimizeCost(1.0), policy=Policy(exclude=("gcp:a",)))
+        multicast_plan(
+            ocean, S, [A, B], MinimizeCost(1.0), policy=Policy(exclude_regions=("gcp:a",))
+        )
 
 
 def test_the_plan_survives_a_round_trip_as_json(harbour: Grid) -> None:

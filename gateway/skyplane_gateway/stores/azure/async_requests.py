@@ -10,6 +10,7 @@ from azure.core.exceptions import AzureError
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.stores.answers import NoAnswer
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.requests import (
@@ -20,6 +21,7 @@ from skyplane_gateway.stores.azure.requests import (
     put_headers,
     require_range,
     require_version,
+    size_of,
     written_info,
 )
 from skyplane_gateway.stores.http_client import Answer
@@ -44,7 +46,7 @@ class AzureAsyncRequests:
             if length:
                 require_range(answer.status, found, 0, length, key)
             require_version(found, if_match, key)
-        is_other = length == 0 and found.get("content-length", "0") != "0"
+            is_other = length == 0 and size_of(found) != 0
         if is_other or len(answer.body) != length:
             raise Unsettled("the answer has another length")
         stated = self._container.stated(found, length)
@@ -70,10 +72,8 @@ class AzureAsyncRequests:
             headers = put_headers(data, attributes, precondition, crc32c, key)
         answer = await self._answer(Request("PUT", key, 201, headers), data)
         trusted = crc32c if self._container.trusts_checksum else None
-        info = written_info(key, answer.headers, len(data), attributes, trusted)
-        if info is None:
-            raise Unsettled("the answer names no version")
-        return info
+        with _unsettled():
+            return written_info(key, answer.headers, len(data), attributes, trusted)
 
     async def _answer(self, wanted: Request, body: Body = b"") -> Answer:
         """The answer to one request. Raises Unsettled for every other status."""
@@ -86,7 +86,7 @@ class AzureAsyncRequests:
         answer = await send_by_session(
             wanted.method, url, headers, body, tls=self._container.tls, proxy=self._container.proxy
         )
-        if answer.status != wanted.expected:
+        if answer.status != wanted.expected or (wanted.method == "PUT" and answer.body):
             raise Unsettled(f"the answer is {answer.status}")
         return answer
 
@@ -96,5 +96,5 @@ def _unsettled() -> Iterator[None]:
     """A thread repeats what this project refuses, and says why."""
     try:
         yield
-    except StoreError as error:
-        raise Unsettled(error.message) from error
+    except (StoreError, NoAnswer) as error:
+        raise Unsettled(str(error)) from error

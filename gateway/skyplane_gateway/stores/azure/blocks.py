@@ -12,10 +12,11 @@ from binascii import Error as Base64Error
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Self
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from skyplane_gateway.objects import PartInfo
+from skyplane_gateway.stores.answers import NoAnswer, read_xml
 
 #: Upload, milliseconds since 1970, number, CRC32C. All ids of a blob must have one length.
 _LAYOUT: Final = struct.Struct(">16sQHI")
@@ -57,16 +58,22 @@ class Block:
 
 
 def read_block_list(body: bytes) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
-    """The committed blocks in order, and the uncommitted ones. Raises ElementTree.ParseError."""
-    root = ElementTree.fromstring(body)
+    """The committed blocks in order, and the uncommitted ones. Raises NoAnswer."""
+    root = read_xml(body, "BlockList")
     committed, uncommitted = (
-        tuple(
-            Block(row.findtext("Name", ""), int(row.findtext("Size", "0")))
-            for row in root.iterfind(f"{kind}/Block")
-        )
+        tuple(map(_block, root.iterfind(f"{kind}/Block")))
         for kind in ("CommittedBlocks", "UncommittedBlocks")
     )
+    if not len(root):
+        raise NoAnswer("has neither CommittedBlocks nor UncommittedBlocks")
     return committed, uncommitted
+
+
+def _block(row: Element) -> Block:
+    name, size = row.findtext("Name", ""), row.findtext("Size", "")
+    if not name or not size.isdecimal():
+        raise NoAnswer("has a block without a name and a size")
+    return Block(name, int(size))
 
 
 def write_block_list(ids: Iterable[str]) -> bytes:

@@ -14,16 +14,12 @@ from requests.utils import get_environ_proxies, select_proxy
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Body, Credentials, StoreSpec
+from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.ca_bundle import tls_context
-from skyplane_gateway.stores.checksums import (
-    Stated,
-    range_of_whole,
-    stated_as_crc32c,
-    stated_as_md5,
-)
+from skyplane_gateway.stores.checksums import Stated, range_of_whole
 from skyplane_gateway.stores.options import check_options, uses_md5
 from skyplane_gateway.stores.server_clock import ServerClock
 
@@ -113,8 +109,8 @@ class Container:
         """What an answer states of a whole blob of so many bytes; None for that of a range."""
         if headers.get("content-range") != range_of_whole(length):
             return None
-        found = stated_as_crc32c(claimed_crc32c(headers)) if self.trusts_checksum else None
-        return found or stated_as_md5(md5_of(headers) if self.uses_md5 else None)
+        found = Stated.crc32c(claimed_crc32c(headers)) if self.trusts_checksum else None
+        return found or Stated.md5(md5_of(headers) if self.uses_md5 else None)
 
     def doing(self, verb: str, key: str) -> str:
         """The beginning of an error message: which request, of which object."""
@@ -132,12 +128,18 @@ class Container:
         return url, headers
 
     def send(self, wanted: Request, body: Body = b"") -> Answer:
-        """The answer with its body. Raises Refused, AzureError, HTTPError."""
+        """The answer with its body. Raises Refused, NoAnswer, AzureError, HTTPError."""
         answer = self.open(wanted, body)
         try:
-            return Answer(_headers(answer), answer.read(decode_content=False))
+            found = Answer(_headers(answer), joined(answer.stream(decode_content=False)))
+        except NoAnswer:
+            answer.close()
+            raise
         finally:
             answer.release_conn()
+        if wanted.method != "GET" and found.body:
+            raise NoAnswer("has a body")
+        return found
 
     def open(self, wanted: Request, body: Body = b"") -> urllib3.BaseHTTPResponse:
         """As `send`, but the body of the answer is not read yet."""

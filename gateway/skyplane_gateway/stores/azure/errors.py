@@ -24,6 +24,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
+from skyplane_gateway.stores.answers import NoAnswer, unavailable
 from skyplane_gateway.stores.refusals import (
     Meaning,
     clock_hint,
@@ -184,12 +185,16 @@ def mapped(what: str) -> Iterator[None]:
     """Raise this project's error for what a request raises inside; `what` begins the message."""
     try:
         yield
-    except (Refused, HTTPError, AzureError, OSError) as error:
+    except (Refused, NoAnswer, HTTPError, AzureError, OSError) as error:
         raise translate(error, what) from error
 
 
-def translate(error: Refused | HTTPError | AzureError | OSError, what: str) -> SkyplaneError:
+def translate(
+    error: Refused | NoAnswer | HTTPError | AzureError | OSError, what: str
+) -> SkyplaneError:
     """The leaf of the error tree for a request that failed."""
+    if isinstance(error, NoAnswer):
+        return unavailable(what, error)
     if isinstance(error, Refused):
         return _from_answer(error, what)
     if isinstance(error, ClientAuthenticationError):
@@ -221,7 +226,7 @@ def _from_answer(error: Refused, what: str) -> StoreError:
         is_identity = meaning.error is Unauthenticated
         return meaning.raised(said, clock_hint(error.headers) if is_identity else "")
     if error.status < 300:
-        return StoreUnavailable(f"{said} is not the answer to this request; try again")
+        return unavailable(what, f"has the status {error.status}, which is not that of a success")
     if error.status >= 500:
         return StoreUnavailable(f"{said}; try again")
     return StoreError(f"{said}; the store refuses this request", is_permanent=error.status >= 400)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from typing import Final
 from urllib.parse import unquote
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.made_of import told_by
 from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.stores.answers import NoAnswer, read_xml
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
@@ -18,8 +19,9 @@ from skyplane_gateway.stores.azure.requests import (
     attributes_of,
     chosen_tier,
     md5_of,
+    modified_at,
     not_carried_of,
-    unix_s,
+    size_of,
 )
 
 #: Most that the service returns at once.
@@ -42,6 +44,8 @@ def objects(
     while True:
         try:
             for row in rows:
+                if not row.key.startswith(prefix):
+                    raise _broken(what, f"{row.key!r} is not asked for")
                 if start_after is not None and row.key <= start_after:
                     continue
                 # Order of code points is order of UTF-8 bytes.
@@ -92,7 +96,8 @@ def _tree(
     found: dict[str, ObjectInfo | None] = {}
     for page in _pages(container, prefix, None, what, delimiter="/"):
         found |= {row.key: row for row in _infos(page, what)}
-        found |= dict.fromkeys(map(_name, page.iterfind("Blobs/BlobPrefix")))
+        with mapped(what):
+            found |= dict.fromkeys(map(_name, page.iterfind("Blobs/BlobPrefix")))
     for name in sorted(found):
         row = found[name]
         if row is not None:
@@ -111,7 +116,7 @@ def _run_of(row: ObjectInfo) -> tuple[str, bool]:
 
 def _pages(
     container: Container, prefix: str, start_after: str | None, what: str, **more: str
-) -> Iterator[ElementTree.Element]:
+) -> Iterator[Element]:
     marker, start = "", start_after
     while True:
         with mapped(what):
@@ -123,10 +128,7 @@ def _pages(
                     raise
                 start = None
                 continue
-        try:
-            root = ElementTree.fromstring(body)
-        except ElementTree.ParseError as error:
-            raise _broken(what, "the answer is no list of blobs") from error
+            root = page_of(body, container)
         yield root
         following = root.findtext("NextMarker") or ""
         if not following:
@@ -134,6 +136,18 @@ def _pages(
         if following == marker:
             raise _broken(what, "the marker of the next page is repeated")
         marker = following
+
+
+def page_of(body: bytes, container: Container) -> Element:
+    """Raises NoAnswer. The page says whether it is the last one."""
+    root = read_xml(body, "EnumerationResults")
+    name = container.spec.bucket.partition("/")[2]
+    if root.get("ContainerName", name) != name:
+        raise NoAnswer(f"is of the container {root.get('ContainerName')}")
+    for wanted in ("Blobs", "NextMarker"):
+        if root.find(wanted) is None:
+            raise NoAnswer(f"has no {wanted}")
+    return root
 
 
 def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) -> Request:
@@ -151,19 +165,17 @@ def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) 
     return Request("GET", "", 200, headers, query)
 
 
-def _infos(page: ElementTree.Element, what: str) -> list[ObjectInfo]:
-    try:
+def _infos(page: Element, what: str) -> list[ObjectInfo]:
+    with mapped(what):
         return [_info(row) for row in page.iterfind("Blobs/Blob") if not _is_directory(row)]
-    except (KeyError, ValueError) as error:
-        raise _broken(what, "the answer is no list of blobs") from error
 
 
-def _is_directory(row: ElementTree.Element) -> bool:
+def _is_directory(row: Element) -> bool:
     """Accounts with a hierarchical namespace list their directories beside the blobs."""
     return row.findtext("Properties/ResourceType") == "directory"
 
 
-def _info(row: ElementTree.Element) -> ObjectInfo:
+def _info(row: Element) -> ObjectInfo:
     found = {entry.tag.lower(): entry.text or "" for entry in row.iterfind("Properties/*")}
     headers = {
         "x-ms-access-tier": found.get("accesstier", "Hot"),
@@ -177,10 +189,10 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
     }
     return ObjectInfo(
         key=_name(row),
-        size_bytes=int(found["content-length"]),
+        size_bytes=size_of(found),
         # Listings give ETags without quotes, all other answers with them.
         etag=f'"{found["etag"].strip(chr(34))}"',
-        last_modified=unix_s(found["last-modified"]),
+        last_modified=modified_at(found),
         not_carried=not_carried_of(headers),
         storage_class=chosen_tier(headers),
         archived=_why_archived(found),
@@ -189,7 +201,7 @@ def _info(row: ElementTree.Element) -> ObjectInfo:
     )
 
 
-def _metadata_headers(row: ElementTree.Element) -> dict[str, str]:
+def _metadata_headers(row: Element) -> dict[str, str]:
     """The metadata of a row, as an answer to HEAD has it."""
     return {METADATA + entry.tag.lower(): entry.text or "" for entry in row.iterfind("Metadata/*")}
 
@@ -206,11 +218,11 @@ def _why_archived(found: Mapping[str, str]) -> str:
     )
 
 
-def _name(row: ElementTree.Element) -> str:
-    """Of a blob or a folder. Raises ValueError."""
+def _name(row: Element) -> str:
+    """Of a blob or a folder. Raises NoAnswer."""
     name = row.find("Name")
     if name is None or not name.text:
-        raise ValueError("a row without a name")
+        raise NoAnswer("has a row without a name")
     return unquote(name.text) if name.get("Encoded") == "true" else name.text
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
-from xml.etree import ElementTree
 
 from awscrt import checksums
 
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
+from skyplane_gateway.stores.answers import NoAnswer, read_xml, require
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import hex_of, verify
+from skyplane_gateway.stores.refusals import unix_s
 
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.
 CRC32C_NAME: Final = "skyplane_crc32c"
@@ -96,15 +96,14 @@ def written_info(
     size_bytes: int,
     attributes: ObjectAttributes | None,
     crc32c: int | None,
-) -> ObjectInfo | None:
-    """From the answer to Put Blob; None where it names no version."""
-    if not headers.get("etag"):
-        return None
+) -> ObjectInfo:
+    """From the answer to Put Blob. Raises NoAnswer where it names no version."""
+    require(headers, "etag")
     return ObjectInfo(
         key=key,
         size_bytes=size_bytes,
         etag=headers["etag"],
-        last_modified=unix_s(headers.get("last-modified")),
+        last_modified=modified_at(headers),
         crc32c=crc32c,
         attributes=attributes or ObjectAttributes(),
     )
@@ -141,18 +140,20 @@ def attributes_of(headers: Mapping[str, str]) -> ObjectAttributes:
 
 
 def tags_of(body: bytes) -> Tags:
-    """From an answer to Get Blob Tags. Raises ElementTree.ParseError."""
-    rows = ElementTree.fromstring(body).iterfind("TagSet/Tag")
-    return tuple(sorted((row.findtext("Key", ""), row.findtext("Value", "")) for row in rows))
+    """From an answer to Get Blob Tags. Raises NoAnswer."""
+    found = read_xml(body, "Tags").find("TagSet")
+    if found is None or any(row.find("Key") is None for row in found):
+        raise NoAnswer("has no TagSet of keys")
+    return tuple(sorted((row.findtext("Key", ""), row.findtext("Value", "")) for row in found))
 
 
 def info_of(key: str, headers: Mapping[str, str], *, trusted: bool) -> ObjectInfo:
-    """From an answer to HEAD."""
+    """From an answer to HEAD. Raises NoAnswer."""
     return ObjectInfo(
         key=key,
-        size_bytes=int(headers.get("content-length", "0")),
-        etag=headers.get("etag", ""),
-        last_modified=unix_s(headers.get("last-modified")),
+        size_bytes=size_of(headers),
+        etag=headers["etag"],
+        last_modified=modified_at(headers),
         crc32c=claimed_crc32c(headers) if trusted else None,
         attributes=attributes_of(headers),
         not_carried=not_carried_of(headers),
@@ -188,7 +189,7 @@ def claimed_crc32c(headers: Mapping[str, str]) -> int | None:
 def not_carried_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """See `ObjectInfo.not_carried`. Only callers that may read tags are told their number."""
     found = {
-        "tags": int(headers.get("x-ms-tag-count") or 0) > 0,
+        "tags": headers.get("x-ms-tag-count", "") not in ("", "0"),
         "storage-class": chosen_tier(headers) is not None,
         "expires": bool(headers.get("x-ms-expiry-time")),
         # Copies are block blobs.
@@ -214,9 +215,20 @@ def is_inferred(headers: Mapping[str, str]) -> bool:
     return headers.get("x-ms-access-tier-inferred", "").lower() == "true"
 
 
-def unix_s(date: str | None) -> float:
-    """Unix seconds of an HTTP date; 0.0 for none."""
-    return 0.0 if not date else parsedate_to_datetime(date).timestamp()
+def size_of(headers: Mapping[str, str]) -> int:
+    """Of a blob that has a version, from headers or a listing's row. Raises NoAnswer."""
+    require(headers, "content-length", "etag")
+    if not headers["content-length"].isdecimal():
+        raise NoAnswer("has a content-length that is no number")
+    return int(headers["content-length"])
+
+
+def modified_at(headers: Mapping[str, str]) -> float:
+    """Unix seconds, from headers or a listing's row. Raises NoAnswer."""
+    found = unix_s(headers.get("last-modified", ""))
+    if found is None:
+        raise NoAnswer("has no last-modified that is a date")
+    return found
 
 
 def require_range(

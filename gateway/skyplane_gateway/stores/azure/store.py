@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import md5
-from xml.etree import ElementTree
 
 from azure.core.exceptions import AzureError
 from urllib3.exceptions import HTTPError
@@ -44,6 +43,7 @@ from skyplane_gateway.objects import (
     Tags,
     UploadInfo,
 )
+from skyplane_gateway.stores.answers import NoAnswer
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import Answer, Container, Request
@@ -58,6 +58,7 @@ from skyplane_gateway.stores.azure.requests import (
     put_headers,
     require_range,
     require_version,
+    size_of,
     tags_of,
     written_info,
 )
@@ -115,7 +116,8 @@ class AzureStore:
         if prefix:
             query["prefix"] = prefix
         with mapped(self._container.doing("listing", prefix)):
-            self._container.send(Request("GET", "", 200, query=query))
+            body = self._container.send(Request("GET", "", 200, query=query)).body
+            listing.page_of(body, self._container)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
@@ -128,7 +130,7 @@ class AzureStore:
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._container.doing("looking at", check_azure_key(key))):
             answer = self._head(key, None)
-        info = self._info(key, answer)
+            info = self._info(key, answer)
         found = tagged(attributes_of(answer.headers), info.not_carried, self._tags(key))
         return replace(info, attributes=found[0], not_carried=found[1])
 
@@ -169,18 +171,17 @@ class AzureStore:
         what = self._container.doing("writing", self._check_new(key))
         attributes = placed(attributes, self.spec, key)
         headers = put_headers(data, attributes, precondition, crc32c, what)
+        trusted = crc32c if self._container.trusts_checksum else None
         try:
             answer = self._container.send(Request("PUT", key, 201, headers), data)
-        except (Refused, HTTPError, AzureError, OSError) as error:
+            return written_info(key, answer.headers, len(data), attributes, trusted)
+        except (Refused, NoAnswer, HTTPError, AzureError, OSError) as error:
             failure = translate(error, what)
             if precondition != UNCONDITIONAL and isinstance(failure, StoreUnavailable):
                 written = self._find_written(key, data)
                 if written is not None:
                     return written
             raise failure from error
-        trusted = crc32c if self._container.trusts_checksum else None
-        info = written_info(key, answer.headers, len(data), attributes, trusted)
-        return info or self.head(key)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self._uploads.create(self._check_new(key), placed(attributes, self.spec, key))
@@ -216,9 +217,8 @@ class AzureStore:
             raise
         except SkyplaneError as error:
             trusted = crc32c if self._container.trusts_checksum else None
-            written = written_info(key, made, size_bytes, None, trusted)
-            if written is None:
-                raise
+            with mapped(what):
+                written = written_info(key, made, size_bytes, None, trusted)
             log.warning("%r is written, but cannot be looked at: %s", key, error)
             return replace(written, leftover=leftover)
         if info.etag != made.get("etag", info.etag):
@@ -269,7 +269,10 @@ class AzureStore:
         return key
 
     def _head(self, key: str, if_match: str | None) -> Answer:
-        return self._container.send(Request("HEAD", key, 200, match_headers(if_match)))
+        """Raises as `Container.send`."""
+        answer = self._container.send(Request("HEAD", key, 200, match_headers(if_match)))
+        size_of(answer.headers)
+        return answer
 
     def _tags(self, key: str) -> Tags | None:
         """The tags of a blob; None where they are not asked for. 1 call, or none."""
@@ -277,11 +280,9 @@ class AzureStore:
             return None
         what = self._container.doing("reading the tags of", key)
         with mapped(what):
-            body = self._container.send(Request("GET", key, 200, query={"comp": "tags"})).body
-        try:
-            return tags_of(body)
-        except ElementTree.ParseError as error:
-            raise StoreUnavailable(f"{what}: the answer is no list of tags; try again") from error
+            return tags_of(
+                self._container.send(Request("GET", key, 200, query={"comp": "tags"})).body
+            )
 
     def _is_gone(self, key: str) -> bool:
         try:
@@ -301,7 +302,7 @@ class AzureStore:
         """
         try:
             answer = self._head(key, None)
-        except (Refused, HTTPError, AzureError, OSError):
+        except (Refused, NoAnswer, HTTPError, AzureError, OSError):
             return None
         sent = b64encode(md5(data, usedforsecurity=False).digest()).decode()
         return self._info(key, answer) if answer.headers.get("content-md5") == sent else None

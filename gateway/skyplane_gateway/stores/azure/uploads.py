@@ -34,6 +34,7 @@ from skyplane_gateway.objects import (
     Precondition,
     UploadInfo,
 )
+from skyplane_gateway.stores.answers import NoAnswer, marked_attributes, read_json, require
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.blocks import (
     Block,
@@ -129,7 +130,8 @@ class Uploads:
         commit = Request("PUT", key, 201, {**headers, **crc64_header(body)}, {"comp": "blocklist"})
         try:
             answer = self._container.send(commit, body).headers
-        except (Refused, HTTPError, AzureError, OSError) as error:
+            require(answer, "etag")
+        except (Refused, NoAnswer, HTTPError, AzureError, OSError) as error:
             failure = translate(error, what)
             done = self._made_of(key, ids) if self._may_be_done(failure) else None
             if done is None:
@@ -173,11 +175,13 @@ class Uploads:
             found = self._read_marker(_marker(key, upload_id), what)
         except NotFound as error:
             raise self._gone(key, upload_id) from error
-        return ObjectAttributes.from_dict(found["attributes"])
+        return marked_attributes(found["attributes"])
 
     def _read_marker(self, name: str, what: str) -> dict[str, Any]:
         with mapped(what):
-            found: dict[str, Any] = json.loads(self._container.send(Request("GET", name, 200)).body)
+            found = read_json(self._container.send(Request("GET", name, 200)).body)
+            require(found, "key")
+            marked_attributes(found.get("attributes"))
         return found
 
     def _remove_marker(self, key: str, upload_id: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import ssl
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from requests.utils import get_environ_proxies, select_proxy
 from skyplane_gateway.errors import ConfigurationInvalid, StoreError
 from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.stores.answers import NoAnswer, read_json
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.ca_bundle import tls_context
 from skyplane_gateway.stores.gcs.client import Client
@@ -99,7 +99,10 @@ class GcsAsyncRequests:
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         url = self._client.urls.upload(key, **query)
         headers = {"Content-Type": related.content_type}
-        return _info(key, await self._answer("POST", url, headers, 200, b"".join(related)))
+        info = _info(key, await self._answer("POST", url, headers, 200, b"".join(related)))
+        if info.size_bytes != len(data):
+            raise Unsettled("the answer is about another object")
+        return info
 
     async def _answer(
         self, method: str, url: str, headers: Mapping[str, str], expected: int, data: Body = b""
@@ -122,6 +125,6 @@ class GcsAsyncRequests:
 def _info(key: str, answer: Answer) -> ObjectInfo:
     """Raises Unsettled where the answer tells of no object."""
     try:
-        return info_of(key, json.loads(answer.body))
-    except (StoreError, ValueError) as error:
+        return info_of(key, read_json(answer.body, "storage#object"))
+    except (StoreError, NoAnswer) as error:
         raise Unsettled(f"{type(error).__name__}: {error}") from error

@@ -11,7 +11,6 @@ from skyplane_gateway.errors import (
     NotFound,
     PermissionDenied,
     PreconditionFailed,
-    StoreUnavailable,
 )
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
@@ -20,13 +19,16 @@ from skyplane_gateway.objects import (
     ObjectInfo,
     Precondition,
 )
+from skyplane_gateway.stores.answers import require, unavailable
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.gcs.client import ONCE, Client
+from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
     Related,
     info_of,
     precondition_query,
+    require_object,
     resource_of,
     unix_s,
 )
@@ -36,7 +38,8 @@ from skyplane_gateway.stores.server_side import CopySource
 #: An object as the JSON API describes it.
 Resource = Mapping[str, Any]
 
-_REWRITE_FIELDS: Final = "done,rewriteToken,resource(generation,size,crc32c)"
+_REWRITE_FIELDS: Final = "kind,done,rewriteToken,resource(name,generation,size,crc32c)"
+_OBJECT: Final = "storage#object"
 
 
 class Bucket:
@@ -48,7 +51,7 @@ class Bucket:
 
     def look(self, key: str, what: str) -> Resource:
         url = self.client.urls.object(key, fields=OBJECT_FIELDS)
-        return self.client.send_for_json("GET", url, what)
+        return self._about(key, self.client.send_for_json("GET", url, what, _OBJECT), what)
 
     def insert(
         self,
@@ -68,10 +71,11 @@ class Bucket:
         related = Related(resource, data)
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         try:
-            return self.client.send_for_json(
+            made = self.client.send_for_json(
                 "POST",
                 self.client.urls.upload(key, **query),
                 what,
+                _OBJECT,
                 headers={"Content-Type": related.content_type},
                 data=related,
                 has_checksum=crc32c is not None,
@@ -80,6 +84,17 @@ class Bucket:
             if crc32c is not None:
                 verify(what, data, crc32c)  # Else they must be read again, not only sent.
             raise
+        if self._about(key, made, what)["size"] != str(len(data)):
+            raise unavailable(what, f"says {made['size']} bytes, not {len(data)}")
+        return made
+
+    @staticmethod
+    def _about(key: str, found: Resource, what: str) -> Resource:
+        """The resource of that object. Raises StoreUnavailable for another one."""
+        with mapped(what):
+            require_object(key, found)
+            require(found, "updated", "timeCreated")
+        return found
 
     def compose(
         self,
@@ -126,26 +141,33 @@ class Bucket:
             url = urls.rewrite(source.key, self.client.urls, name, **query)
             headers = {"Content-Type": "application/json"}
             try:
-                answer = self.client.send_for_json("POST", url, what, headers=headers, data=body)
+                answer = self.client.send_for_json(
+                    "POST", url, what, "storage#rewriteResponse", headers=headers, data=body
+                )
             except NotFound as error:
                 # So the service says that a version is gone.
                 self.client.send("GET", urls.object(source.key, fields="generation"), what)
                 raise PreconditionFailed(
                     f"{what}: the source is no longer generation {source.etag}; list it again"
                 ) from error
-            if answer.get("done"):
-                made: Resource = answer["resource"]
-                return made
-            if not answer.get("rewriteToken"):
-                raise StoreUnavailable(f"{what}: the copy is neither done nor goes on; try again")
+            made: Resource = answer.get("resource", {})
+            with mapped(what):
+                if answer.get("done") is True:
+                    require_object(name, made)
+                    return made
+                require(answer, "rewriteToken")
             query["rewriteToken"] = answer["rewriteToken"]
 
     def delete(
         self, key: str, what: str, *, generation: str | None = None, if_match: str | None = None
     ) -> None:
         """Delete the newest version, or an older one by its generation. Raises NotFound."""
-        with self.client.sdk(what) as bucket:
-            bucket.delete_blob(key, generation=generation, if_generation_match=if_match, **ONCE)
+        query = {"generation": generation, "ifGenerationMatch": if_match}
+        url = self.client.urls.object(key, **{name: text for name, text in query.items() if text})
+        answer = self.client.send("DELETE", url, what, expected=(200, 204))
+        # fake-gcs-server answers 200 with `null`.
+        if answer.content.strip() != (b"" if answer.status_code == 204 else b"null"):
+            raise unavailable(what, "is not that to a deletion")
 
     def remove(self, key: str, generation: str, what: str) -> None:
         """Delete a temporary object if it is there; also from a bucket that keeps versions."""

@@ -18,6 +18,7 @@ from requests.adapters import HTTPAdapter
 from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied, StoreError
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.answers import NoAnswer, joined, read_json, require, unavailable
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
 from skyplane_gateway.stores.gcs.requests import Urls
@@ -37,6 +38,7 @@ _TEXTS: Final = ("user_project",)
 _CONNECTIONS: Final = 64
 #: Waits for a connection, and for the next bytes of an answer or to be sent.
 _TIMEOUT_S: Final = (10, 60)
+_STEP_BYTES: Final = 64 << 10
 #: Arguments of each verb of Google's client.
 ONCE: Final[Mapping[str, Any]] = {"retry": None, "timeout": _TIMEOUT_S}
 
@@ -109,12 +111,13 @@ class Client:
                 return answer
             raise self._refused(answer, what, has_checksum=has_checksum)
 
-    def send_for_json(self, method: str, url: str, what: str, **more: Any) -> dict[str, Any]:
-        """As `send`, for an answer of the JSON API."""
+    def send_for_json(
+        self, method: str, url: str, what: str, kind: str, **more: Any
+    ) -> dict[str, Any]:
+        """As `send`, for an answer of the JSON API, which names its kind."""
         answer = self.send(method, url, what, **more)
         with mapped(what):
-            found: dict[str, Any] = answer.json()
-        return found
+            return read_json(answer.content, kind)
 
     @contextmanager
     def sdk(self, what: str) -> Iterator[Any]:
@@ -129,6 +132,8 @@ class Client:
                 yield self._sdk_bucket
         except GoogleAPICallError as error:
             raise self._refused(error.response, what) from error
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise unavailable(what, f"cannot be read ({type(error).__name__})") from error
 
     @cached_property
     def _sdk_bucket(self) -> Any:
@@ -170,10 +175,23 @@ def _session(spec: StoreSpec, credentials: Credentials | None) -> Any:
     found = google_credentials(spec, credentials)
     # A given token cannot be refreshed here: the orchestrator sends another.
     session = _AuthorizedSession(found, refresh_status_codes=(401,) if credentials is None else ())
+    session.hooks["response"].append(_read_bounded)
     size = int(spec.option("connections", str(_CONNECTIONS)))
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(pool_maxsize=size, max_retries=0))
     return session
+
+
+def _read_bounded(answer: requests.Response, *, stream: bool = False, **_: Any) -> None:
+    """Read the body up to a limit, unless it is an object's. Raises NoAnswer."""
+    if stream and answer.status_code < 300:
+        return
+    try:
+        # requests has no public name for a body that was read.
+        answer._content = joined(answer.iter_content(_STEP_BYTES))
+    except NoAnswer:
+        answer.close()
+        raise
 
 
 def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
@@ -187,8 +205,10 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     client = Client(spec, credentials)
     what = f"asking for the region of gs://{spec.bucket}"
     try:
-        with client.sdk(what) as bucket:
-            bucket.reload(**ONCE)
+        url = client.urls.bucket(fields="kind,location,locationType")
+        found = client.send_for_json("GET", url, what, "storage#bucket")
+        with mapped(what):
+            require(found, "location", "locationType")
     except PermissionDenied as error:
         raise PermissionDenied(
             f"{error.message}; grant storage.buckets.get (for example by the role Storage Bucket "
@@ -198,10 +218,10 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
         raise NotFound(f"{what}: there is no such bucket; check its name") from error
     finally:
         client.close()
-    if (bucket.location_type or "region") not in ("region", "zone"):
+    if found["locationType"] not in ("region", "zone"):
         raise ConfigurationInvalid(
-            f"gs://{spec.bucket} is in the {bucket.location_type} {bucket.location}, not in one "
+            f"gs://{spec.bucket} is in the {found['locationType']} {found['location']}, not in one "
             "region; give the region near which its gateways are to run, for example "
             "gcp:europe-west3"
         )
-    return str(bucket.location or "").lower() or None
+    return str(found["location"]).lower()

@@ -28,6 +28,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
+from skyplane_gateway.stores.answers import NoAnswer, unavailable
 from skyplane_gateway.stores.refusals import (
     Meaning,
     clock_hint,
@@ -146,7 +147,7 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
         message = str(error.get("message", ""))
         first = error["errors"][0]
         reason, location = str(first["reason"]), str(first.get("location", ""))
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         if code := re.search(rb"<Code>(\w+)</Code>", body):
             reason = code.group(1).decode()
         if details := re.search(rb"<Details>([^<]*)</Details>", body):
@@ -196,6 +197,8 @@ def mapped(what: str) -> Iterator[None]:
     """Raise this project's error for exceptions of google-auth, requests and urllib3."""
     try:
         yield
+    except NoAnswer as error:
+        raise unavailable(what, error) from error
     except (auth_errors.GoogleAuthError, requests.RequestException, HTTPError) as error:
         raise translate(error, what) from error
 
@@ -219,7 +222,7 @@ def translate(error: Exception, what: str) -> SkyplaneError:
         why = why_no_tls(error, "REQUESTS_CA_BUNDLE")
         return StoreUnavailable(f"{what}: {why}", is_permanent=True)
     if isinstance(error, requests.exceptions.InvalidJSONError):
-        return StoreUnavailable(f"{what}: the answer is no JSON; check the endpoint, try again")
+        return unavailable(what, "is no JSON")
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return StoreError(f"{what}: the endpoint is not a URL; correct it", is_permanent=True)
     return StoreUnavailable(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.stores.answers import NoAnswer, require
 from skyplane_gateway.stores.gcs.client import Client
-from skyplane_gateway.stores.gcs.requests import ROW_FIELDS, info_of
+from skyplane_gateway.stores.gcs.errors import mapped
+from skyplane_gateway.stores.gcs.requests import ROW_FIELDS, info_of, require_object
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 
 _PAGE_KEYS: Final = 1000
@@ -19,11 +21,13 @@ def pages(client: Client, prefix: str, what: str, fields: str, **query: str) -> 
     query = {
         "prefix": prefix,
         "maxResults": str(_PAGE_KEYS),
-        "fields": f"items({fields}),prefixes,nextPageToken",
+        "fields": f"kind,items({fields}),prefixes,nextPageToken",
         **query,
     }
     while True:
-        page = client.send_for_json("GET", client.urls.objects(**query), what)
+        page = client.send_for_json("GET", client.urls.objects(**query), what, "storage#objects")
+        with mapped(what):
+            _require_page(page, prefix)
         yield page
         token = page.get("nextPageToken")
         if not token:
@@ -31,6 +35,21 @@ def pages(client: Client, prefix: str, what: str, fields: str, **query: str) -> 
         if token == query.get("pageToken"):
             raise _broken(what, "the token of the next page is repeated")
         query["pageToken"] = token
+
+
+def _require_page(page: Mapping[str, Any], prefix: str) -> None:
+    """Raise NoAnswer for a page with other values than rows, folders and a token."""
+    for name, kind in (("items", dict), ("prefixes", str)):
+        rows = page.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(row, kind) for row in rows):
+            raise NoAnswer(f"has {name} of another type")
+    if "nextPageToken" in page:
+        require(page, "nextPageToken")
+    for row in page.get("items", ()):
+        require(row, "name")
+        require_object(row["name"], row)
+        if not row["name"].startswith(prefix):
+            raise NoAnswer(f"has {row['name']!r}, which is not asked for")
 
 
 def objects(

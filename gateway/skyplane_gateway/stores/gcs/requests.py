@@ -18,13 +18,8 @@ from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
 from skyplane_gateway.made_of import told_by
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.checksums import (
-    Stated,
-    hex_of,
-    range_of_whole,
-    stated_as_crc32c,
-    stated_crc32c,
-)
+from skyplane_gateway.stores.answers import NoAnswer, require, unavailable
+from skyplane_gateway.stores.checksums import Stated, hex_of, range_of_whole, stated_crc32c
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
 
@@ -59,7 +54,7 @@ _NOT_CARRIED: Final = {
 
 #: The fields that a listing shows of an object.
 ROW_FIELDS: Final = (
-    "name,generation,size,updated,crc32c,md5Hash,storageClass,metadata,"
+    "kind,name,generation,size,updated,crc32c,md5Hash,storageClass,metadata,"
     "customTime,temporaryHold,eventBasedHold,retention,contexts"
 )
 #: The fields of an answer about one object.
@@ -81,6 +76,9 @@ class Urls:
         self.base = (endpoint_url or GOOGLE_URL).rstrip("/")
         self._bucket = quote(bucket, safe="")
         self._common = {"userProject": user_project} if user_project else {}
+
+    def bucket(self, **query: str) -> str:
+        return self._with(f"/storage/v1/b/{self._bucket}", query)
 
     def objects(self, **query: str) -> str:
         return self._with(f"/storage/v1/b/{self._bucket}/o", query)
@@ -167,10 +165,11 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
     Raises StoreUnavailable where it shows none.
     """
     try:
+        require_object(key, resource)
         return ObjectInfo(
             key=key,
             size_bytes=int(resource["size"]),
-            etag=str(resource["generation"]),
+            etag=resource["generation"],
             last_modified=unix_s(resource["updated"]),
             crc32c=stated_crc32c(resource.get("crc32c")),
             md5=hex_of(resource.get("md5Hash"), 16),
@@ -179,10 +178,25 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
             not_carried=not_carried_of_resource(resource),
             storage_class=_class_of(resource.get("storageClass")),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreUnavailable(
-            f"the store's answer about {key!r} describes no object; check the endpoint, try again"
-        ) from error
+    except (NoAnswer, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise unavailable(f"looking at {key!r}", f"describes no object ({error})") from error
+
+
+def require_object(key: str, resource: Any) -> None:
+    """Raise NoAnswer where a resource is not that of the object: another name, no version."""
+    if not isinstance(resource, dict) or resource.get("name") != key:
+        raise NoAnswer(f"is not about {key!r}")
+    for name in ("size", "generation"):
+        require(resource, name)
+        if not resource[name].isdecimal():
+            raise NoAnswer(f"has a {name} that is no number")
+    try:
+        for name in ("updated", "timeCreated"):
+            if name in resource:
+                unix_s(resource[name])
+        attributes_of_resource(resource)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise NoAnswer("has a value of another type") from error
 
 
 def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
@@ -190,6 +204,8 @@ def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
         ours: resource.get(theirs) or None for ours, theirs in _FIELDS.items()
     }
     metadata = {name.lower(): text for name, text in resource.get("metadata", {}).items()}
+    if not all(isinstance(text, str | None) for text in (*headers.values(), *metadata.values())):
+        raise TypeError
     return ObjectAttributes(
         **headers,
         metadata=undated(metadata.items()),
@@ -264,7 +280,7 @@ def stated_in(headers: Mapping[str, str], length: int) -> Stated | None:
         return None
     parts = headers.get("x-goog-hash", "").split(",")
     names = dict(part.strip().partition("=")[::2] for part in parts)
-    return stated_as_crc32c(stated_crc32c(names.get("crc32c")))
+    return Stated.crc32c(stated_crc32c(names.get("crc32c")))
 
 
 def to_text(crc32c: int) -> str:

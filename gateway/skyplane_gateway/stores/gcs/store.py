@@ -102,8 +102,8 @@ class GcsStore:
 
     def check(self, prefix: str = "") -> None:
         what = self._client.doing("listing", prefix)
-        url = self._client.urls.objects(prefix=prefix, maxResults="1", fields="items(name)")
-        self._client.send_for_json("GET", url, what)
+        url = self._client.urls.objects(prefix=prefix, maxResults="1", fields="kind")
+        self._client.send_for_json("GET", url, what, "storage#objects")
 
     def list(
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None

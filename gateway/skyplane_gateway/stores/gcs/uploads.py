@@ -38,9 +38,11 @@ from skyplane_gateway.objects import (
     Precondition,
     UploadInfo,
 )
+from skyplane_gateway.stores.answers import marked_attributes, read_json
 from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
+from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.listing import pages
 from skyplane_gateway.stores.gcs.requests import (
     to_text,
@@ -57,7 +59,7 @@ _MARKER: Final = ".upload"
 #: Metadata of markers and parts; the key is percent-encoded.
 _KEY: Final = "skyplane-key"
 _OFFSET: Final = "skyplane-offset"
-_ROW_FIELDS: Final = "name,generation,size,crc32c,timeCreated,metadata"
+_ROW_FIELDS: Final = "kind,name,generation,size,crc32c,timeCreated,metadata"
 #: Requests to remove temporary objects at once.
 _REMOVALS: Final = 16
 
@@ -204,7 +206,9 @@ class Uploads:
     def _attributes(self, upload_id: str, marker: Resource, what: str) -> ObjectAttributes:
         client = self._bucket.client
         url = client.urls.object(_marker(upload_id), alt="media", generation=marker["generation"])
-        return ObjectAttributes.from_dict(client.send("GET", url, what).json())
+        answer = client.send("GET", url, what)
+        with mapped(what):
+            return marked_attributes(read_json(answer.content))
 
     def _rows(self, upload_id: str, what: str) -> Iterator[Resource]:
         """All temporary objects of an upload but its marker."""

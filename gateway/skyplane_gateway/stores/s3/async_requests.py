@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.checksums import range_of_whole
 from skyplane_gateway.stores.http_client import Answer, send
 from skyplane_gateway.stores.http_session import send_by_session
+from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.client import CHECKSUM_MODE
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
@@ -148,14 +148,14 @@ class S3AsyncRequests:
         sent = {**_headers(arguments), **self._parameters.headers(key, writes=True)}
         answer = await self._answer("PUT", key, sent, 200, data)
         headers = answer.headers
-        if "etag" not in headers:
+        if not headers.get("etag") or answer.body:
             raise Unsettled("the answer names no version")
         stored = full_checksum(_boto_answer(answer)) if self._bucket.trusts_checksum else None
         return ObjectInfo(
             key=key,
             size_bytes=len(data),
             etag=headers["etag"],
-            last_modified=_unix_s(headers.get("date")),
+            last_modified=_unix_s(headers.get("date", "")),
             crc32c=stored,
             attributes=attributes,
         )
@@ -212,12 +212,13 @@ def _require_whole(answer: Answer, length: int) -> None:
     if answer.status == 206:
         is_whole = found.get("content-range") == range_of_whole(length)
     else:
-        is_whole = found.get("content-length", "0") == str(length)
+        is_dated = _unix_s(found.get("last-modified", "")) > 0
+        is_whole = is_dated and found.get("content-length") == str(length)
     if not is_whole:
         raise Unsettled("the answer is another range")
 
 
 @lru_cache(maxsize=16)
-def _unix_s(date: str | None) -> float:
+def _unix_s(date: str) -> float:
     """Unix seconds of a `Date` header; 0.0 for none."""
-    return 0.0 if date is None else parsedate_to_datetime(date).timestamp()
+    return unix_s(date) or 0.0

@@ -26,12 +26,13 @@ from skyplane_gateway.objects import (
     is_time_pin,
     time_pin,
 )
-from skyplane_gateway.stores.checksums import Stated, stated_as_md5
+from skyplane_gateway.stores.checksums import Stated
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
 from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
+from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 
 class Bucket:
@@ -70,7 +71,7 @@ class Bucket:
     def stated(self, answer: Mapping[str, Any]) -> Stated | None:
         """What an answer to GET or HEAD of a whole object states of its bytes."""
         found = stated_of(answer) if self.sends_checksum else None
-        return found or stated_as_md5(md5_of(answer) if self.etag_is_md5 else None)
+        return found or Stated.md5(md5_of(answer) if self.etag_is_md5 else None)
 
     def tags(self, key: str) -> Tags | None:
         """The tags of an object; None where they are not asked for. 1 call, or none."""
@@ -84,12 +85,16 @@ class Bucket:
         if with_checksum:
             more["ChecksumMode"] = "ENABLED"
         try:
-            return dict(self.client.head_object(Bucket=self.name, Key=key, **more))
+            answer = dict(self.client.head_object(Bucket=self.name, Key=key, **more))
         except ClientError as error:
             if code_of(error) == "400":
                 # A HEAD answer has no body, and so no error code: a listing gives the reason.
                 self.client.list_objects_v2(Bucket=self.name, MaxKeys=1)
             raise
+        for name in ("ContentLength", "LastModified"):
+            if name not in answer:
+                raise BadAnswer(why=f"has no {name}")
+        return answer
 
     def sendable_precondition(
         self, key: str, precondition: Precondition, what: str
@@ -134,7 +139,8 @@ def require_version(
     if if_match is None:
         return
     if is_time_pin(if_match):
-        found = time_pin(answer["LastModified"].timestamp(), size_bytes)
+        modified = answer.get("LastModified")
+        found = "" if modified is None else time_pin(modified.timestamp(), size_bytes)
     else:
         found = answer.get("ETag", "")
     if found.strip('"') != if_match.strip('"'):

@@ -6,14 +6,15 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import botocore.session
-from botocore import UNSIGNED
+import urllib3
+from botocore import UNSIGNED, handlers
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-from botocore.handlers import add_expect_header
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import StaleCredentials, mapped, status_of, translate
@@ -22,7 +23,7 @@ from skyplane_gateway.stores.s3.request_parameters import (
     ENCRYPTIONS,
     RequestParameters,
 )
-from skyplane_gateway.stores.s3.sdk import Parsers, descriptions, new_session
+from skyplane_gateway.stores.s3.sdk import BadAnswer, Parsers, descriptions, new_session
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -83,7 +84,13 @@ def open_client_and_session(
         raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
     client = cast("S3Client", made)
     # Else each body that looks like a file waits for an answer before it is sent.
-    client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.unregister("before-call.s3", handlers.add_expect_header)
+    # `sdk.Parsers` looks for errors in a 200, and calls nothing else an error 500.
+    handler = getattr(handlers, "_handle_200_error", None)
+    client.meta.events.unregister("before-parse.s3.*", handler)
+    # Any: botocore has no public name for what sends requests.
+    endpoint: Any = vars(made)["_endpoint"]
+    endpoint.http_session = _BoundedSession(endpoint.http_session)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-send.s3.{operation}", send_in_blocks)
     if checksum_use(spec) != "none":
@@ -92,6 +99,29 @@ def open_client_and_session(
     if spec.option("anonymous") != "true":
         refresh_before_calls(client, session)
     return client, session
+
+
+class _BoundedSession:
+    """Sends requests as botocore's session does, and reads answers up to a limit."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.close = session.close
+
+    def send(self, request: Any) -> Any:
+        """Raises BotoCoreError. The body of an object is not read yet."""
+        is_streamed, request.stream_output = request.stream_output, True
+        answer = self._session.send(request)
+        if is_streamed and answer.status_code < 300:
+            return answer
+        try:
+            answer._content = joined(answer.raw.stream())
+        except NoAnswer as error:
+            answer.raw.close()
+            raise BadAnswer(why=error) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise HTTPClientError(error=error) from error
+        return answer
 
 
 def refresh_before_calls(client: Any, session: botocore.session.Session) -> None:

@@ -38,6 +38,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
+from skyplane_gateway.stores.answers import unavailable
 from skyplane_gateway.stores.refusals import (
     Meaning,
     clock_hint,
@@ -45,6 +46,7 @@ from skyplane_gateway.stores.refusals import (
     retry_after_s,
     why_no_tls,
 )
+from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 _THROTTLED: Final = (
     "BandwidthLimitExceeded RequestLimitExceeded SlowDown SlowDownRead SlowDownWrite "
@@ -176,6 +178,8 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
     """The leaf of the error tree for one of boto3's exceptions."""
     if isinstance(error, ClientError):
         return _from_answer(error, what)
+    if isinstance(error, BadAnswer):
+        return unavailable(what, error)
     if isinstance(error, _NO_CREDENTIALS):
         return Unauthenticated(
             f"{what}: there are no usable credentials; set AWS_ACCESS_KEY_ID and "

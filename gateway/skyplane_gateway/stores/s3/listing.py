@@ -68,6 +68,8 @@ def objects(
         if page.get("KeyCount", len(contents)) != len(contents):
             raise _broken(what, "a page holds fewer keys than it says")
         for entry in contents:
+            if not entry["Key"].startswith(prefix):
+                raise _broken(what, f"{entry['Key']!r} is not asked for")
             # Order of code points is order of UTF-8 bytes.
             if last is not None and entry["Key"] <= last:
                 raise _broken(what, f"{entry['Key']!r} comes after {last!r}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,6 +17,8 @@ from skyplane_gateway.objects import (
     time_pin,
 )
 from skyplane_gateway.stores.checksums import Stated, hex_of, stated_crc32c
+from skyplane_gateway.stores.refusals import unix_s
+from skyplane_gateway.stores.s3.sdk import BadAnswer
 from skyplane_gateway.stores.server_side import CopySource
 
 #: The storage class of an object that names none.
@@ -130,8 +131,11 @@ def why_archived(row: Mapping[str, Any]) -> str:
 
 
 def tags_of(answer: Mapping[str, Any]) -> Tags:
-    """From an answer to GetObjectTagging."""
-    return tuple(sorted((row["Key"], row["Value"]) for row in answer.get("TagSet", ())))
+    """From an answer to GetObjectTagging. Raises BadAnswer."""
+    try:
+        return tuple(sorted((row["Key"], row["Value"]) for row in answer["TagSet"]))
+    except KeyError as error:
+        raise BadAnswer(why=f"has no {error.args[0]}") from error
 
 
 def etag_of(answer: Mapping[str, Any], size_bytes: int) -> str:
@@ -161,7 +165,7 @@ def not_carried_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
     S3 gives the number of tags only to callers that may read them.
     """
     found = {
-        "tags": int(answer.get("TagCount") or 0) > 0,
+        "tags": str(answer.get("TagCount") or 0) != "0",
         "storage-class": class_of(answer) is not None,
         # So many entries have characters that no header can hold.
         "user-metadata": int(answer.get("MissingMeta") or 0) > 0,
@@ -210,8 +214,7 @@ def stated_of(answer: Mapping[str, Any]) -> Stated | None:
 
 def answered_at(answer: Mapping[str, Any]) -> float:
     """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
-    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-    return 0.0 if date is None else parsedate_to_datetime(date).timestamp()
+    return unix_s(answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")) or 0.0
 
 
 def to_header(crc32c: int) -> str:

@@ -3,6 +3,9 @@
 botocore registers its handlers anew for each session, looks into the folders of all services,
 reads its files into ordered dicts, and each time of a listing through dateutil. A small job would
 do all that longer than anything else.
+
+botocore takes any body for an answer: an empty one is a listing without rows. So the parser also
+checks their shapes.
 """
 
 from __future__ import annotations
@@ -11,19 +14,27 @@ import gzip
 import json
 import os
 from copy import copy
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
+from botocore.exceptions import BotoCoreError
 from botocore.hooks import HierarchicalEmitter
 from botocore.loaders import JSONFileLoader, Loader
-from botocore.parsers import ResponseParser, ResponseParserFactory, RestXMLParser
+from botocore.parsers import (
+    ResponseParser,
+    ResponseParserError,
+    ResponseParserFactory,
+    RestXMLParser,
+)
 from botocore.session import Session
 
+from skyplane_gateway.stores.answers import NoAnswer, local_name, read_xml
+
 _LISTING: Final = "ListObjectsV2Output"
-_ROOT: Final = "ListBucketResult"
 #: Elements of a page, beside its rows, that a caller or botocore's own handlers read.
 _PAGE_TEXTS: Final = frozenset({"EncodingType", "NextContinuationToken", "Prefix", "StartAfter"})
 _ROW_TEXTS: Final = frozenset({"Key", "ETag", "StorageClass"})
@@ -71,74 +82,163 @@ def new_session(profile: str | None = None) -> Session:
     return Session(event_hooks=events, include_builtin_handlers=False, profile=profile)
 
 
+class BadAnswer(BotoCoreError):
+    """See `NoAnswer`."""
+
+    fmt = "{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The body of an answer: the elements that it and its rows need.
+
+    `roots` is empty where servers differ in its name, `rows` for an answer without rows.
+    """
+
+    needed: str
+    roots: tuple[str, ...] = ()
+    rows: str = ""
+    needed_of_rows: tuple[str, ...] = ()
+
+
+#: By botocore's name of the answer.
+_DOCUMENTS: Final = {
+    _LISTING: _Document(
+        "IsTruncated", ("ListBucketResult",), "Contents", ("Key", "Size", "LastModified")
+    ),
+    "ListMultipartUploadsOutput": _Document(
+        "IsTruncated", ("ListMultipartUploadsResult",), "Upload", ("Key", "UploadId", "Initiated")
+    ),
+    # moto has a name of its own.
+    "ListPartsOutput": _Document(
+        "IsTruncated", ("ListPartsResult", "ListPartsResponse"), "Part", ("PartNumber", "Size")
+    ),
+    "CreateMultipartUploadOutput": _Document("UploadId"),
+    "UploadPartCopyOutput": _Document("ETag"),
+    "CompleteMultipartUploadOutput": _Document("ETag"),
+    "GetObjectTaggingOutput": _Document("", ("Tagging",)),
+}
+#: Answers that have no body, and their status.
+_EMPTY: Final = {
+    "PutObjectOutput": 200,
+    "UploadPartOutput": 200,
+    "DeleteObjectOutput": 204,
+    "AbortMultipartUploadOutput": 204,
+}
+
+
 class Parsers(ResponseParserFactory):
     """botocore's parsers, and the one of this module for S3."""
 
     def create_parser(self, protocol_name: str) -> ResponseParser:
         if protocol_name != "rest-xml":
             return super().create_parser(protocol_name)
-        return _ListingParser()
+        return _CheckingParser()
 
 
-class _ListingParser(RestXMLParser):
-    """Parses pages of listings itself, and leaves to botocore what it does not understand."""
+class _CheckingParser(RestXMLParser):
+    """Checks answers, and parses pages of listings itself where it understands them."""
 
     def parse(self, response: Any, shape: Any) -> Any:
-        if response["status_code"] == 200 and shape is not None and shape.name == _LISTING:
-            page = page_of(response["body"])
-            if page is not None:
-                headers = {name.lower(): text for name, text in response["headers"].items()}
-                page["ResponseMetadata"] = {"HTTPStatusCode": 200, "HTTPHeaders": headers}
-                return page
-        return super().parse(response, shape)
+        """Raises BadAnswer."""
+        try:
+            page = None
+            if response["status_code"] < 300 and shape is not None:
+                page = _checked(response, shape.name)
+            return super().parse(response, shape) if page is None else page
+        except NoAnswer as error:
+            raise BadAnswer(why=error) from error
+        except (ResponseParserError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise BadAnswer(why=f"cannot be read ({type(error).__name__})") from error
 
 
-def page_of(body: bytes) -> dict[str, Any] | None:
+def _checked(response: Any, name: str) -> dict[str, Any] | None:
+    """The answer if it is a page; None for another one, which has the shape of that name.
+
+    An error in a 200 gets the status 500, as botocore does. Raises NoAnswer.
+    """
+    body, document = response["body"], _DOCUMENTS.get(name)
+    if document is None and (name not in _EMPTY or not body):
+        if response["status_code"] != _EMPTY.get(name, response["status_code"]):
+            raise NoAnswer(f"has the status {response['status_code']}, not {_EMPTY[name]}")
+        return None
+    root = read_xml(body)
+    if local_name(root) == "Error":
+        _require(root, "Code")
+        response["status_code"] = 500
+        return None
+    if document is None:
+        raise NoAnswer("has a body")
+    if document.roots and local_name(root) not in document.roots:
+        raise NoAnswer(f"is no {document.roots[0]}")
+    page = page_of(root) if name == _LISTING else None
+    if page is not None:
+        headers = {name.lower(): text for name, text in response["headers"].items()}
+        page["ResponseMetadata"] = {"HTTPStatusCode": 200, "HTTPHeaders": headers}
+        return page
+    _require(root, document.needed)
+    for row in root:
+        if local_name(row) == document.rows:
+            _require(row, *document.needed_of_rows)
+    return None
+
+
+def _require(element: Element, *names: str) -> None:
+    found = {local_name(child): child.text or "" for child in element}
+    for name in filter(None, names):
+        text = found.get(name, "")
+        if not text or (name == "IsTruncated" and text not in ("true", "false")):
+            raise NoAnswer(f"has no {name} in {local_name(element)}")
+        if name in ("Size", "PartNumber") and not text.isdecimal():
+            raise NoAnswer(f"has a {name} that is no number")
+        if name in ("LastModified", "Initiated") and ":" not in text:
+            raise NoAnswer(f"has a {name} that is no time")
+
+
+def page_of(root: Element) -> dict[str, Any] | None:
     """A page of a listing as botocore returns it, with the fields that are used here.
 
-    None for anything that is not such a page.
+    None for a page that botocore has to look at.
     """
+    rows: list[dict[str, Any]] = []
+    page: dict[str, Any] = {"Contents": rows}
     try:
-        root = ElementTree.fromstring(body)
-        if _name(root) != _ROOT:
-            return None
-        rows: list[dict[str, Any]] = []
-        page: dict[str, Any] = {"Contents": rows}
         for element in root:
-            name = _name(element)
+            name = local_name(element)
             if name == "Contents":
                 rows.append(_row(element))
             elif name in _PAGE_TEXTS:
                 page[name] = element.text or ""
             elif name == "IsTruncated":
-                page[name] = element.text == "true"
+                page[name] = {"true": True, "false": False}[element.text or ""]
             elif name == "KeyCount":
                 page[name] = int(element.text or "")
-    except (ElementTree.ParseError, ValueError):
+    except (LookupError, ValueError):
         return None
-    return page if all("Key" in row for row in rows) else None
+    return page if "IsTruncated" in page else None
 
 
-def _row(element: ElementTree.Element) -> dict[str, Any]:
-    """Raises ValueError for a size or a time that botocore has to look at."""
+def _row(element: Element) -> dict[str, Any]:
+    """Raises LookupError, ValueError for a size or a time that botocore has to look at."""
     row: dict[str, Any] = {}
     for child in element:
-        name = _name(child)
+        name = child.tag.rpartition("}")[2]
         if name in _ROW_TEXTS:
             row[name] = child.text or ""
         elif name == "Size":
-            row[name] = int(child.text or "")
+            row[name] = _number(child.text)
         elif name == "LastModified":
             row[name] = _time(child.text)
         elif name == "RestoreStatus":
             row[name] = _restore_status(child)
+    row["Key"], row["Size"], row["LastModified"]
     return row
 
 
-def _restore_status(element: ElementTree.Element) -> dict[str, Any]:
+def _restore_status(element: Element) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for child in element:
-        name = _name(child)
+        name = local_name(child)
         if name == "IsRestoreInProgress":
             found[name] = child.text == "true"
         elif name == "RestoreExpiryDate":
@@ -146,13 +246,14 @@ def _restore_status(element: ElementTree.Element) -> dict[str, Any]:
     return found
 
 
+def _number(text: str | None) -> int:
+    if text is None or not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
 def _time(text: str | None) -> datetime:
     time = datetime.fromisoformat(text or "")
     if time.tzinfo is None:
         raise ValueError(text)
     return time
-
-
-def _name(element: ElementTree.Element) -> str:
-    """The name without its namespace; some servers give none."""
-    return element.tag.rpartition("}")[2]

@@ -39,8 +39,9 @@ from skyplane_gateway.objects import (
     UploadInfo,
     is_time_pin,
 )
+from skyplane_gateway.stores.answers import unavailable
 from skyplane_gateway.stores.async_requests import AsyncRequests
-from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import range_of_whole, stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
@@ -193,7 +194,7 @@ class S3Store:
                     return written
             raise failure from error
         if not answer.get("ETag"):
-            return self.head(key)
+            return self._read_back(key, data, what)
         return ObjectInfo(
             key=key,
             size_bytes=len(data),
@@ -290,8 +291,6 @@ class S3Store:
                 if isinstance(failure, StoreUnavailable):
                     failure = NotFound(f"{what}: the upload is gone; begin a new one")
             raise failure from error
-        if "ETag" not in answer:
-            raise StoreUnavailable(f"{what}: the answer names no object; look and try again")
         return self._confirmed(key, answer, size_bytes, what)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
@@ -329,6 +328,13 @@ class S3Store:
 
     def close(self) -> None:
         self._client.close()
+
+    def _read_back(self, key: str, data: Body, what: str) -> ObjectInfo:
+        """The object of a write whose answer names no version. 2 calls."""
+        info = self.head(key)
+        if info.size_bytes != len(data) or not has_bytes(self, info, data):
+            raise unavailable(what, "names no ETag, and the store has other bytes")
+        return info
 
     def _is_over(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
         """Whether the upload is gone although its completion failed: it may be the object now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.storage.source_listing import SourceListing
 
 
+log = logging.getLogger(__name__)
+
+
 def add(commands: arguments.Subparsers) -> None:
     copy = _add(commands, "cp", "copy objects: plan, provision, transfer and tear down")
     copy.add_argument(
@@ -54,6 +58,12 @@ def add(commands: arguments.Subparsers) -> None:
         metavar="N|P%",
         help="with --delete: refuse to run if it would delete more than N objects, or more than"
         f" P percent of those at DST (default: {DEFAULT_MAX_DELETE.replace('%', '%%')})",
+    )
+    sync.add_argument(
+        "--allow-unmatched-patterns",
+        action="store_true",
+        help="with --delete: run even if an --exclude matches no key and seems to be meant for a"
+        " folder",
     )
 
 
@@ -111,6 +121,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _job(options: argparse.Namespace, client: Client) -> TransferJob:
+    planner_options.refuse_excluded_regions(options.exclude, client)
     return arguments.job_from(
         options,
         objective=planner_options.objective_from(options),
@@ -123,7 +134,8 @@ def _job(options: argparse.Namespace, client: Client) -> TransferJob:
 
 def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
     """The grid's regions if an option names regions or a grid; else the grid is not read."""
-    names = (options.exclude, options.allow, options.price_overrides, options.grid != "shipped")
+    globs = (options.exclude_regions, options.allow_regions, options.allow)
+    names = (*globs, options.price_overrides, options.grid != "shipped")
     return client.grid.tags if any(names) else ()
 
 
@@ -196,6 +208,8 @@ def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
                 summary["delete"] += 1
                 summary["delete_bytes"] += info.size_bytes
                 rows.add([delete_row(job, info)])
+            for warning in limits.warnings:
+                log.warning("%s", warning)
         summary["server_side_copy"] = client.may_copy_server_side(job)
         if console.is_json:
             console.write_rows("objects", rows.rows(), {"summary": summary})

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             destination,
             recursive=options.recursive,
             include=tuple(options.include),
-            exclude=tuple(options.exclude_keys),
+            exclude=arguments.excluded_keys(options),
             on_illegal_key=options.on_illegal_key,
             allow_empty=options.allow_empty,
             with_extra=options.extra,
@@ -97,4 +97,5 @@ def _print(report: VerifyReport, console: Console) -> None:
     parts = [table(("", "object", "why"), rows)] if rows else []
     left = report.objects - report.equal + (report.extra or 0) - len(shown)
     more = [text_line(f"and {left} more")] if left > 0 else []
-    console.print(*parts, *more, text_line(summary))
+    warnings = [text_line(f"warning: {one}") for one in report.warnings]
+    console.print(*parts, *more, text_line(summary), *warnings)

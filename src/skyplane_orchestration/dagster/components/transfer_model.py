@@ -63,6 +63,7 @@ class TransferModel(dg.Model, Rendered):
     max_size: str | None = None
     delete: Flag | None = None
     max_delete: str | None = None
+    allow_unmatched_patterns: Flag | None = None
     bwlimit: str | None = None
     on_illegal_key: IllegalKeyRule | None = None
     on_archived_object: ArchivedObjectRule | None = None

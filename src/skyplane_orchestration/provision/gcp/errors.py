@@ -139,8 +139,8 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
         )
     if answer.status == 401:
         return CloudAccessDenied(
-            f"{said}; the credentials are wrong or expired: renew or correct them"
-            f" ({answer.message})"
+            f"{said}; the credentials are wrong or expired, or this machine's clock is wrong: renew"
+            f" or correct them ({answer.message})"
         )
     if code in _NOT_ENABLED:
         return CloudAccessDenied(

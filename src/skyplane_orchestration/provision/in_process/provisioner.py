@@ -20,7 +20,7 @@ from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import AuthorityOf, Finding, FleetSpec, FoundGateway
+from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.processes import launch
@@ -191,14 +191,7 @@ class InProcessProvisioner:
                 " use gateways that are processes of their own (--gateways always)"
             )
 
-    def sweep(
-        self,
-        deployment: str,
-        *,
-        dry_run: bool = False,
-        older_than_s: float | None = None,
-        authority_of: AuthorityOf | None = None,
-    ) -> SweepReport:
+    def sweep(self, deployment: str, *, dry_run: bool = False, **_: Any) -> SweepReport:
         """Nothing: these gateways end with their process."""
         return SweepReport((), (), dry_run)
 

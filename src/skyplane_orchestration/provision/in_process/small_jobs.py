@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayPlace
@@ -12,7 +12,6 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import (
-    AuthorityOf,
     Finding,
     FleetSpec,
     FoundGateway,
@@ -92,17 +91,8 @@ class SmallJobsProvisioner:
     def check_host(self, fleet: Fleet) -> None:
         (self._inside if fleet.provisioner == IN_PROCESS else self._outside).check_host(fleet)
 
-    def sweep(
-        self,
-        deployment: str,
-        *,
-        dry_run: bool = False,
-        older_than_s: float | None = None,
-        authority_of: AuthorityOf | None = None,
-    ) -> SweepReport:
-        return self._outside.sweep(
-            deployment, dry_run=dry_run, older_than_s=older_than_s, authority_of=authority_of
-        )
+    def sweep(self, deployment: str, **more: Any) -> SweepReport:
+        return self._outside.sweep(deployment, **more)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return self._outside.quotas(regions)

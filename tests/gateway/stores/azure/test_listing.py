@@ -80,7 +80,7 @@ def test_a_listing_that_may_be_incomplete_is_an_error(
     scripted: Any, reply: Any, bodies: list[bytes]
 ) -> None:
     store = opened(scripted, *bodies, reply=reply)
-    with pytest.raises(StoreError, match=r"relied on|is no list|lists"):
+    with pytest.raises(StoreError, match=r"relied on|the answer (is no|has)"):
         list(store.list(""))
 
 
@@ -166,7 +166,8 @@ def test_a_hierarchical_namespace_takes_no_empty_segments(scripted: Any, reply: 
 
 def test_the_kind_of_account_is_looked_up_once(scripted: Any, reply: Any) -> None:
     store = opened(scripted, page("a"), reply=reply)
-    scripted.replies += [reply(201, headers={"ETag": '"1"'})] * 3
+    headers = {"ETag": '"1"', "Last-Modified": "Mon, 23 Nov 2026 10:00:00 GMT"}
+    scripted.replies += [reply(201, headers=headers)] * 3
     for key in ("a//b", "/a", "a"):
         store.put(key, b"x")
     assert [request.method for request in scripted.requests] == ["GET", "PUT", "PUT", "PUT"]

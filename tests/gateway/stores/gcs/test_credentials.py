@@ -196,7 +196,9 @@ def test_a_request_with_an_expired_token_waits_for_the_next(scripted: Any, reply
     old, new = (Credentials({"access_token": one, "expires_at": "1"}) for one in ("old", "new"))
     store = open_store(spec, old)
     store.wait_for_credentials()
-    resource = {"size": "1", "generation": "7", "updated": "2026-11-23T10:00:00Z"}
+    time = "2026-11-23T10:00:00Z"
+    resource = {"kind": "storage#object", "name": "k", "size": "1", "generation": "7"}
+    resource |= {"updated": time, "timeCreated": time}
     scripted.replies += [reply(401), reply(200, json.dumps(resource).encode())]
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(store.head, "k")

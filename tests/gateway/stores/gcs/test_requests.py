@@ -84,13 +84,13 @@ def test_google_s_own_client_sends_each_request_once_and_no_other(
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, options), credentials)
     scripted.replies += [reply(503, headers={"Retry-After": "7"}), reply(401)]
     with pytest.raises(Throttled) as throttled:
-        store.delete("a/../b")
+        store._bucket.compose("a/../b", [("p", "1")], "completing")
     with pytest.raises(CredentialsExpired):
-        store.delete("k")
+        store._bucket.compose("k", [("p", "1")], "completing")
     assert throttled.value.retry_after_s == 7
-    assert [request.method for request in scripted.requests] == ["DELETE", "DELETE"]
+    assert [request.method for request in scripted.requests] == ["POST", "POST"]
     sent = scripted.requests[0]
-    assert urlsplit(sent.path).path == "/storage/v1/b/bkt/o/a%2F..%2Fb"
+    assert urlsplit(sent.path).path == "/storage/v1/b/bkt/o/a%2F..%2Fb/compose"
     assert parse_qs(urlsplit(sent.path).query)["userProject"] == ["p"]
     assert sent.headers["authorization"] == "Bearer t"
 
@@ -174,7 +174,7 @@ def test_the_region_of_a_bucket(fake_gcs_url: str, scripted: Any, reply: Any) ->
     assert bucket_region(spec) == "us-central1"
     with pytest.raises(NotFound, match="no such bucket"):
         bucket_region(StoreSpec("gcs", "missing", fake_gcs_url))
-    wide = {"location": "EU", "locationType": "multi-region"}
+    wide = {"kind": "storage#bucket", "location": "EU", "locationType": "multi-region"}
     scripted.replies += [reply(200, json.dumps(wide).encode()), reply(403)]
     with pytest.raises(ConfigurationInvalid, match="multi-region EU, not in one region; give the"):
         bucket_region(StoreSpec("gcs", "b", scripted.url))

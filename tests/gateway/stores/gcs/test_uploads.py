@@ -18,8 +18,12 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
+from skyplane_gateway.journal.cleanup import CleanupResult
+from skyplane_gateway.journal.document import Journal, UploadRow
+from skyplane_gateway.journal.orphans import find_transfers
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, PartInfo
-from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores import StoreSpec, open_store
 from skyplane_gateway.stores.gcs import uploads
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client
@@ -100,6 +104,32 @@ def test_a_completion_whose_answer_is_lost_finds_its_own_object(
     assert list(store.list_uploads("")) == []
 
 
+def test_parts_that_cannot_be_deleted_are_left_for_a_sweep(
+    fake_gcs_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the retries of a gateway: the object is complete, and the upload is found and ended."""
+    spec = StoreSpec("gcs", fake_gcs.create_bucket(fake_gcs_url), fake_gcs_url)
+    gateways = open_store(spec)
+    upload_id = gateways.create_upload("out/k")
+    part = gateways.put_part("out/k", upload_id, 1, b"body", offset=0, crc32c=crc32c(b"body"))
+    with monkeypatch.context() as patch:
+
+        def refused(*_: Any, **__: Any) -> None:
+            raise StoreUnavailable("500")
+
+        patch.setattr(Bucket, "delete", refused)
+        done = gateways.complete_upload("out/k", upload_id, [part], size_bytes=4)
+    assert (done.size_bytes, done.leftover) == (4, "500")
+    assert [row.upload_id for row in gateways.list_uploads("out/")] == [upload_id]
+    row = UploadRow("out/k", upload_id, "k", "v", 4, 4)
+    journal = Journal("ab" * 16, 1, "r", 1, writer="w", sequence=1, uploads=(row,))
+    JournalFolder(gateways, "out/", "ab" * 16).write(journal, None)
+    (left,) = find_transfers(gateways, "")
+    assert left.remove(gateways) == CleanupResult()
+    assert list(gateways.list_uploads("")) == []
+    assert [info.key for info in gateways.list("")] == ["out/k"]
+
+
 def test_a_refused_completion_keeps_the_upload_open(
     store: GcsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,12 +182,15 @@ def test_a_key_in_the_folder_of_uploads_is_refused(store: GcsStore) -> None:
 def test_the_compose_request_pins_parts_and_the_object(scripted: Any, reply: Any) -> None:
     """The emulator reads neither generations nor preconditions of this request."""
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
-    row = {"size": "3", "timeCreated": "2026-11-23T10:00:00Z", "crc32c": "AAAAAA=="}
+    time = "2026-11-23T10:00:00Z"
+    row = {"kind": "storage#object", "size": "3", "crc32c": "AAAAAA==", "timeCreated": time}
+    row["updated"] = time
     upload_id, key = "0" * 32, "a/b"
     part = {**row, "name": f".skyplane/uploads/{upload_id}/00001", "generation": "7"}
-    done = {**row, "name": key, "generation": "9", "updated": "2026-11-23T10:00:01Z"}
-    marker = {**row, "name": "m", "generation": "1", "updated": "2026-11-23T10:00:00Z"}
-    answers = [marker, ATTRIBUTES.to_dict(), {"items": [part]}, done, {}, {"items": []}]
+    done = {**row, "name": key, "generation": "9"}
+    marker = {**row, "name": f".skyplane/uploads/{upload_id}.upload", "generation": "1"}
+    page = {"kind": "storage#objects"}
+    answers = [marker, ATTRIBUTES.to_dict(), {**page, "items": [part]}, done, None, page]
     scripted.replies += [reply(200, json.dumps(answer).encode()) for answer in answers]
     parts = [PartInfo(1, "7", 3, 0)]
     store.complete_upload(key, upload_id, parts, precondition=IF_ABSENT, size_bytes=3)
@@ -172,10 +205,11 @@ def test_the_compose_request_pins_parts_and_the_object(scripted: Any, reply: Any
     }
 
 
-def test_a_bucket_that_keeps_all_objects_takes_no_parts(scripted: Any, reply: Any) -> None:
-    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
-    marker = {"generation": "1", "retentionExpirationTime": "2027-01-01T00:00:00Z"}
-    scripted.replies.append(reply(200, json.dumps(marker).encode()))
+def test_a_bucket_that_keeps_all_objects_takes_no_parts(
+    store: GcsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, inner = {"retentionExpirationTime": "2027-01-01T00:00:00Z"}, Bucket.insert
+    monkeypatch.setattr(Bucket, "insert", lambda *a, **more: {**inner(*a, **more), **kept})
     with pytest.raises(StoreError, match="retention policy") as caught:
         store.create_upload("k")
     assert caught.value.is_permanent
@@ -204,8 +238,10 @@ def test_a_copy_that_takes_several_requests(
     source = source_of(store, b"body")
     inner, sent = Client.send_for_json, list[str]()
 
-    def slowly(self: Client, method: str, url: str, what: str, **more: Any) -> dict[str, Any]:
-        answer = inner(self, method, url, what, **more)
+    def slowly(
+        self: Client, method: str, url: str, what: str, kind: str, **more: Any
+    ) -> dict[str, Any]:
+        answer = inner(self, method, url, what, kind, **more)
         if "rewriteTo" in url:
             sent.append(url)
             if len(sent) < 3:
@@ -225,7 +261,7 @@ def test_a_copy_that_does_not_go_on_is_an_error(
 ) -> None:
     source = source_of(store, b"body")
     monkeypatch.setattr(Client, "send_for_json", lambda *_, **__: {"done": False})
-    with pytest.raises(StoreUnavailable, match="goes on"):
+    with pytest.raises(StoreUnavailable, match="has no rewriteToken"):
         store.copy_part("k", "ab" * 16, 1, source)
 
 

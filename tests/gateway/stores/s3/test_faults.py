@@ -176,8 +176,12 @@ def test_an_object_without_etag_is_compared_before_it_is_replaced(
 
 
 def test_a_write_answered_without_etag(scripted: Any, reply: Any) -> None:
-    store = scripted.open(reply(200), reply(200, headers=WITHOUT), reply(200))
+    """What is there is compared with what was sent: a proxy may have answered."""
+    there = [reply(200, headers=WITHOUT), reply(206, BODY, range_without())]
+    store = scripted.open(reply(200), *there, reply(200), *there, reply(200))
     assert store.put("k", BODY).etag == PIN
+    with pytest.raises(errors.StoreUnavailable, match="other bytes"):
+        store.put("k", BODY[::-1])
     with pytest.raises(errors.StoreError, match="no ETag") as caught:
         store.put_part("k", "u", 1, BODY, offset=0, crc32c=crc32c(BODY))
     assert caught.value.is_permanent
@@ -263,6 +267,10 @@ def test_a_completion_is_not_refused_while_its_result_is_unknown(
         complete(store)
 
 
+#: The upload is there.
+OPEN = b"<ListPartsResult><IsTruncated>false</IsTruncated></ListPartsResult>"
+
+
 def complete(store: Any) -> Any:
     return store.complete_upload(
         "k", "u", [PART], precondition=IF_ABSENT, size_bytes=len(BODY), crc32c=crc32c(BODY)
@@ -270,8 +278,8 @@ def complete(store: Any) -> Any:
 
 
 def test_a_completion_answered_without_etag(scripted: Any, reply: Any) -> None:
-    store = scripted.open(reply(200, b"<CompleteMultipartUploadResult/>"))
-    with pytest.raises(errors.StoreUnavailable, match="names no object"):
+    store = scripted.open(reply(200, b"<CompleteMultipartUploadResult/>"), reply(200, OPEN))
+    with pytest.raises(errors.StoreUnavailable, match="the answer has no ETag"):
         complete(store)
 
 
@@ -312,7 +320,7 @@ def test_another_object_is_not_taken_for_a_lost_upload(scripted: Any, reply: Any
 def test_a_completion_refused_while_the_upload_is_open(scripted: Any, reply: Any) -> None:
     store = scripted.open(
         reply(412, failure("PreconditionFailed")),
-        reply(200, b"<ListPartsResult></ListPartsResult>"),
+        reply(200, OPEN),
     )
     with pytest.raises(errors.PreconditionFailed):
         complete(store)

@@ -336,7 +336,9 @@ def test_ambient_credentials_are_frozen(bare_environment: pytest.MonkeyPatch) ->
 def test_anonymous_requests_are_not_signed(
     bare_environment: pytest.MonkeyPatch, scripted: Any, reply: Any
 ) -> None:
-    scripted.replies.append(reply(200, b"<ListBucketResult/>"))
+    scripted.replies.append(
+        reply(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+    )
     open_without_retries(scripted.spec(anonymous="true")).check()
     assert "authorization" not in scripted.requests[0].headers
 

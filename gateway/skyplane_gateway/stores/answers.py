@@ -1,0 +1,139 @@
+"""Answers of services: read within bounds, and checked for their shape.
+
+A proxy, a portal or another service may answer 200 with a body of its own. Such an answer is an
+error, never an empty listing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+
+from skyplane_gateway.errors import StoreUnavailable
+from skyplane_gateway.objects import MIB, ObjectAttributes
+
+#: Longest body that is not an object's. The longest page, of 5000 blobs at Azure, has 45 MiB of
+#: names (1024 characters of up to 9 bytes), 40 MiB of metadata and 5 MiB of properties.
+MAX_BODY_BYTES: Final = 96 * MIB
+#: Values of a page, which take some hundred bytes of memory each: 200 for each blob, and 4000 for
+#: each object at Google, since commas of names and metadata count, too.
+_MAX_ELEMENTS: Final = 1_000_000
+_MAX_JSON_MARKS: Final = 4_000_000
+_MAX_DEPTH: Final = 32
+#: An element of a real page begins in each block; so a tag has a limit, too.
+_BLOCK_CHARS: Final = 64 << 10
+
+
+class NoAnswer(Exception):
+    """The body is not of the service that was asked; the text says why, after "the answer"."""
+
+
+def unavailable(what: str, why: object) -> StoreUnavailable:
+    """The error for an answer that is none; `why` as the text of `NoAnswer`."""
+    return StoreUnavailable(
+        f"{what}: the answer {why}; check whether a proxy or another service answers at this "
+        "address, and try again"
+    )
+
+
+def joined(pieces: Iterable[bytes]) -> bytes:
+    """The pieces in one. Raises NoAnswer for an endless one."""
+    found, size_bytes = [], 0
+    for piece in pieces:
+        size_bytes += len(piece)
+        if size_bytes > MAX_BODY_BYTES:
+            raise NoAnswer(f"is longer than {MAX_BODY_BYTES // MIB} MiB")
+        found.append(piece)
+    return b"".join(found)
+
+
+def read_json(body: bytes, kind: str = "") -> dict[str, Any]:
+    """The JSON object of a body, which names its `kind` at Google. Raises NoAnswer."""
+    if sum(body.count(mark) for mark in (b",", b":", b"[", b"{")) > _MAX_JSON_MARKS:
+        raise NoAnswer("has more values than a page")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise NoAnswer(f"is no JSON{_told(body)}") from error
+    if not isinstance(found, dict):
+        raise NoAnswer("is no JSON object")
+    if kind and found.get("kind") != kind:
+        raise NoAnswer(f"is not of the kind {kind}")
+    return found
+
+
+def read_xml(body: bytes, root: str = "") -> Element:
+    """The root element of a document; one of the name `root`, in any namespace, if it is given.
+
+    Raises NoAnswer.
+    """
+    found = None if b"<!DOCTYPE" in body else _parsed(body)  # Entities may be longer than memory.
+    if found is None or (root and local_name(found) != root):
+        raise NoAnswer(f"is no {root or 'XML document of a service'}{_told(body)}")
+    return found
+
+
+def local_name(element: Element) -> str:
+    """The name without its namespace; some servers give none."""
+    return str(element.tag).rpartition("}")[2]
+
+
+def marked_attributes(document: object) -> ObjectAttributes:
+    """The attributes in the marker of an upload. Raises NoAnswer."""
+    try:
+        if isinstance(document, dict) and "content_type" in document:
+            found = ObjectAttributes.from_dict(document)
+            texts = [text for name, text in document.items() if name not in ("metadata", "tags")]
+            are_texts = all(isinstance(text, str | None) for text in texts)
+            if are_texts and document.items() <= found.to_dict().items():
+                return found
+    except (AttributeError, TypeError, ValueError):
+        pass
+    raise NoAnswer("is no marker of an upload")
+
+
+def require(found: Mapping[str, Any], *names: str) -> None:
+    """Raise NoAnswer for a name that has no text."""
+    for name in names:
+        if not isinstance(found.get(name), str) or not found[name]:
+            raise NoAnswer(f"has no {name}")
+
+
+def _parsed(body: bytes) -> Element | None:
+    """The root of a document that is no larger or deeper than a page; None for another body."""
+    # Any: events of other kinds have no elements.
+    parser: Any = XMLPullParser(("start",))
+    left, root = _MAX_ELEMENTS, None
+    try:
+        text = body.decode("utf-8-sig")
+        for start in range(0, len(text), _BLOCK_CHARS):
+            parser.feed(text[start : start + _BLOCK_CHARS])
+            begun = [element for _, element in parser.read_events()]
+            root = begun[0] if root is None and begun else root
+            left -= len(begun)
+            is_last = start + _BLOCK_CHARS >= len(text)
+            if root is None or left < 0 or _is_deep(root) or not (begun or is_last):
+                return None
+        parser.close()
+    except (ParseError, ValueError):
+        return None
+    return root
+
+
+def _is_deep(element: Element) -> bool:
+    """Whether the newest elements are nested deeper than those of any page."""
+    for _ in range(_MAX_DEPTH):
+        if not len(element):
+            return False
+        element = element[-1]
+    return True
+
+
+def _told(body: bytes) -> str:
+    """What a person would see in the body."""
+    start = body[:200].lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    if not start:
+        return ", but empty"
+    return ", but HTML" if start.startswith((b"<!doctype html", b"<html")) else ""
