@@ -20,7 +20,7 @@ from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject
 from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
-from skyplane_gateway.stores.checksums import Comparison, Stated, stated_as_crc32c
+from skyplane_gateway.stores.checksums import Comparison, Stated
 from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.wrappers.retrying import try_read
 
@@ -138,7 +138,7 @@ def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAtt
 
 def stated_of(wanted: RangeOrder, reader: Reader | WholeObject) -> Stated | None:
     """What the source's store states of a whole object, in the listing or in its answer."""
-    return stated_as_crc32c(wanted.crc32c) or reader.stated
+    return Stated.crc32c(wanted.crc32c) or reader.stated
 
 
 def content_of(order: ChunkOrder, wanted: RangeOrder, attributes: ObjectAttributes) -> Content:

@@ -57,13 +57,13 @@ class Stated(NamedTuple):
     algorithm: str
     digest: str
 
+    @classmethod
+    def crc32c(cls, value: int | None) -> Stated | None:
+        return None if value is None else cls("CRC32C", f"{value:08x}")
 
-def stated_as_crc32c(value: int | None) -> Stated | None:
-    return None if value is None else Stated("CRC32C", f"{value:08x}")
-
-
-def stated_as_md5(digest: str | None) -> Stated | None:
-    return None if digest is None else Stated("MD5", digest)
+    @classmethod
+    def md5(cls, digest: str | None) -> Stated | None:
+        return None if digest is None else cls("MD5", digest)
 
 
 def range_of_whole(length: int) -> str:

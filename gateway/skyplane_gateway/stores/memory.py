@@ -32,7 +32,7 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Wants, read_exactly
-from skyplane_gateway.stores.checksums import crc32c_of, stated_as_crc32c, verify
+from skyplane_gateway.stores.checksums import Stated, crc32c_of, verify
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.server_side import CopySource
 
@@ -139,7 +139,7 @@ class MemoryStore:
         body = memoryview(found.body)[offset : offset + length]
         reader = MemoryReader(body, found.info.attributes, found.info.not_carried)
         if length == found.info.size_bytes:
-            reader.stated = stated_as_crc32c(found.info.crc32c)
+            reader.stated = Stated.crc32c(found.info.crc32c)
         return reader
 
     def put(

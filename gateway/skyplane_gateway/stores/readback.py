@@ -11,7 +11,7 @@ from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailab
 from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore
-from skyplane_gateway.stores.checksums import stated_as_crc32c
+from skyplane_gateway.stores.checksums import Stated
 
 _STEP_BYTES: Final = 1 << 20
 
@@ -56,7 +56,7 @@ def _read(
     buffer = memoryview(bytearray(min(size_bytes, _STEP_BYTES) or 1))
     left = size_bytes
     with store.read(info.key, offset=0, length=size_bytes, if_match=info.etag) as found:
-        stated = stated_as_crc32c(info.crc32c) or found.stated
+        stated = Stated.crc32c(info.crc32c) or found.stated
         reader = ComparingReader(found, info.key, size_bytes, stated) if is_compared else found
         while left:
             count = reader.readinto(buffer[: min(left, len(buffer))])

@@ -19,12 +19,7 @@ from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.ca_bundle import tls_context
-from skyplane_gateway.stores.checksums import (
-    Stated,
-    range_of_whole,
-    stated_as_crc32c,
-    stated_as_md5,
-)
+from skyplane_gateway.stores.checksums import Stated, range_of_whole
 from skyplane_gateway.stores.options import check_options, uses_md5
 from skyplane_gateway.stores.server_clock import ServerClock
 
@@ -114,8 +109,8 @@ class Container:
         """What an answer states of a whole blob of so many bytes; None for that of a range."""
         if headers.get("content-range") != range_of_whole(length):
             return None
-        found = stated_as_crc32c(claimed_crc32c(headers)) if self.trusts_checksum else None
-        return found or stated_as_md5(md5_of(headers) if self.uses_md5 else None)
+        found = Stated.crc32c(claimed_crc32c(headers)) if self.trusts_checksum else None
+        return found or Stated.md5(md5_of(headers) if self.uses_md5 else None)
 
     def doing(self, verb: str, key: str) -> str:
         """The beginning of an error message: which request, of which object."""

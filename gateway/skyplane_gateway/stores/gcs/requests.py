@@ -19,13 +19,7 @@ from skyplane_gateway.made_of import told_by
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, require, unavailable
-from skyplane_gateway.stores.checksums import (
-    Stated,
-    hex_of,
-    range_of_whole,
-    stated_as_crc32c,
-    stated_crc32c,
-)
+from skyplane_gateway.stores.checksums import Stated, hex_of, range_of_whole, stated_crc32c
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
 
@@ -286,7 +280,7 @@ def stated_in(headers: Mapping[str, str], length: int) -> Stated | None:
         return None
     parts = headers.get("x-goog-hash", "").split(",")
     names = dict(part.strip().partition("=")[::2] for part in parts)
-    return stated_as_crc32c(stated_crc32c(names.get("crc32c")))
+    return Stated.crc32c(stated_crc32c(names.get("crc32c")))
 
 
 def to_text(crc32c: int) -> str:

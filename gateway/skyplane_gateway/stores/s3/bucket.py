@@ -26,7 +26,7 @@ from skyplane_gateway.objects import (
     is_time_pin,
     time_pin,
 )
-from skyplane_gateway.stores.checksums import Stated, stated_as_md5
+from skyplane_gateway.stores.checksums import Stated
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.s3.client import open_client_and_session
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
@@ -71,7 +71,7 @@ class Bucket:
     def stated(self, answer: Mapping[str, Any]) -> Stated | None:
         """What an answer to GET or HEAD of a whole object states of its bytes."""
         found = stated_of(answer) if self.sends_checksum else None
-        return found or stated_as_md5(md5_of(answer) if self.etag_is_md5 else None)
+        return found or Stated.md5(md5_of(answer) if self.etag_is_md5 else None)
 
     def tags(self, key: str) -> Tags | None:
         """The tags of an object; None where they are not asked for. 1 call, or none."""
