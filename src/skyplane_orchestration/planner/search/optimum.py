@@ -31,7 +31,6 @@ from skyplane_orchestration.planner.search.regions import least_instances, restr
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
     TIE_WEIGHT,
-    cheaper_at_same_rate,
     cheapest_restricted,
     cost_margin,
     cost_scale,
@@ -161,14 +160,14 @@ def _throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
 
 
 def _cheapest_at_same_rate(problem: PlanProblem, most: IntegerSolution) -> IntegerSolution:
-    """The cheapest plan at the rate of `most`; on the same regions if the solver finds no other."""
+    """The cheapest plan at the rate of `most`; `most` itself if the solver finds no other."""
     rate = most.throughput_gbps * (1 - TIE_WEIGHT)
     try:
         found = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=0.0)
     except SolverFailed:
-        found = None
+        return most
     if found is None:
-        return cheaper_at_same_rate(most)
+        return most
     return min(most, found.solution, key=lambda solution: solution.usd_per_gbit)
 
 
