@@ -13,6 +13,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, get_args
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig, Verification
 from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
 from skyplane_gateway.ended_epochs import EndedEpochs
@@ -69,7 +70,9 @@ class Endpoints:
         is_led: Callable[[str], bool],
         loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
         sink_of: Callable[[int], Sink | None] = lambda number: None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock = clock
         self._config = config
         self._sink = sink
         self._send_frame = send_frame
@@ -200,7 +203,7 @@ class Endpoints:
                 return False
         former = self._stores.get((key, "sink"))
         self._stores[key, "sink"] = store
-        fresh = SinkTransfer(epoch, Destination(store, verify), sealing)
+        fresh = SinkTransfer(epoch, Destination(store, verify, self._clock), sealing)
         self.destinations[key] = fresh
         self._sink.attach(wire_transfer_id(key), fresh)
         if current is not None and former is not None:

@@ -80,6 +80,7 @@ class GatewayService:
             is_led=lambda key: self.leads.is_running(key),
             loss_of=self.router.loss,
             sink_of=lambda number: self.sink if self.router.is_local(number) else None,
+            clock=clock,
         )
         self._renewer = LeaseRenewer(
             self.lease,

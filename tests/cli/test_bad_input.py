@@ -268,10 +268,10 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         for option in ("endpoint http://127.0.0.1:1", "credentials profile:p")
     ],
     *[
-        (COPYING, f"s3://b/ {{tmp}}/new --src-option {option}", "give it as --dst-option")
+        (COPYING, f"s3://b/ {{tmp}}/new --src-option {option}", "has no effect for 's3://b/'")
         for option in ("storage-class=keep", "sse=aws:kms", "acl=private", "sse-kms-key-id=k")
     ],
-    (COPYING, "{tree} s3://b/ --dst-option tags=keep", "give it as --src-option tags=..."),
+    (COPYING, "{tree} s3://b/ --dst-option tags=keep", "--dst-option tags has no effect"),
     # ---- grids
     (("grid",), "", "ACTION"),
     (("grid",), "burn", "burn"),

@@ -96,8 +96,8 @@ def test_a_bucket_goes_to_another_endpoint_over_relays(
         "cp", "-r", f"s3://{source}/p/", f"s3://{destination}/q", "--json", "--chunk-mib", "5",
         "--src-endpoint", here.endpoint, "--dst-endpoint", there.endpoint,
         "--min-throughput-gbps", "4.1", "--instance-limit", "1",
-        "--manifest", str(tmp_path / "manifest.parquet"),
     )  # fmt: skip
+    manifest = ("--manifest", str(tmp_path / "manifest.parquet"))
     dry = answer_of(orch(home, *command, "--dry-run"))
     assert dry["summary"]["objects"] == dry["summary"]["copy"] == len(objects)
     assert dry["summary"]["bytes"] == sum(map(len, objects.values()))
@@ -110,7 +110,7 @@ def test_a_bucket_goes_to_another_endpoint_over_relays(
     } in dry["objects"]
     assert there.digests(destination) == {}
 
-    result = answer_of(orch(home, *command))
+    result = answer_of(orch(home, *command, *manifest))
     assert result["copied"] == len(objects)
     assert any(edge["src"] not in (here.region, there.region) for edge in result["edges"])
     assert there.digests(destination, "q/") == digests_of(objects)

@@ -189,7 +189,9 @@ def test_a_flag_is_one_of_twelve_words(
                 assert task.arguments()[name] is expected.get(word, word)
                 continue
             hook.clients.clear()
-            with pytest.raises(AirflowFailException, match=rf"{name} (must be true or|is '{{)"):
+            with pytest.raises(
+                AirflowFailException, match=rf"{name} (must be true or|must not be None|is '{{)"
+            ):
                 task.execute(context)
             assert hook.clients == {}
 
@@ -224,6 +226,21 @@ def test_a_list_is_read_where_the_whole_argument_was_a_template(hook: FakeHook) 
     assert read("[ab]*") == ("[ab]*",)
     assert read("['*.csv']") == ("['*.csv']",)
     assert read(["{{ params.glob }}", "x"]) == ("[ab]*", "x")
+
+
+@pytest.mark.parametrize(
+    "name", ["files_from", "include", "exclude", "newer_than", "max_job_usd", "manifest", "bwlimit"]
+)
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_filter_or_bound_whose_template_gives_none_is_not_left_out(
+    hook: FakeHook, context: Any, name: str, is_native: bool
+) -> None:
+    with DAG("d", schedule=None, render_template_as_native_obj=is_native):
+        task = made(SkyplaneTransferOperator, **{name: "{{ params.x }}"})
+    task.render_template_fields({**context, "params": {"x": None}})
+    with pytest.raises(AirflowFailException, match=f"{name} must not be None"):
+        task.execute(context)
+    assert hook.clients == {}
 
 
 def test_an_object_is_read_where_the_whole_argument_was_a_template(hook: FakeHook) -> None:

@@ -106,8 +106,11 @@ class Rules:
         """Whether a later run may leave a copy of an older version in its place.
 
         Of a source that changed so long before its copy was committed, and after it had been
-        read, no listing tells, when the size is the same.
+        read, no listing tells, when the size is the same. Under `replace-if-different` the lead
+        asks again before that, and a copy tells what it was made of.
         """
+        if self.conflict == "replace-if-different":
+            return False
         info = self.destination.info(key)
         size_bytes, modified = self._seen(key)[-1]
         if info is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
+from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import Verification
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
@@ -58,8 +58,11 @@ class Destination:
         verify: see `WriteVerifier`.
     """
 
-    def __init__(self, store: ObjectStore, verify: Verification) -> None:
+    def __init__(
+        self, store: ObjectStore, verify: Verification, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self.store = store
+        self._clock = clock
         self._verifier = WriteVerifier(store, verify)
         #: Uploads that were begun here and are open -> whether a journal names them.
         self._uploads: dict[tuple[str, str], bool] = {}
@@ -188,7 +191,7 @@ class Destination:
         return {
             "objects": [row.to_dict() for row in page],
             "more": len(page) == limit,
-            "now_unix_s": time.time() + ahead_s_of(self.store),
+            "now_unix_s": self._clock.wall() + ahead_s_of(self.store),
         }
 
     def _look_at_all(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,16 @@ _MAX_DEPTH: Final = 32
 #: An element of a real page begins in each block; so a tag has a limit, too.
 _BLOCK_CHARS: Final = 64 << 10
 
+#: What an SDK raises for an answer of another shape.
+UNREADABLE: Final = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+
 
 class NoAnswer(Exception):
     """The body is not of the service that was asked; the text says why, after "the answer"."""

@@ -42,11 +42,8 @@ from skyplane_orchestration.provision.choice import PROVISIONERS
 
 log = logging.getLogger(__name__)
 
-#: Options of stores that only one end reads.
-_OPTIONS_OF: Final = {
-    "src": frozenset({"tags"}),
-    "dst": frozenset({"acl", "sse", "sse-kms-key-id", "storage-class"}),
-}
+#: Options of stores that have an effect at the other end only.
+_OF_OTHER_END: Final = {"src": ("acl", "sse", "sse-kms-key-id", "storage-class"), "dst": ("tags",)}
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
@@ -445,16 +442,13 @@ def location_from(options: argparse.Namespace, end: str, url: str | None = None)
 
 
 def _refuse_without_effect(place: Location, end: str) -> None:
-    other = "dst" if end == "src" else "src"
     given = {"endpoint": place.endpoint_url, "credentials": place.credential_ref}
-    for name in (name for name, value in given.items() if value and place.kind == "file"):
+    names = [name for name, value in given.items() if value and place.kind == "file"]
+    names += [f"option {name}" for name in place.options if name in _OF_OTHER_END[end]]
+    if names:
         raise InvalidLocation(
-            f"--{end}-{name} has no effect for the path {place.url!r}; omit it, or give"
-            f" --{other}-{name}"
-        )
-    for name in _OPTIONS_OF[other] & place.options.keys():
-        raise InvalidLocation(
-            f"--{end}-option {name} has no effect; give it as --{other}-option {name}=..."
+            f"--{end}-{names[0]} has no effect for {place.url!r}; omit it, or give it for the other"
+            " end"
         )
 
 

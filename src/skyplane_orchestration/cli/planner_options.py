@@ -20,15 +20,13 @@ from skyplane_orchestration.cli.argument_types import (
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
-    Deadline,
     Limits,
-    MaximizeThroughput,
-    MinimizeCost,
     NetworkTierRule,
     NoCapacityRule,
     Objective,
     Policy,
 )
+from skyplane_orchestration.model.objective_choice import chosen_objective
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -234,15 +232,13 @@ def objective_from(options: argparse.Namespace) -> Objective | None:
     """The objective; None for the default. Raises ConfigurationInvalid."""
     if options.exactly and options.min_throughput_gbps is None:
         raise ConfigurationInvalid("--exactly needs --min-throughput-gbps")
-    if options.min_throughput_gbps is not None:
-        return MinimizeCost(options.min_throughput_gbps, exactly=options.exactly)
-    if options.max_usd_per_gb is not None:
-        return MaximizeThroughput(max_usd_per_gb=options.max_usd_per_gb)
-    if options.max_cost_usd is not None:
-        return MaximizeThroughput(max_cost_usd=options.max_cost_usd)
-    if options.deadline_s is not None:
-        return Deadline(options.deadline_s)
-    return None
+    return chosen_objective(
+        min_throughput_gbps=options.min_throughput_gbps,
+        exactly=options.exactly,
+        max_usd_per_gb=options.max_usd_per_gb,
+        max_cost_usd=options.max_cost_usd,
+        deadline_s=options.deadline_s,
+    )
 
 
 def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) -> Limits:

@@ -126,11 +126,12 @@ def preview_parts(rows: Iterable[Mapping[str, Any]], summary: Mapping[str, Any])
             deletes += f", which --max-delete refuses (most: {summary['max_delete']})"
     missing = f", {summary['missing']} missing" if summary["missing"] else ""
     itself = "; the store itself copies large ones" if summary["server_side_copy"] else ""
+    moved = "; the sources of copied objects would be deleted" if summary["move"] else ""
     parts.append(
         text_line(
             f"{counted(summary['objects'], 'object')}: {summary['copy']} to copy"
             f" ({size(summary['copy_bytes'])}), {summary['skip']} to skip,"
-            f" {summary['refuse']} refused{missing}{deletes}{itself}; nothing was written"
+            f" {summary['refuse']} refused{missing}{deletes}{itself}{moved}; nothing was written"
         )
     )
     return parts

@@ -9,6 +9,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from skyplane_gateway.schema import checked
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import holds_template
 from skyplane_orchestration.model.text_values import from_text, options_of
 
@@ -61,6 +62,11 @@ def rendered(hint: Any, value: Any, name: str, *, is_whole: bool = False) -> Any
     Args:
         is_whole: the whole argument was one template.
     """
+    # A missing filter or bound would copy, or delete, all objects. Only a document may be missing.
+    if is_whole and value in (None, "None") and Mapping[str, Any] not in options_of(hint):
+        raise ConfigurationInvalid(
+            f"{name} must not be None, which its template gives; correct the template"
+        )
     return checked(hint, from_text(hint, value, is_whole=is_whole), name)
 
 

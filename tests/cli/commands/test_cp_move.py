@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,19 @@ def test_verbose_logs_the_duration_of_each_stage(
         "comparison of both ends",
         "the command after its start",
     ]
+
+
+def test_a_dry_run_of_a_move_says_that_sources_would_be_deleted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).write_bytes(b"1")
+    command = ["cp", "-r", f"{tmp_path}/in", f"{tmp_path}/out", "--dry-run"]
+    assert main([*command, "--move"]) == 0
+    assert "the sources of copied objects would be deleted" in capsys.readouterr().out
+    assert main([*command, "--move", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["move"] is True
+    assert main(command) == 0
+    assert "deleted" not in capsys.readouterr().out
+    assert len(list((tmp_path / "in").iterdir())) == 2

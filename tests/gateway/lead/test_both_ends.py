@@ -43,7 +43,8 @@ class Lab:
         self.there.server_clock = ServerClock()
         retries = Retries(random.Random(1))
         source = SourceStore(self.here, inline, deadline_s=9.0, progress=lambda: 0, retries=retries)
-        self.destination = Destination(self.there, "stored")
+        self.sink_clock = ManualClock(NOW_S)
+        self.destination = Destination(self.there, "stored", self.sink_clock.clock)
         self.verbs: list[str] = []
         self.context = cast(
             "Any",
@@ -101,13 +102,13 @@ async def test_it_answers_each_question_in_order(inline: Executor) -> None:
 
 @pytest.mark.parametrize(("source_s", "there_s"), [(0, 0), (0, 600), (600, 0), (-600, 50)])
 async def test_clocks_of_both_servers_are_compared_by_the_dates_of_their_answers(
-    inline: Executor, monkeypatch: pytest.MonkeyPatch, source_s: int, there_s: int
+    inline: Executor, source_s: int, there_s: int
 ) -> None:
     lab = Lab(inline)
     ends = BothEnds(lab.context)
     assert ends.ends() == Ends("memory", "memory", 0.0)
     # The sink's own clock is wrong too.
-    monkeypatch.setattr("time.time", lambda: NOW_S - 5000)
+    lab.sink_clock.now_s = NOW_S - 5000
     lab.there.server_clock.ahead_s = 5000 + there_s
     lab.here.server_clock.ahead_s = source_s
     await ends.fetch_page("", None)

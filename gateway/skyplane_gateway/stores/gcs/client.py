@@ -18,7 +18,14 @@ from requests.adapters import HTTPAdapter
 from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied, StoreError
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.answers import NoAnswer, joined, read_json, require, unavailable
+from skyplane_gateway.stores.answers import (
+    UNREADABLE,
+    NoAnswer,
+    joined,
+    read_json,
+    require,
+    unavailable,
+)
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
 from skyplane_gateway.stores.gcs.requests import Urls
@@ -132,7 +139,7 @@ class Client:
                 yield self._sdk_bucket
         except GoogleAPICallError as error:
             raise self._refused(error.response, what) from error
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise unavailable(what, f"cannot be read ({type(error).__name__})") from error
 
     @cached_property

@@ -18,11 +18,12 @@ import google.auth.credentials
 import google.auth.impersonated_credentials
 import google.oauth2.credentials
 import google.oauth2.service_account
-from google.auth.exceptions import DefaultCredentialsError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.auth.transport.requests import Request
 
 from skyplane_gateway.errors import ConfigurationInvalid, CredentialsExpired
 from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer
 from skyplane_gateway.stores.gcs.errors import mapped
 
 #: Objects and listings; no change of buckets, permissions or policies.
@@ -122,6 +123,24 @@ def google_credentials(spec: StoreSpec, credentials: Credentials | None) -> Goog
         return _AnonymousCredentials()
     with mapped(f"reading the credentials for gs://{spec.bucket}"):
         found, _ = google.auth.default(scopes=SCOPES)
+    return _checked(found)
+
+
+def _checked(found: GoogleCredentials) -> GoogleCredentials:
+    """The credentials, whose refresh takes no other answer for a token; google-auth takes any."""
+    inner = found.refresh
+
+    def refresh(request: Any) -> None:
+        try:
+            inner(request)
+        except UNREADABLE as error:
+            if isinstance(error, GoogleAuthError):
+                raise
+            raise NoAnswer(f"is no token ({type(error).__name__})") from error
+        if not isinstance(found.token, str) or not found.token:
+            raise NoAnswer("is no token")
+
+    found.refresh = refresh
     return found
 
 
@@ -174,7 +193,7 @@ def _default(scopes: list[str]) -> GoogleCredentials | None:
 
 def _token_of(found: GoogleCredentials, what: str) -> Credentials:
     with mapped(f"exchanging {what} for a token"):
-        found.refresh(Request())
+        _checked(found).refresh(Request())
     if found.expired:
         raise CredentialsExpired(
             f"exchanging {what} for a token: it has expired already; renew them, or set this "

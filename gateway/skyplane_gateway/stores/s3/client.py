@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import botocore.session
@@ -10,11 +12,12 @@ import urllib3
 from botocore import UNSIGNED, handlers
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.parsers import ResponseParserError
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.answers import NoAnswer, joined
+from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, joined, unavailable
 from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import StaleCredentials, mapped, status_of, translate
@@ -73,6 +76,9 @@ def open_client_and_session(
     try:
         with _BUILDING:
             session = _session(credentials)
+            if spec.option("anonymous") != "true":
+                with answered_credentials():
+                    session.get_credentials()
             # boto3 would add transfers in parts, which nothing here uses, and takes long to load.
             made = session.create_client(
                 "s3",
@@ -80,6 +86,8 @@ def open_client_and_session(
                 region_name=spec.region or session.get_config_variable("region") or "us-east-1",
                 config=_config(spec),
             )
+    except BadAnswer as error:
+        raise unavailable("reading the credentials of this process", error) from error
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationInvalid(f"cannot open the S3 store {spec.bucket!r}: {error}") from error
     client = cast("S3Client", made)
@@ -128,7 +136,8 @@ def refresh_before_calls(client: Any, session: botocore.session.Session) -> None
     """Have calls raise StaleCredentials, where botocore would raise a RuntimeError."""
 
     def refresh(**_: Any) -> None:
-        frozen(session.get_credentials())
+        with answered_credentials():
+            frozen(session.get_credentials())
 
     client.meta.events.register("before-call", refresh)
 
@@ -137,8 +146,22 @@ def frozen(found: Any) -> Any:
     """botocore's credentials at this moment, refreshed; None for none. Raises StaleCredentials."""
     try:
         return None if found is None else found.get_frozen_credentials()
+    except RecursionError:
+        raise
     except RuntimeError as error:
         raise StaleCredentials from error
+
+
+@contextmanager
+def answered_credentials() -> Iterator[None]:
+    """Raise BadAnswer where a service of credentials has answered something else.
+
+    botocore takes any JSON and XML for an answer.
+    """
+    try:
+        yield
+    except (ResponseParserError, *UNREADABLE) as error:
+        raise BadAnswer(why=f"has no credentials ({type(error).__name__})") from error
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
@@ -201,7 +224,8 @@ def ambient_credentials(profile: str | None = None) -> Credentials | None:
         ConfigurationInvalid: no such profile.
         Unauthenticated: a source of the chain fails.
     """
-    with mapped(f"reading the credentials of {profile or 'this process'}"):
+    what = f"reading the credentials of {profile or 'this process'}"
+    with mapped(what), answered_credentials():
         return frozen_credentials(new_session(profile).get_credentials())
 
 
@@ -210,7 +234,9 @@ def frozen_credentials(found: Any) -> Credentials | None:
     if found is None:
         return None
     now = frozen(found)
-    values = {"access_key_id": str(now.access_key), "secret_access_key": str(now.secret_key)}
+    values = {"access_key_id": now.access_key, "secret_access_key": now.secret_key}
+    if not all(isinstance(value, str) and value for value in values.values()):
+        raise BadAnswer(why="has no credentials")
     if now.token:
         values["session_token"] = now.token
     # botocore has no public name for the expiry; static credentials have none.

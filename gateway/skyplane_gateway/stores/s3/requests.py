@@ -27,7 +27,6 @@ _STANDARD = "STANDARD"
 #: `INTELLIGENT_TIERING`.
 _ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
-_SENT_ENCODING = "aws-chunked"
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 #: Checksums of whole objects and their bytes, the quickest first.
@@ -100,10 +99,9 @@ def _stored_encoding(listed: str | None) -> str | None:
 
     AWS drops it; several services keep it.
     """
-    if listed is None or _SENT_ENCODING not in listed.lower():
-        return listed
-    names = (name.strip() for name in listed.split(","))
-    return ", ".join(name for name in names if name.lower() not in ("", _SENT_ENCODING)) or None
+    names = [name.strip() for name in (listed or "").split(",")]
+    stored = [name for name in names if name.lower() != "aws-chunked"]
+    return listed if stored == names else ", ".join(filter(None, stored)) or None
 
 
 def class_of(answer: Mapping[str, Any]) -> str | None:

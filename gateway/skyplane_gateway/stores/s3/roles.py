@@ -13,9 +13,13 @@ from botocore.exceptions import ParamValidationError
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import Credentials
-from skyplane_gateway.stores.s3.client import frozen_credentials, refresh_before_calls
+from skyplane_gateway.stores.s3.client import (
+    answered_credentials,
+    frozen_credentials,
+    refresh_before_calls,
+)
 from skyplane_gateway.stores.s3.errors import mapped
-from skyplane_gateway.stores.s3.sdk import new_session
+from skyplane_gateway.stores.s3.sdk import BadAnswer, new_session
 
 if TYPE_CHECKING:
     from mypy_boto3_sts import STSClient
@@ -54,14 +58,21 @@ def sendable_credentials(values: Mapping[str, str]) -> Credentials:
             raise ConfigurationInvalid(
                 f"the arguments for assuming the role {role} are not those of AWS STS: {error}"
             ) from error
-    return Credentials(
-        {
+        return _credentials_of(found)
+
+
+def _credentials_of(found: CredentialsTypeDef) -> Credentials:
+    """Raises BadAnswer."""
+    with answered_credentials():
+        values = {
             "access_key_id": found["AccessKeyId"],
             "secret_access_key": found["SecretAccessKey"],
             "session_token": found["SessionToken"],
             "expires_at": str(int(found["Expiration"].timestamp())),
         }
-    )
+    if not all(values.values()):
+        raise BadAnswer(why="has no credentials")
+    return Credentials(values)
 
 
 def session_credentials(open_session: Callable[[], _Session]) -> Credentials | None:
@@ -70,7 +81,7 @@ def session_credentials(open_session: Callable[[], _Session]) -> Credentials | N
     Raises:
         StoreError: a source of the session fails.
     """
-    with mapped("reading the credentials of the session"):
+    with mapped("reading the credentials of the session"), answered_credentials():
         return frozen_credentials(open_session().get_credentials())
 
 
@@ -81,8 +92,9 @@ def _assumed(values: Mapping[str, str], role: str) -> CredentialsTypeDef:
     try:
         if token_file:
             arguments["WebIdentityToken"] = _token(token_file)
-            return sts.assume_role_with_web_identity(**arguments)["Credentials"]
-        return sts.assume_role(**arguments)["Credentials"]
+        with answered_credentials():
+            call = sts.assume_role_with_web_identity if token_file else sts.assume_role
+            return call(**arguments)["Credentials"]
     finally:
         sts.close()
 

@@ -32,7 +32,7 @@ from botocore.parsers import (
 )
 from botocore.session import Session
 
-from skyplane_gateway.stores.answers import NoAnswer, local_name, read_xml
+from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, local_name, read_xml
 
 _LISTING: Final = "ListObjectsV2Output"
 #: Elements of a page, beside its rows, that a caller or botocore's own handlers read.
@@ -148,7 +148,7 @@ class _CheckingParser(RestXMLParser):
             return super().parse(response, shape) if page is None else page
         except NoAnswer as error:
             raise BadAnswer(why=error) from error
-        except (ResponseParserError, LookupError, TypeError, ValueError, AttributeError) as error:
+        except (ResponseParserError, *UNREADABLE) as error:
             raise BadAnswer(why=f"cannot be read ({type(error).__name__})") from error
 
 

@@ -210,7 +210,7 @@ def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
                 rows.add([delete_row(job, info)])
             for warning in limits.warnings:
                 log.warning("%s", warning)
-        summary["server_side_copy"] = client.may_copy_server_side(job)
+        summary |= {"server_side_copy": client.may_copy_server_side(job), "move": job.move}
         if console.is_json:
             console.write_rows("objects", rows.rows(), {"summary": summary})
         else:
