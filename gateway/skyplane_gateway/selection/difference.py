@@ -32,8 +32,8 @@ _STORED_ERROR_S: Final = 1e-3
 #: `replace-if-newer` compares sizes where the times differ by less.
 _SAME_TIME_S: Final = 1.0
 
-#: An MD5, or that of the parts' MD5s with their number.
-_MD5: Final = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")
+#: An MD5, or that of the parts' MD5s with their number; or the checksum that versitygw names.
+_CHECKSUM: Final = re.compile(r"[0-9a-f]{32}(-[0-9]+)?|(CRC|SHA)[0-9A-Z]+-[\w+/=]+(-[0-9]+)?")
 #: Stores whose MD5 is that of the bytes; Azure keeps what a client claimed.
 _HASHING: Final = frozenset({"s3", "gcs"})
 
@@ -112,7 +112,7 @@ def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict 
     if not ends.uses_md5 or not {ends.source_kind, ends.destination_kind} <= _HASHING:
         return None
     ours, theirs = source.md5 or source.etag.strip('"'), there.md5 or there.etag.strip('"')
-    return _EQUAL if ours == theirs and _MD5.fullmatch(ours) else None
+    return _EQUAL if ours == theirs and _CHECKSUM.fullmatch(ours) else None
 
 
 def _checksums(source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:

@@ -140,6 +140,8 @@ def test_old_sources_take_no_request(
         (("s3", "s3"), ONE, ONE, False),
         (("s3", "s3"), ONE, TWO, None),
         (("s3", "s3"), '"abc"', '"abc"', None),
+        (("s3", "s3"), '"CRC32C-B8uf9g=="', '"CRC32C-B8uf9g=="', False),
+        (("s3", "s3"), '"CRC32C-B8uf9g=="', '"CRC32C-B8uf9a=="', None),
         (("s3", "s3"), time_pin(NOW_S, 3), time_pin(NOW_S, 3), None),
         (("s3", "s3"), ONE[:-1] + '-2"', ONE[:-1] + '-2"', False),
         (("s3", "s3"), ONE[:-1] + '-2"', ONE, None),
