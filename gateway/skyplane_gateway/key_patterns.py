@@ -45,10 +45,6 @@ def matches_below(pattern: str) -> bool:
     return pattern.endswith(("*", "/"))
 
 
-def match_of(pattern: str) -> Match:
-    return re.compile(expression(pattern)).match
-
-
 def matcher(patterns: Iterable[str]) -> Match | None:
     """Whether one of the patterns matches a name; None where there are no patterns."""
     return compiled(expression(pattern) for pattern in patterns)

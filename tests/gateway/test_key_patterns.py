@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.key_patterns import can_match, match_of, matcher, matches_below
+from skyplane_gateway.key_patterns import can_match, expression, matcher, matches_below
+
+
+def match_of(pattern: str) -> Callable[[str], object]:
+    return re.compile(expression(pattern)).match
+
 
 #: Pattern -> (names that it matches, names that it does not match).
 TABLE = {

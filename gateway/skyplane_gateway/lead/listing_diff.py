@@ -109,7 +109,7 @@ class ListingDiff:
 
     def _counted(self, prefix: str) -> Iterator[ObjectInfo]:
         for row in self._source.list(prefix, self._patterns.wants):
-            self._patterns.see(row.key, self._rule.source_prefix)
+            self._patterns.see(row.key)
             self._counters.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1

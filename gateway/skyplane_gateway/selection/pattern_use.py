@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from functools import partial
 
-from skyplane_gateway.key_patterns import Match, match_of
+from skyplane_gateway.key_patterns import compiled, expression
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection.key_mapping import folder_of
-from skyplane_gateway.selection.publish_order import announces
+from skyplane_gateway.selection.publish_order import expression_of_last
 from skyplane_gateway.selection.rules import Lister, SelectionRule
 
 
@@ -24,19 +24,21 @@ class PatternUse:
         self, rule: SelectionRule, publish_last: Iterable[str] = (), *, looks_below: bool = False
     ) -> None:
         self._rule = rule
-        kinds = {"include": rule.include, "exclude": rule.exclude}
-        self._open: dict[tuple[str, str], Match] = {
-            (kind, one): match_of(one) for kind, patterns in kinds.items() for one in patterns
-        }
-        if rule.recursive:
-            last = {("publish_last", one): partial(self._announces, one) for one in publish_last}
-            self._open |= last
-        below = rule.exclude if looks_below else ()
-        self._open_below = {one: match_of(f"{one}/**") for one in below}
+        self._source_folder = folder_of(rule.source_prefix)
+        self._folder = folder_of(rule.destination_prefix) if rule.recursive else ""
+        # Of keys at the destination, so that one expression serves for all of them.
+        start = re.escape(self._folder)
+        self._open = {("include", one): start + expression(one) for one in rule.include}
+        self._open |= {("exclude", one): start + expression(one) for one in rule.exclude}
+        for one in publish_last if rule.recursive else ():
+            self._open["publish_last", one] = expression_of_last(one, self._folder)
+        for one in rule.exclude if looks_below else ():
+            self._open["below", one] = start + expression(f"{one}/**")
+        self._probe = compiled(self._open.values())
         self._below: dict[str, str] = {}
         self._skipped: list[str] = []
         for name in rule.files_from or ():
-            self._see(name)
+            self._see("", name)
 
     def unmatched(self) -> tuple[str, ...]:
         """The patterns without a match, each with its kind, such as `exclude 'tmp'`.
@@ -44,8 +46,8 @@ class PatternUse:
         Call it when all is listed.
         """
         while self._skipped:
-            self.see(self._skipped.pop(), self._rule.source_prefix)
-        return tuple(f"{kind} {pattern!r}" for kind, pattern in self._open)
+            self.see(self._skipped.pop())
+        return tuple(f"{kind} {one!r}" for kind, one in self._open if kind != "below")
 
     def matched_only_below(self) -> dict[str, str]:
         """Exclude pattern without a match -> the first key that it would match with `/**`."""
@@ -53,10 +55,11 @@ class PatternUse:
 
     def watch(self, lister: Lister, prefix: str) -> Lister:
         """The same listing of a place with this prefix; its keys count."""
+        folder = folder_of(prefix)
 
         def watched(start: str) -> Iterator[ObjectInfo]:
             for row in lister(start):
-                self.see(row.key, prefix)
+                self._see(folder, row.key)
                 yield row
 
         return watched
@@ -68,25 +71,25 @@ class PatternUse:
             self._skipped.append(key)  # Another thread may list.
         return is_wanted
 
-    def see(self, key: str, prefix: str) -> None:
-        """A place with this prefix has a key."""
-        if not self._open:
+    def see(self, key: str) -> None:
+        """The source has a key."""
+        self._see(self._source_folder, key)
+
+    def _see(self, folder: str, key: str) -> None:
+        if self._probe is None:
             return
-        if self._rule.recursive:
-            self._see(key.removeprefix(folder_of(prefix)))
-        else:
-            self._see(key[key.rstrip("/").rfind("/") + 1 :])
-
-    def _announces(self, pattern: str, name: str) -> bool:
-        prefix = self._rule.destination_prefix
-        return announces(folder_of(prefix) + name, (pattern,), prefix)
-
-    def _see(self, name: str) -> None:
-        for kind, pattern in [one for one, match in self._open.items() if match(name)]:
-            del self._open[kind, pattern]
+        is_one = not self._rule.recursive
+        name = key[key.rstrip("/").rfind("/") + 1 :] if is_one else key.removeprefix(folder)
+        at = self._folder + name
+        if not self._probe(at):
+            return
+        for kind, one in [one for one, text in self._open.items() if re.match(text, at)]:
+            self._open.pop((kind, one), None)
+            if kind == "below":
+                self._below.setdefault(one, name)
             if kind == "exclude":
-                self._open_below.pop(pattern, None)
-                self._below.pop(pattern, None)
-        for pattern in [one for one, match in self._open_below.items() if match(name)]:
-            del self._open_below[pattern]
-            self._below[pattern] = name
+                self._open.pop(("below", one), None)
+        self._below = {
+            one: key for one, key in self._below.items() if ("exclude", one) in self._open
+        }
+        self._probe = compiled(self._open.values())

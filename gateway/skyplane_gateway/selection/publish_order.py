@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from skyplane_gateway.key_patterns import ANY_DEPTH, Match, compiled, expression, matcher
+from skyplane_gateway.key_patterns import ANY_DEPTH, Match, compiled, expression
 from skyplane_gateway.selection.key_mapping import folder_of
 
 #: Iceberg's readers start from metadata files. Its manifests are not held back, since that
@@ -23,26 +24,20 @@ def is_published_last(key: str, patterns: Iterable[str] = (), prefix: str = "") 
     """Whether a destination key is published after the others.
 
     Args:
-        patterns: in addition to `PUBLISHED_LAST`; see `announces`.
+        patterns: in addition to `PUBLISHED_LAST`, matched against the whole key or its end after
+            any slash; one that begins with a slash, against the whole key below the prefix.
         prefix: of the destination.
     """
-    return announces(key, (*PUBLISHED_LAST, *patterns), prefix)
-
-
-def announces(key: str, patterns: tuple[str, ...], prefix: str) -> bool:
-    """Whether a pattern matches a destination key or its end after any slash.
-
-    One that begins with a slash has to match the whole key below the prefix.
-    """
-    anywhere, rooted = _matchers(patterns)
-    if anywhere is not None and anywhere(key):
-        return True
-    return rooted is not None and bool(rooted(key.removeprefix(folder_of(prefix))))
+    match = _matcher((*PUBLISHED_LAST, *patterns), folder_of(prefix))
+    return match is not None and bool(match(key))
 
 
 @lru_cache
-def _matchers(patterns: tuple[str, ...]) -> tuple[Match | None, Match | None]:
-    """Of the patterns that match at any depth, and of those that begin with a slash."""
-    rooted = [one for one in patterns if one.startswith("/")]
-    others = (ANY_DEPTH + expression(one) for one in patterns if one not in rooted)
-    return compiled(others), matcher(rooted)
+def _matcher(patterns: tuple[str, ...], folder: str) -> Match | None:
+    return compiled(expression_of_last(one, folder) for one in patterns)
+
+
+def expression_of_last(pattern: str, folder: str) -> str:
+    """The regular expression of the destination keys below a folder that a pattern matches."""
+    start = re.escape(folder) if pattern.startswith("/") else ANY_DEPTH
+    return start + expression(pattern)

@@ -90,7 +90,7 @@ class _LimitedListings:
                 if job.recursive and is_reserved(row.key):
                     self.reserved += 1
                     self.first_reserved = self.first_reserved or row.key
-                self.patterns.see(row.key, job.source.key)
+                self.patterns.see(row.key)
                 yield row
 
         return listed
