@@ -75,7 +75,7 @@ def read_json(body: bytes, kind: str = "") -> dict[str, Any]:
 
 
 def read_xml(body: bytes, *roots: str) -> Element:
-    """The root element of a document; of one of these names, in any namespace, if there are any.
+    """The root element of a document; its name, without a namespace, is one of `roots` if given.
 
     Raises NoAnswer.
     """
