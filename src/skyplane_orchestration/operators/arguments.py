@@ -59,13 +59,18 @@ def names_of(init: Any) -> tuple[str, ...]:
     return tuple(one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY)
 
 
+def is_own(kind: type[Any]) -> bool:
+    """Whether a class is of this package."""
+    return kind.__module__.partition(".")[0] == _PACKAGE
+
+
 @cache
 def types_of(operator: type[Any]) -> dict[str, Any]:
     """Argument -> the type of its rendered value, for the arguments that this package knows."""
     found: dict[str, Any] = {}
     for base in reversed(operator.__mro__):
         init = vars(base).get("__init__")
-        if init is not None and base.__module__.partition(".")[0] == _PACKAGE:
+        if init is not None and is_own(base):
             hints = get_type_hints(init)
             found |= {name: _rendered(hints[name]) for name in names_of(init)}
     return found

@@ -19,6 +19,7 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.operators.arguments import (
     is_known,
+    is_own,
     names_of,
     rendered,
     types_of,
@@ -68,6 +69,12 @@ class SkyplaneOperator(BaseOperator):
             self.map_index_template = self.default_map_index_template
 
     template_fields: Sequence[str] = names_of(__init__)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """All arguments of this package's operators are templates."""
+        super().__init_subclass__(**kwargs)
+        if is_own(cls):
+            cls.template_fields = tuple(types_of(cls))
 
     def keep(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Keep arguments under their names, and check those that are known by now.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.operators.arguments import names_of, takes
+from skyplane_orchestration.operators.arguments import takes
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.operators.job_arguments import (
     DEFAULTS,
@@ -60,8 +60,6 @@ class SkyplaneJobOperator(SkyplaneOperator):
         own = {name: kwargs.pop(name, default) for name, default in DEFAULTS.items()}
         super().__init__(**kwargs)
         check_known(self.keep(own))
-
-    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
 
     @property
     def map_label(self) -> str:
