@@ -247,11 +247,21 @@ def questions(rule: SelectionRule, pairs: Sequence[Pair], ends: Ends) -> list[As
         return []
     asked = []
     for found, there in pairs:
-        if there is not None:
+        if there is None and _may_be_folder(found, ends):
+            there = replace(found.source, key=found.key)
+            asked.append(Asked("destination", found.source, there))
+        elif there is not None:
             question = compare(rule.conflict, ends, found.source, there).question
             if question is not None:
                 asked.append(Asked(question, found.source, there))
     return asked
+
+
+def _may_be_folder(found: Candidate, ends: Ends) -> bool:
+    """Whether it is the mark of a folder, which is at a file system as a folder: no listing has
+    those."""
+    is_mark = found.key.endswith("/") and found.source.size_bytes == 0 and not found.is_missing
+    return is_mark and ends.destination_kind == "file"
 
 
 def answered(
@@ -431,6 +441,8 @@ def decide(
                 return outcome("skip", why, refusal=InvalidKey)
             return outcome("refuse", error.message, refusal=InvalidKey)
     if destination is None:
+        if candidate.answer is not None and candidate.answer.destination is not None:
+            return outcome("skip", _by_rule("the folder is there", rule))
         return to_copy("it is not at the destination", IF_ABSENT)
     if rule.conflict == "fail":
         why = _by_rule("there is already an object of that name", rule)
