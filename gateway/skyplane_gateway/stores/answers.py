@@ -74,14 +74,14 @@ def read_json(body: bytes, kind: str = "") -> dict[str, Any]:
     return found
 
 
-def read_xml(body: bytes, root: str = "") -> Element:
-    """The root element of a document; one of the name `root`, in any namespace, if it is given.
+def read_xml(body: bytes, *roots: str) -> Element:
+    """The root element of a document; its name, without a namespace, is one of `roots` if given.
 
     Raises NoAnswer.
     """
     found = None if b"<!DOCTYPE" in body else _parsed(body)  # Entities may be longer than memory.
-    if found is None or (root and local_name(found) != root):
-        raise NoAnswer(f"is no {root or 'XML document of a service'}{_told(body)}")
+    if found is None or (roots and local_name(found) not in roots):
+        raise NoAnswer(f"is no {roots[0] if roots else 'XML of a service'}{_told(body)}")
     return found
 
 

@@ -162,15 +162,14 @@ def _checked(response: Any, name: str) -> dict[str, Any] | None:
         if response["status_code"] != _EMPTY.get(name, response["status_code"]):
             raise NoAnswer(f"has the status {response['status_code']}, not {_EMPTY[name]}")
         return None
-    root = read_xml(body)
+    roots = document.roots if document is not None else ()
+    root = read_xml(body, *roots, *(("Error",) if roots else ()))
     if local_name(root) == "Error":
         _require(root, "Code")
         response["status_code"] = 500
         return None
     if document is None:
         raise NoAnswer("has a body")
-    if document.roots and local_name(root) not in document.roots:
-        raise NoAnswer(f"is no {document.roots[0]}")
     page = page_of(root) if name == _LISTING else None
     if page is not None:
         headers = {name.lower(): text for name, text in response["headers"].items()}
