@@ -244,7 +244,7 @@ def test_a_filter_or_bound_whose_template_gives_none_is_not_left_out(
     assert hook.clients == {}
 
 
-NO_TEXTS: Final = (
+NO_TEXTS: Final[tuple[Any, ...]] = (
     *({"a": 1}, {"a": 1}.values(), frozenset({"a:*"}), range(2), True, None),
     *(["a:*"], {"a:*"}, (one for one in "a"), object()),
 )
