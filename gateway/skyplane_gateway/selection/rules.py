@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
-from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    TransferSpec,
+)
 from skyplane_gateway.errors import (
     AlreadyExists,
     ConfigurationInvalid,
@@ -100,6 +105,22 @@ class SelectionRule:
             raise ConfigurationInvalid(
                 f"unknown conflict rule {self.conflict!r}; use one of {', '.join(CONFLICT_RULES)}"
             )
+
+    @classmethod
+    def of(cls, spec: TransferSpec, now_unix_s: float) -> SelectionRule:
+        """The rule of a transfer; durations of its filters count back from that time."""
+        return cls(
+            source_prefix=spec.source_prefix,
+            destination_prefix=spec.destination_prefix,
+            recursive=spec.recursive,
+            include=spec.include,
+            exclude=spec.exclude,
+            conflict=spec.conflict,
+            files_from=spec.filter.files_from,
+            bounds=spec.filter.bounds(now_unix_s),
+            on_illegal_key=spec.on_illegal_key,
+            on_archived_object=spec.on_archived_object,
+        )
 
     def wants(self, key: str) -> bool:
         """Whether a key may pass the filters; for one that ends in a slash, any key below it."""

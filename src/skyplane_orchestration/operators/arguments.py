@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 from skyplane_gateway.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -28,6 +28,29 @@ else:
     Document = Mapping[str, Any]
 
 _PACKAGE: Final = __name__.partition(".")[0]
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def takes(arguments: type[Any], defaults: Mapping[str, Any]) -> Callable[[Init], Init]:
+    """Give an `__init__` of `**kwargs` the signature that Airflow and others read.
+
+    Args:
+        arguments: a TypedDict of its arguments.
+        defaults: of all of them.
+    """
+    hints = get_type_hints(arguments)
+
+    def give(init: Init) -> Init:
+        own, others = signature(init).parameters.values()
+        named = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint)
+            for name, hint in hints.items()
+        ]
+        init.__annotations__ = {**hints, "return": None}
+        init.__signature__ = Signature([own, *named, others])  # type: ignore[attr-defined]
+        return init
+
+    return give
 
 
 def names_of(init: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from skyplane_gateway.config import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.credential_refs import credential_ref
-from skyplane_orchestration.model.flat_job import flat_job
+from skyplane_orchestration.model.flat_job import flat_fields, flat_job
 from skyplane_orchestration.model.job import (
     Encryption,
     NetworkTierRule,
@@ -76,6 +76,12 @@ class JobArguments(TypedDict, total=False):
     destination_write_gbps: Number
     safety_margin: float | str
     chunk_mib: Count
+
+
+#: Argument -> its default, which is that of the job.
+DEFAULTS: Final = {
+    name: flat_fields().get(name, (None, None))[1] for name in JobArguments.__annotations__
+}
 
 
 def job_of(given: Mapping[str, Any]) -> TransferJob:
