@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 from skyplane_gateway.clock import Clock
-from skyplane_gateway.stores.refusals import unix_s
 from skyplane_orchestration.formatting import duration
 
 log = logging.getLogger(__name__)
@@ -22,10 +22,10 @@ def corrected(clock: Clock) -> Clock:
 
     def hear(date: str | None) -> None:
         nonlocal ahead_s
-        told_s = unix_s(date)
-        if told_s is None:
+        try:
+            found_s = parsedate_to_datetime(date or "").timestamp() - clock.wall()
+        except (OverflowError, ValueError):
             return
-        found_s = told_s - clock.wall()
         is_off = abs(found_s) >= _MOST_SECONDS_OFF
         if is_off and not ahead_s:
             name_difference("the cloud", found_s)
