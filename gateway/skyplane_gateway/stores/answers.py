@@ -32,7 +32,8 @@ UNREADABLE: Final = (
     ValueError,
     AttributeError,
     OverflowError,
-    RecursionError,
+    # Also RecursionError; and botocore's error for a time that is none.
+    RuntimeError,
 )
 
 
@@ -102,6 +103,11 @@ def marked_attributes(document: object) -> ObjectAttributes:
     except (AttributeError, TypeError, ValueError):
         pass
     raise NoAnswer("is no marker of an upload")
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a whole number, not negative, that fits 64 bits."""
+    return text.isdecimal() and len(text) < 20
 
 
 def require(found: Mapping[str, Any], *names: str) -> None:

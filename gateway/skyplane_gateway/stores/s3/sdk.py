@@ -32,7 +32,7 @@ from botocore.parsers import (
 )
 from botocore.session import Session
 
-from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, local_name, read_xml
+from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, is_number, local_name, read_xml
 
 _LISTING: Final = "ListObjectsV2Output"
 #: Elements of a page, beside its rows, that a caller or botocore's own handlers read.
@@ -188,7 +188,7 @@ def _require(element: Element, *names: str) -> None:
         text = found.get(name, "")
         if not text or (name == "IsTruncated" and text not in ("true", "false")):
             raise NoAnswer(f"has no {name} in {local_name(element)}")
-        if name in ("Size", "PartNumber") and not text.isdecimal():
+        if name in ("Size", "PartNumber") and not is_number(text):
             raise NoAnswer(f"has a {name} that is no number")
         if name in ("LastModified", "Initiated") and ":" not in text:
             raise NoAnswer(f"has a {name} that is no time")
@@ -246,7 +246,7 @@ def _restore_status(element: Element) -> dict[str, Any]:
 
 
 def _number(text: str | None) -> int:
-    if text is None or not text.isdecimal():
+    if text is None or not is_number(text):
         raise ValueError(text)
     return int(text)
 
