@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, get_origin, get_type_hints
 
 from skyplane_gateway.config import TransferState
 from skyplane_gateway.journal.totals import Totals
@@ -112,20 +112,23 @@ class TransferStatus:
                 # A gateway of the previous release has none of the fields with a default.
                 is_required = one.default is MISSING and one.default_factory is MISSING
                 if one.name in document or (is_required and one.name not in given):
-                    given[one.name] = _READ.get(one.name, _as_made)(document[one.name])
+                    read, value = _READ.get(one.name), document[one.name]
+                    given[one.name] = read(value) if read else value
             status = cls(**{**given, "cost": None, "estimated_usd": None})
         status.require_counted()
         return status
 
 
-def _as_made(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 #: Fields with other values in the document -> what reads them.
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **{
+        name: tuple
+        for name, hint in get_type_hints(TransferStatus).items()
+        if get_origin(hint) is tuple
+    },
     "delivered_bytes": lambda found: {int(key): int(count) for key, count in found.items()},
     "earlier": Totals.from_dict,
+    "not_carried_by_name": dict,
 }
 
 

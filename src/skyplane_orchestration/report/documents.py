@@ -57,12 +57,12 @@ def documents_of(values: Mapping[str, Any]) -> TaskDocuments:
     lineage = values.get(LINEAGE)
     found = TaskDocuments(lineage=lineage if isinstance(lineage, Mapping) else None)
     for value in (failed, returned):
-        kinds = _KINDS.items() if isinstance(value, Mapping) else ()
-        name, kind = next((one for mark, one in kinds if mark in value), ("", None))
+        document: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        name, kind = next((one for mark, one in _KINDS.items() if mark in document), ("", None))
         if kind is None:
             continue
         try:
-            made = kind.from_dict(value)
+            made = kind.from_dict(document)
         except ConfigurationInvalid as error:
             found = replace(found, problems=(*found.problems, str(error)))
             continue
