@@ -55,6 +55,7 @@ LONG_FILES: Final = (
     "docs/test_semantics.py",
     "e2e/test_any_to_any.py",
     "e2e/test_comes_along.py",
+    "e2e/test_syncs.py",
     "gateway/lead/test_memory.py",
     "packaging/test_extras.py",
     "simulation/test_faults.py",

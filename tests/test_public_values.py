@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from tests.transfer import samples
 
 import skyplane_gateway
 import skyplane_orchestration
@@ -52,7 +53,7 @@ GIVEN: Final[tuple[Any, ...]] = (
 )
 
 #: Endings of names of classes that users fill in, wherever they are.
-_FILLED_IN: Final = ("Options", "Settings", "Choice", "Times", "Host", "Config", "Spec")
+_FILLED_IN: Final = ("Options", "Settings", "Choice", "Times", "Host", "Config", "Spec", "Filter")
 
 #: Modules of orchestrators, which take long to load, and programs.
 _OTHERS: Final = re.compile(r"\.(dagster|hooks|links|operators|plugins|triggers|__main__)\b")
@@ -66,7 +67,7 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
         *("MulticastPlan", "PlanTree", "SeparateTransfers", "SolverReport", "TransferPlan"),
         *("NamedUpload", "QuotaUse", "Region", "RegionQuota", "ResumeHandle", "SweepReport"),
         *("SweptFleet", "SweptPlace", "SweptTransfer", "SweptUpload", "TransferStatus"),
-        *("FleetSpec", "OpenHost", "RunOptions", "StoreSpec", "TransferSpec"),
+        *("OpenHost", "RunOptions", "StoreSpec", "TransferSpec"),
     }
 )
 
@@ -85,6 +86,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
         "source": "a file",
     },
     "Deadline": {"seconds": 60.0},
+    "FleetSpec": {"key": "ab", "generation": 0, "deployment": "d", "plan": samples.PLAN},
     "GatewayConfig": dict.fromkeys(
         ("node", "fleet_key", "control_host", "data_host", "directory"), "a"
     ),

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from skyplane_gateway.errors import SkyplaneError, from_dict
 from skyplane_gateway.objects import UNCONDITIONAL, Precondition
-from skyplane_gateway.schema import as_mapping, decode, encode
+from skyplane_gateway.schema import Document, as_mapping, decode
 
 ChunkKind = Literal["objects", "part"]
 
@@ -44,7 +44,7 @@ class RangeOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkOrder:
+class ChunkOrder(Document, what="a chunk order"):
     """One chunk to read and send.
 
     Attributes:
@@ -66,14 +66,6 @@ class ChunkOrder:
     def length(self) -> int:
         """Payload bytes."""
         return sum(part.length for part in self.ranges)
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ChunkOrder:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "a chunk order")
 
 
 class Noted(NamedTuple):
@@ -117,20 +109,12 @@ class RangeOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkOutcome:
+class ChunkOutcome(Document, what="a chunk outcome"):
     """The end of one sending of a chunk: one outcome per range of its order."""
 
     chunk: int
     attempt: int
     ranges: tuple[RangeOutcome, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ChunkOutcome:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "a chunk outcome")
 
     @classmethod
     def of_failure(

@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import Keeping, keeping_of
 from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.schema import check, decode, encode
+from skyplane_gateway.schema import Document, check
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1
@@ -79,7 +79,7 @@ def _require_key(peer: str, text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayConfig:
+class GatewayConfig(Document, what="the gateway configuration"):
     """How one gateway process runs.
 
     Args:
@@ -145,14 +145,6 @@ class GatewayConfig:
     def log_path(self) -> Path:
         return Path(self.directory) / "gateway.log"
 
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GatewayConfig:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "the gateway configuration")
-
     def __post_init__(self) -> None:
         check(self)
         for peer, text in self.hello_keys_hex.items():
@@ -184,7 +176,7 @@ def files_needed(connections: int, store_threads: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Route(Document, what="a route"):
     """A path through gateways, source first, and its number on the wire.
 
     Args:
@@ -216,14 +208,9 @@ class Route:
         if not 0 < self.share_gbps < math.inf:
             raise ConfigurationInvalid(f"route {self.number}: share_gbps must be above zero")
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Route:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "a route")
-
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Document, what="the topology"):
     """All routes of a fleet, and the addresses of its gateways.
 
     Args:
@@ -243,17 +230,9 @@ class Topology:
     def sinks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(route.nodes[-1] for route in self.routes))
 
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Topology:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "the topology")
-
 
 @dataclass(frozen=True, slots=True)
-class TransferSpec:
+class TransferSpec(Document, what="the transfer specification"):
     """What to copy, for the lead; holds no credentials.
 
     Args:
@@ -300,11 +279,3 @@ class TransferSpec:
     def keeping(self) -> Keeping:
         """Which class and tags the copies get."""
         return keeping_of(self.source, self.destination)
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TransferSpec:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "the transfer specification")

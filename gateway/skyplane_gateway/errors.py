@@ -31,8 +31,10 @@ class SkyplaneError(Exception):
         if is_permanent is not None:
             self.is_permanent = is_permanent
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, is_permanent: bool | None = None) -> None:
         super().__init_subclass__()
+        if is_permanent is not None:
+            cls.is_permanent = is_permanent
         if "code" not in vars(cls):
             cls.code = re.sub(r"\B([A-Z])", r"-\1", cls.__name__).lower()
 
@@ -40,10 +42,8 @@ class SkyplaneError(Exception):
         return {"code": self.code, "message": self.message, "is_permanent": self.is_permanent}
 
 
-class ConfigurationInvalid(SkyplaneError):
+class ConfigurationInvalid(SkyplaneError, is_permanent=True):
     """A value given by the user or by a configuration file cannot be used."""
-
-    is_permanent = True
 
 
 class MissingExtra(ConfigurationInvalid, ImportError):
@@ -67,44 +67,32 @@ class StoreError(SkyplaneError):
     """An object store refused or failed a request."""
 
 
-class NotFound(StoreError):
+class NotFound(StoreError, is_permanent=True):
     """The bucket, object or upload does not exist."""
 
-    is_permanent = True
 
-
-class NotRestored(StoreError):
+class NotRestored(StoreError, is_permanent=True):
     """The object is archived and must be restored before it can be read."""
 
-    is_permanent = True
 
-
-class PermissionDenied(StoreError):
+class PermissionDenied(StoreError, is_permanent=True):
     """The credentials are valid, but do not allow this request."""
 
-    is_permanent = True
 
-
-class Unauthenticated(StoreError):
+class Unauthenticated(StoreError, is_permanent=True):
     """The store rejects the credentials, or there are none."""
-
-    is_permanent = True
 
 
 class CredentialsExpired(StoreError):
     """The credentials have expired; fresh ones are needed."""
 
 
-class PreconditionFailed(StoreError):
+class PreconditionFailed(StoreError, is_permanent=True):
     """If-Match, If-None-Match or a pinned version does not hold any more."""
 
-    is_permanent = True
 
-
-class AlreadyExists(StoreError):
+class AlreadyExists(StoreError, is_permanent=True):
     """The destination has an object of this key, and the conflict rule keeps it."""
-
-    is_permanent = True
 
 
 class ChecksumMismatch(StoreError):
@@ -118,16 +106,12 @@ class ReadBackMismatch(ChecksumMismatch):
     """
 
 
-class ObjectTooLarge(StoreError):
+class ObjectTooLarge(StoreError, is_permanent=True):
     """An object, such as a journal, exceeds the size limit of its kind."""
 
-    is_permanent = True
 
-
-class JournalUnreadable(StoreError):
+class JournalUnreadable(StoreError, is_permanent=True):
     """A journal that a resume needs cannot be read."""
-
-    is_permanent = True
 
 
 class Throttled(StoreError):
@@ -148,16 +132,12 @@ class StoreUnavailable(StoreError):
 WAITED_FOR: Final = (Throttled, CredentialsExpired)
 
 
-class InvalidKey(StoreError):
+class InvalidKey(StoreError, is_permanent=True):
     """The destination cannot store an object under this key."""
 
-    is_permanent = True
 
-
-class MetadataNotCarried(StoreError):
+class MetadataNotCarried(StoreError, is_permanent=True):
     """A copy would lose metadata of its source, and the job forbids that."""
-
-    is_permanent = True
 
 
 # ------------------------------------------------------------------ the gateways
@@ -187,38 +167,28 @@ class PathEnded(GatewayLost):
     """A gateway of the path has shut down, so the path is not rebuilt."""
 
 
-class NotAuthorised(GatewayError):
+class NotAuthorised(GatewayError, is_permanent=True):
     """The peer's certificate or HELLO does not allow the request."""
 
-    is_permanent = True
 
-
-class StaleEpoch(GatewayError):
+class StaleEpoch(GatewayError, is_permanent=True):
     """A lead of an older epoch tried to write; a newer epoch has replaced it."""
 
-    is_permanent = True
 
-
-class UnknownTransfer(GatewayError):
+class UnknownTransfer(GatewayError, is_permanent=True):
     """The gateway has no transfer of this key."""
 
-    is_permanent = True
 
-
-class Cancelled(GatewayError):
+class Cancelled(GatewayError, is_permanent=True):
     """The transfer was cancelled by its owner."""
-
-    is_permanent = True
 
 
 class Stopped(GatewayError):
     """The transfer was stopped before its end; its uploads were kept for a resume."""
 
 
-class EmptySource(GatewayError):
+class EmptySource(GatewayError, is_permanent=True):
     """The source prefix has no objects to copy."""
-
-    is_permanent = True
 
 
 class ObjectsFailed(GatewayError):

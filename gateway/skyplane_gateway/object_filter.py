@@ -11,6 +11,7 @@ from typing import Final
 from skyplane_gateway.amounts import duration_s, size_bytes, unix_s
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.schema import check
 
 #: Longest list of keys, in bytes of UTF-8: a control call carries it.
 MAX_LIST_BYTES: Final = 8 << 20
@@ -68,6 +69,7 @@ class ObjectFilter:
     max_size: str | None = None
 
     def __post_init__(self) -> None:
+        check(self)
         if self.files_from is not None:
             object.__setattr__(self, "files_from", _checked_keys(self.files_from))
         bounds = self.bounds(0.0)

@@ -12,14 +12,16 @@ import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Final,
     Literal,
+    Self,
     TypeVar,
     Union,
     get_args,
@@ -44,6 +46,32 @@ MAX_CONTAINERS: Final = 1_000_000
 
 #: Types of fields whose values need no check beyond their type.
 _EXACT = frozenset({str, int, bool})
+
+
+class Document:
+    """A dataclass with a document of its own: `class Route(Document, what="a route")`.
+
+    Args:
+        what: name of the document in error messages, with its article.
+        version: its `schema_version`; None for documents without one.
+    """
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    _what: ClassVar[str]
+    _version: ClassVar[int | None]
+
+    def __init_subclass__(cls, what: str = "", version: int | None = None) -> None:
+        if what:  # A dataclass with slots is made once more, without arguments.
+            cls._what, cls._version = what, version
+
+    def to_dict(self) -> dict[str, Any]:
+        return encode(self, self._version)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Raises ConfigurationInvalid for a broken document, or one of another version."""
+        return decode(cls, data, cls._what, version=cls._version)
 
 
 def encode(value: DataclassInstance, version: int | None = None) -> dict[str, Any]:

@@ -116,10 +116,8 @@ class GridInvalid(ConfigurationInvalid):
     """A grid directory is not valid; the message names file and row."""
 
 
-class PlanError(SkyplaneError):
+class PlanError(SkyplaneError, is_permanent=True):
     """No plan could be made."""
-
-    is_permanent = True
 
 
 class PlanInfeasible(PlanError):
@@ -164,10 +162,8 @@ class PlanInfeasible(PlanError):
         return {**super().to_dict(), "binding": list(self.binding), **known}
 
 
-class SolverFailed(PlanError):
+class SolverFailed(PlanError, is_permanent=False):
     """HiGHS stopped without an answer (a limit or numerical trouble)."""
-
-    is_permanent = False
 
 
 class ProvisionFailed(SkyplaneError):
@@ -220,10 +216,8 @@ class CapacityUnavailable(LaunchRefused):
     """A cloud has no such instance in any zone of the region now."""
 
 
-class InstanceTypeNotOffered(LaunchRefused):
+class InstanceTypeNotOffered(LaunchRefused, is_permanent=True):
     """A region does not offer the instance type of the plan to this account."""
-
-    is_permanent = True
 
     @classmethod
     def of(cls, region: str, instance_type: str) -> InstanceTypeNotOffered:
@@ -236,10 +230,8 @@ class InstanceTypeNotOffered(LaunchRefused):
         return error
 
 
-class CloudAccessDenied(SkyplaneError):
+class CloudAccessDenied(SkyplaneError, is_permanent=True):
     """A cloud refuses the credentials, or they lack a permission, which the message names."""
-
-    is_permanent = True
 
 
 class CloudUnavailable(SkyplaneError):
@@ -252,26 +244,20 @@ class CloudUnavailable(SkyplaneError):
     regions: tuple[str, ...] = ()
 
 
-class ForeignHost(SkyplaneError):
+class ForeignHost(SkyplaneError, is_permanent=True):
     """A local fleet was used from another host than the one it runs on."""
 
-    is_permanent = True
 
-
-class BudgetReached(SkyplaneError):
+class BudgetReached(SkyplaneError, is_permanent=True):
     """The transfer has reached its budget and was stopped.
 
     Permanent, since every automatic retry could cost as much again; a person can use the
     resume handle.
     """
 
-    is_permanent = True
 
-
-class TooManyDeletes(SkyplaneError):
+class TooManyDeletes(SkyplaneError, is_permanent=True):
     """A transfer would delete more objects at its destination than its job allows."""
-
-    is_permanent = True
 
 
 class TooManyFleets(SkyplaneError):

@@ -58,7 +58,7 @@ def test_every_option_reaches_the_job() -> None:
         " --verify --allow-empty --chunk-mib 32 --instance-limit 3 --relays 1"
         " --instance-type aws=m5.large --instance-type gcp=n2-standard-4"
     )
-    limits = planner_options.limits_from(options, chunk_mib=options.chunk_mib)
+    limits = planner_options.limits_from(options)
     job = arguments.job_from(options, limits=limits)
     assert (job.source.region, job.destination.credential_ref) == ("aws:eu-west-1", "profile:paris")
     assert job.destination.options == {"checksum": "trusted"}

@@ -125,6 +125,26 @@ def test_the_second_of_two_syncs_copies_nothing(run: Run, pair: Pair) -> None:
     assert (third["copied"], third["skipped"]) == (1, 4)
 
 
+@pytest.mark.parametrize(
+    "pair", [row for row in PAIRS if row.id in ("s3-file", "gcs-file", "azure-file")], indirect=True
+)
+@pytest.mark.parametrize("rule", ["different", "checksum-differs", "size-differs"])
+def test_marks_of_folders_are_copied_once(run: Run, pair: Pair, rule: str) -> None:
+    """A file system has them as folders, which no listing of it shows."""
+    pair.write("folder/", b"")
+    pair.write("other/", b"")
+    pair.write("other/zero", b"")
+    arguments = ("sync", *pair.arguments, "--conflict", f"replace-if-{rule}")
+    assert run(*arguments)["copied"] == 7
+    planned = run(*arguments, "--dry-run")["summary"]
+    again = run(*arguments)
+    assert (planned["copy"], again["copied"], again["skipped"]) == (0, 0, 7)
+    # With something to do, the lead compares.
+    pair.write("new", b"new")
+    third = run(*arguments)
+    assert (third["copied"], third["skipped"]) == (1, 7)
+
+
 @pytest.mark.parametrize("pair", PAIRS, indirect=True)
 def test_an_overwrite_in_the_second_of_the_copy_is_found(run: Run, pair: Pair) -> None:
     assert run("sync", *pair.arguments)["copied"] == 4

@@ -22,6 +22,7 @@ from tests.operators.conftest import FakeHook
 import skyplane_orchestration.operators as public
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators import SkyplaneTransferGroup, SkyplaneTransferOperator
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.storage.compare import VerifyReport
@@ -238,6 +239,93 @@ def test_a_filter_or_bound_whose_template_gives_none_is_not_left_out(
     with DAG("d", schedule=None, render_template_as_native_obj=is_native):
         task = made(SkyplaneTransferOperator, **{name: "{{ params.x }}"})
     task.render_template_fields({**context, "params": {"x": None}})
+    with pytest.raises(AirflowFailException, match=f"{name} must not be None"):
+        task.execute(context)
+    assert hook.clients == {}
+
+
+NO_TEXTS: Final[tuple[Any, ...]] = (
+    *({"a": 1}, {"a": 1}.values(), frozenset({"a:*"}), range(2), True, None),
+    *(["a:*"], {"a:*"}, (one for one in "a"), object()),
+)
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.parametrize("name", ["exclude", "include", "files_from", "exclude_regions"])
+def test_what_is_no_text_becomes_no_pattern(
+    hook: FakeHook, context: Any, monkeypatch: pytest.MonkeyPatch, name: str, is_native: bool
+) -> None:
+    monkeypatch.setattr(SkyplaneTransferOperator, "template_fields", ("job", name))
+    document = TransferJob.from_dict({"schema_version": 1} | PLACES).to_dict()
+    where = "policy" if name.endswith("regions") else ""
+    for value in NO_TEXTS:
+        # A native environment makes a set of the values themselves, which may fail in Airflow.
+        sets = [] if is_native else [{"{{ x }}"}]
+        for entry in ("{{ x }}", ["{{ x }}"], ("{{ x }}",), *sets):
+            inside = {where: document[where] | {name: entry}} if where else {name: entry}
+            for given in ({name: entry}, {"job": document | inside}):
+                with DAG("d", schedule=None, render_template_as_native_obj=is_native):
+                    task = made(SkyplaneTransferOperator, **given)
+                task.render_template_fields({**context, "x": value})
+                hook.clients.clear()
+                is_list = isinstance(value, list | set) or (
+                    is_native and isinstance(value, frozenset)
+                )
+                if entry != "{{ x }}" or not is_list:
+                    with pytest.raises(AirflowFailException, match=name):
+                        task.execute(context)
+                    assert not any(client.calls for client in hook.clients.values())
+                    continue
+                task.execute(context)
+                ((job, _),) = hook.clients["t"].of("run")
+                found = getattr(job.policy if where else job, name)
+                assert found == tuple(value), (given, found)
+
+
+PLACES: Final = {"source": {"url": "s3://src/"}, "destination": {"url": "s3://dst/"}}
+#: Bounds whose loss would copy more, or cost more.
+BOUNDS: Final = [
+    {"newer_than": "{{ x }}"},
+    {"max_size": "{{ x }}"},
+    {"bwlimit": "{{ x }}"},
+    {"policy": {"max_job_usd": "{{ x }}"}},
+    {"limits": {"instance_limit": "{{ x }}"}},
+]
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_a_bound_inside_a_job_that_gives_none_is_not_left_out(
+    hook: FakeHook, context: Any, bound: dict[str, Any], is_native: bool
+) -> None:
+    with DAG("d", schedule=None, render_template_as_native_obj=is_native):
+        task = made(SkyplaneTransferOperator, job={"schema_version": 1, **PLACES, **bound})
+    task.render_template_fields({**context, "x": None})
+    with pytest.raises(AirflowFailException, match=r"job\.\S* must not be None"):
+        task.execute(context)
+    assert hook.clients == {}
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_text_without_a_template_stays_a_text(
+    hook: FakeHook, context: Any, is_native: bool
+) -> None:
+    texts = {"exclude": ("2024", "[1]", "None"), "max_delete": "10"}
+    job = TransferJob(Location("s3://src/"), Location("s3://dst/"), **texts)  # type: ignore[arg-type]
+    for given in ({"job": job}, {"job": job.to_dict()}, {**ENDS, **texts}):
+        with DAG("d", schedule=None, render_template_as_native_obj=is_native):
+            task = SkyplaneTransferOperator(task_id="t", **given)
+        task.render_template_fields(context)
+        assert task.transfer_job() == job
+
+
+@pytest.mark.parametrize("name", ["newer_than", "max_job_usd", "files_from", "exclude", "move"])
+def test_another_task_that_gave_nothing_removes_no_bound(
+    hook: FakeHook, context: Any, name: str
+) -> None:
+    with DAG("d", schedule=None) as dag:
+        task = made(SkyplaneTransferOperator, **{name: dag.param(name, None)})
+    task.render_template_fields({**context, "params": {name: None}})
     with pytest.raises(AirflowFailException, match=f"{name} must not be None"):
         task.execute(context)
     assert hook.clients == {}

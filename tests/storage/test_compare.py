@@ -207,6 +207,28 @@ def test_objects_with_a_trusted_checksum_are_not_read(
     assert (report.equal, report.different, report.read_bytes) == (2, 1, 0)
 
 
+@pytest.mark.parametrize("listing_only", [False, True])
+def test_a_folder_is_the_copy_of_its_mark(
+    memory: tuple[MemoryStore, MemoryStore],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    listing_only: bool,
+) -> None:
+    files = LocalStore(StoreSpec("file", "/"))
+    opened = {"file": files}
+    monkeypatch.setattr(
+        storage_open, "open_store", lambda spec, *_: opened.get(spec.kind, memory[0]), raising=True
+    )
+    for name in ("made/", "other/"):
+        memory[0].put(f"p/{name}", b"")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "other").write_bytes(b"")
+    job = TransferJob(Location("s3://in/p/"), Location(f"{tmp_path}/"))
+    report = verify_job(job, NONE, listing_only=listing_only, with_extra=True)
+    assert kinds(report) == [("extra", "other"), ("missing", "")]
+    assert report.equal == 1
+
+
 def test_a_download_reads_both_ends_whatever_the_stores_say(
     memory: tuple[MemoryStore, MemoryStore],
 ) -> None:

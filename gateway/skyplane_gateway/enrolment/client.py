@@ -8,7 +8,6 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Self
 
 from skyplane_gateway.enrolment.documents import (
@@ -79,12 +78,7 @@ class EnrolmentClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._stream.close()
 

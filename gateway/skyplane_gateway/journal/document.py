@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.journal.totals import Totals
 from skyplane_gateway.objects import ObjectAttributes
-from skyplane_gateway.schema import as_mapping, decode, encode
+from skyplane_gateway.schema import Document, as_mapping
 from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 
@@ -126,7 +126,7 @@ class FailedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Document, what="a journal", version=SCHEMA_VERSION):
     """What the lead of one epoch recorded.
 
     Attributes:
@@ -176,14 +176,6 @@ class Journal:
     def sealed(self) -> Journal:
         """This journal, sealed by a newer lead."""
         return replace(self, is_sealed=True)
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self, SCHEMA_VERSION)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Journal:
-        """Raises ConfigurationInvalid for a broken document or another schema version."""
-        return decode(cls, data, "a journal", version=SCHEMA_VERSION)
 
 
 def encode_journal(journal: Journal) -> bytes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.schema import Document
 
 #: Most hops in the totals, more than any plan has; hops with few bytes are dropped first.
 MAX_HOPS: Final = 256
@@ -24,7 +24,7 @@ class SentRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Document, what="the totals of a transfer"):
     """Sums over epochs.
 
     Attributes:
@@ -57,14 +57,6 @@ class Totals:
                 for name in sorted({*self.not_carried_by_name, *other.not_carried_by_name})
             },
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Totals:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "the totals of a transfer")
 
 
 def sent_over(routes: Iterable[Route], delivered_bytes: Mapping[int, int]) -> tuple[SentRow, ...]:

@@ -62,21 +62,9 @@ class Pipeline:
         self._multipart = multipart
         self._recorder = recorder
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
-        rule = SelectionRule(
-            source_prefix=spec.source_prefix,
-            destination_prefix=spec.destination_prefix,
-            recursive=spec.recursive,
-            include=spec.include,
-            exclude=spec.exclude,
-            conflict=spec.conflict,
-            files_from=spec.filter.files_from,
-            bounds=spec.filter.bounds(began_unix_s),
-            on_illegal_key=spec.on_illegal_key,
-            on_archived_object=spec.on_archived_object,
-        )
         ends = BothEnds(context)
         self._diff = ListingDiff(
-            rule,
+            SelectionRule.of(spec, began_unix_s),
             source=context.source,
             fetch_page=ends.fetch_page,
             check_key=partial(check_destination_key, spec.destination.kind),

@@ -17,10 +17,8 @@ class ProtocolError(GatewayError):
         super().__init__(message, is_permanent=is_permanent)
 
 
-class LocalProtocolError(ProtocolError):
+class LocalProtocolError(ProtocolError, is_permanent=True):
     """This process tried something that the protocol forbids: a defect."""
-
-    is_permanent = True
 
 
 class RemoteProtocolError(ProtocolError):
@@ -30,17 +28,15 @@ class RemoteProtocolError(ProtocolError):
     reason: ClassVar[GoodbyeReason] = GoodbyeReason.PROTOCOL_ERROR
 
 
-class HelloRefused(RemoteProtocolError):
+class HelloRefused(RemoteProtocolError, is_permanent=True):
     """The peer is not the expected neighbour: another fleet, another key, or itself."""
 
-    is_permanent = True
     reason = GoodbyeReason.HELLO_REFUSED
 
 
-class WireVersionMismatch(RemoteProtocolError):
+class WireVersionMismatch(RemoteProtocolError, is_permanent=True):
     """The peer speaks another version of the wire. Upgrade the older side."""
 
-    is_permanent = True
     reason = GoodbyeReason.VERSION_MISMATCH
     #: The two versions; 0 where the error was rebuilt from its message.
     local_version: int = 0

@@ -10,11 +10,10 @@ from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.metadata_check import metadata_not_carried, require_carried
 from skyplane_gateway.selection.overlap import refuse_overlap
 from skyplane_gateway.selection.pattern_use import PatternUse
-from skyplane_gateway.selection.publish_order import PUBLISHED_LAST, is_published_last
+from skyplane_gateway.selection.publish_order import is_published_last
 from skyplane_gateway.selection.rules import (
     CONFLICT_RULES,
     KEEPING_RULES,
-    Action,
     Ask,
     Asked,
     Candidate,
@@ -40,8 +39,6 @@ __all__ = [
     "CONFLICT_RULES",
     "KEEPING_RULES",
     "MARGIN_S",
-    "PUBLISHED_LAST",
-    "Action",
     "Answer",
     "Ask",
     "Asked",

@@ -167,9 +167,7 @@ def _different(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer
     written_s = there.last_modified - ends.ahead_s
     if source.written_unix_s < written_s - MARGIN_S:
         return _LATER
-    # The time of a file may be in the future.
-    is_newer = source.last_modified > written_s + MARGIN_S and ends.source_kind != "file"
-    if is_newer or made_of is not None:
+    if made_of is not None:
         return Verdict(True, "the source is newer, or about as old as its copy")
     return Verdict(True, "the source is about as old as its copy", "destination")
 

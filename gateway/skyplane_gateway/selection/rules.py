@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
-from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    TransferSpec,
+)
 from skyplane_gateway.errors import (
     AlreadyExists,
     ConfigurationInvalid,
@@ -100,6 +105,22 @@ class SelectionRule:
             raise ConfigurationInvalid(
                 f"unknown conflict rule {self.conflict!r}; use one of {', '.join(CONFLICT_RULES)}"
             )
+
+    @classmethod
+    def of(cls, spec: TransferSpec, now_unix_s: float) -> SelectionRule:
+        """The rule of a transfer; durations of its filters count back from that time."""
+        return cls(
+            source_prefix=spec.source_prefix,
+            destination_prefix=spec.destination_prefix,
+            recursive=spec.recursive,
+            include=spec.include,
+            exclude=spec.exclude,
+            conflict=spec.conflict,
+            files_from=spec.filter.files_from,
+            bounds=spec.filter.bounds(now_unix_s),
+            on_illegal_key=spec.on_illegal_key,
+            on_archived_object=spec.on_archived_object,
+        )
 
     def wants(self, key: str) -> bool:
         """Whether a key may pass the filters; for one that ends in a slash, any key below it."""
@@ -247,11 +268,21 @@ def questions(rule: SelectionRule, pairs: Sequence[Pair], ends: Ends) -> list[As
         return []
     asked = []
     for found, there in pairs:
-        if there is not None:
+        if there is None and _may_be_folder(found, ends):
+            there = replace(found.source, key=found.key)
+            asked.append(Asked("destination", found.source, there))
+        elif there is not None:
             question = compare(rule.conflict, ends, found.source, there).question
             if question is not None:
                 asked.append(Asked(question, found.source, there))
     return asked
+
+
+def _may_be_folder(found: Candidate, ends: Ends) -> bool:
+    """Whether it is the mark of a folder, which is at a file system as a folder: no listing has
+    those."""
+    is_mark = found.key.endswith("/") and found.source.size_bytes == 0 and not found.is_missing
+    return is_mark and ends.destination_kind == "file"
 
 
 def answered(
@@ -431,6 +462,8 @@ def decide(
                 return outcome("skip", why, refusal=InvalidKey)
             return outcome("refuse", error.message, refusal=InvalidKey)
     if destination is None:
+        if candidate.answer is not None and candidate.answer.destination is not None:
+            return outcome("skip", _by_rule("the folder is there", rule))
         return to_copy("it is not at the destination", IF_ABSENT)
     if rule.conflict == "fail":
         why = _by_rule("there is already an object of that name", rule)

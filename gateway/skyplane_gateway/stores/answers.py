@@ -32,7 +32,8 @@ UNREADABLE: Final = (
     ValueError,
     AttributeError,
     OverflowError,
-    RecursionError,
+    # Also RecursionError; and botocore's error for a time that is none.
+    RuntimeError,
 )
 
 
@@ -74,14 +75,14 @@ def read_json(body: bytes, kind: str = "") -> dict[str, Any]:
     return found
 
 
-def read_xml(body: bytes, root: str = "") -> Element:
-    """The root element of a document; one of the name `root`, in any namespace, if it is given.
+def read_xml(body: bytes, *roots: str) -> Element:
+    """The root element of a document; its name, without a namespace, is one of `roots` if given.
 
     Raises NoAnswer.
     """
     found = None if b"<!DOCTYPE" in body else _parsed(body)  # Entities may be longer than memory.
-    if found is None or (root and local_name(found) != root):
-        raise NoAnswer(f"is no {root or 'XML document of a service'}{_told(body)}")
+    if found is None or (roots and local_name(found) not in roots):
+        raise NoAnswer(f"is no {roots[0] if roots else 'XML of a service'}{_told(body)}")
     return found
 
 
@@ -102,6 +103,11 @@ def marked_attributes(document: object) -> ObjectAttributes:
     except (AttributeError, TypeError, ValueError):
         pass
     raise NoAnswer("is no marker of an upload")
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a whole number, not negative, that fits 64 bits."""
+    return text.isdecimal() and len(text) < 20
 
 
 def require(found: Mapping[str, Any], *names: str) -> None:

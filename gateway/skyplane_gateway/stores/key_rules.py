@@ -27,12 +27,7 @@ def check_key(key: str) -> str:
 
     Some compatible servers refuse a long key, others cut it, so no server is asked.
     """
-    if not key:
-        raise InvalidKey("an object needs a name; the key is empty")
-    try:
-        length = len(key.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidKey(f"the key {key!r} is not valid Unicode text; rename it") from error
+    length = _length_of(key)
     if length > MAX_KEY_BYTES:
         raise InvalidKey(
             f"the key {key[:60]!r}... has {length} bytes of UTF-8, more than {MAX_KEY_BYTES}; "
@@ -59,12 +54,7 @@ def check_azure_key(key: str) -> str:
 
     The service takes a backslash for a slash, and drops dots at the end of a segment.
     """
-    if not key:
-        raise InvalidKey("an object needs a name; the key is empty")
-    try:
-        key.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidKey(f"the key {key!r} is not valid Unicode text; rename it") from error
+    _length_of(key)
     # The service counts in UTF-16, where some characters are two.
     is_long = len(key.encode("utf-16-le")) > 2 * _MAX_AZURE_CHARACTERS
     if is_long or key.count("/") > _MAX_AZURE_SLASHES:
@@ -81,6 +71,16 @@ def check_azure_key(key: str) -> str:
     if key.startswith(UPLOADS_FOLDER):
         raise InvalidKey(f"{key!r} is in {UPLOADS_FOLDER}, where open uploads are; rename it")
     return key
+
+
+def _length_of(key: str) -> int:
+    """Bytes of UTF-8. Raises InvalidKey for a key that is empty or no text."""
+    if not key:
+        raise InvalidKey("an object needs a name; the key is empty")
+    try:
+        return len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidKey(f"the key {key!r} is not valid Unicode text; rename it") from error
 
 
 def check_destination_key(kind: str, key: str, size_bytes: int) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed
+from skyplane_gateway.errors import InvalidKey, NotFound, PreconditionFailed
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import object_crc32c
@@ -61,7 +61,7 @@ def _try_all(store: ObjectStore, keys: Sequence[str]) -> dict[str, ObjectInfo]:
 def _look_at(store: ObjectStore, key: str) -> ObjectInfo | None:
     try:
         return store.head(key)
-    except NotFound:
+    except (NotFound, InvalidKey):
         return None
 
 

@@ -93,9 +93,9 @@ def why_no_tls(error: BaseException, bundle: str) -> str:
     )
 
 
-def unix_s(date: str) -> float | None:
-    """Of an HTTP date; None for another text."""
+def unix_s(date: str | None) -> float | None:
+    """Of an HTTP date; None for another text, and for none."""
     try:
-        return parsedate_to_datetime(date).timestamp()
-    except (TypeError, ValueError):
+        return parsedate_to_datetime(date or "").timestamp()
+    except (OverflowError, ValueError):
         return None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from email.utils import parsedate_to_datetime
-
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.stores.refusals import unix_s
 
 
 class ServerClock:
@@ -19,11 +18,9 @@ class ServerClock:
 
     def note(self, date: str | None) -> None:
         """Take the text of a `Date`; none, or one that is no time, changes nothing."""
-        try:
-            told_s = parsedate_to_datetime(date or "").timestamp()
-        except ValueError:
-            return
-        self.ahead_s = told_s - self._clock.wall()
+        told_s = unix_s(date)
+        if told_s is not None:
+            self.ahead_s = told_s - self._clock.wall()
 
 
 def ahead_s_of(store: object) -> float:

@@ -61,32 +61,22 @@ def written_as(*suffixes: str) -> Callable[[str], str]:
     return output_file
 
 
-def number_above_zero(text: str) -> float:
-    value = _number(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
-    return value
+def _number_that(is_right: Callable[[float], bool], what: str) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and is_right(value)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return number
 
 
-def number_from_zero(text: str) -> float:
-    value = _number(text)
-    if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not zero or a number above zero")
-    return value
-
-
-def share(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+number_above_zero = _number_that(lambda value: value > 0, "a number above zero")
+number_from_zero = _number_that(lambda value: value >= 0, "zero or a number above zero")
+share = _number_that(lambda value: 0 <= value < 1, "a number from 0 to below 1")
 
 
 def whole_number_from(least: int) -> Callable[[str], int]:

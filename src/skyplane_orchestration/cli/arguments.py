@@ -7,6 +7,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
@@ -31,7 +32,6 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,
-    Objective,
     Policy,
     ServerSideRule,
     TransferJob,
@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 
 #: Options of stores that have an effect at the other end only.
 _OF_OTHER_END: Final = {"src": ("acl", "sse", "sse-kms-key-id", "storage-class"), "dst": ("tags",)}
+
+#: Field -> its default.
+_DEFAULTS: Final = {one.name: one.default for one in (*fields(TransferJob), *fields(Policy))}
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
@@ -82,9 +85,37 @@ class Parser(argparse.ArgumentParser):
 # ---------------------------------------------------------------- options
 
 
+def add_flags(group: argparse._ActionsContainer, **flags: str) -> None:
+    """Options without a value: name -> help."""
+    for name, what in flags.items():
+        group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
+
+
+def add_choice(group: argparse._ActionsContainer, name: str, rule: Any, what: str) -> None:
+    """An option with the values and the default of a field of the job.
+
+    Args:
+        name: of the field.
+        rule: its type.
+    """
+    group.add_argument(
+        f"--{name.replace('_', '-')}",
+        choices=get_args(rule),
+        default=_DEFAULTS[name],
+        help=f"{what} (default: %(default)s)",
+    )
+
+
+def add_list(
+    group: argparse._ActionsContainer, option: str, metavar: str, what: str, **more: Any
+) -> None:
+    """An option that may be given several times."""
+    group.add_argument(option, action="append", default=[], metavar=metavar, help=what, **more)
+
+
 def add_output(parser: Parser) -> None:
     group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    add_flags(group, json="print one JSON object on stdout")
     group.add_argument("-q", "--quiet", action="store_true", help="print no progress on stderr")
     group.add_argument(
         "-v",
@@ -109,33 +140,32 @@ def add_ends(parser: Parser, what: str) -> None:
 
 def add_location(group: argparse._ArgumentGroup, end: str, name: str) -> None:
     """Region, endpoint, credentials and options of a URL."""
-    group.add_argument(
-        f"--{end}-region",
-        default="",
-        metavar="REGION",
-        help=f"region tag of the {name}, such as aws:us-east-1 (default: ask the store)",
-    )
-    group.add_argument(
-        f"--{end}-endpoint",
-        default="",
-        metavar="URL",
-        help=f"address of the S3-compatible service or emulator of the {name}"
-        " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL; for gs://"
-        " $STORAGE_EMULATOR_HOST; for az:// that of $AZURE_STORAGE_CONNECTION_STRING)",
-    )
-    group.add_argument(
-        f"--{end}-credentials",
-        default="",
-        metavar="REF",
-        help=f"credentials of the {name}: profile:NAME or env:PREFIX (default: your own)",
-    )
-    group.add_argument(
+    for field, metavar, what in (
+        (
+            "region",
+            "REGION",
+            f"region tag of the {name}, such as aws:us-east-1 (default: ask the store)",
+        ),
+        (
+            "endpoint",
+            "URL",
+            f"address of the S3-compatible service or emulator of the {name}"
+            " (default: $AWS_ENDPOINT_URL_S3, else $AWS_ENDPOINT_URL; for gs://"
+            " $STORAGE_EMULATOR_HOST; for az:// that of $AZURE_STORAGE_CONNECTION_STRING)",
+        ),
+        (
+            "credentials",
+            "REF",
+            f"credentials of the {name}: profile:NAME or env:PREFIX (default: your own)",
+        ),
+    ):
+        group.add_argument(f"--{end}-{field}", default="", metavar=metavar, help=what)
+    add_list(
+        group,
         f"--{end}-option",
-        action="append",
-        default=[],
+        "NAME=VALUE",
+        f"option of the store of the {name}, for example checksum=trusted (repeatable)",
         type=pair,
-        metavar="NAME=VALUE",
-        help=f"option of the store of the {name}, for example checksum=trusted (repeatable)",
     )
 
 
@@ -148,24 +178,22 @@ def add_keys(parser: Parser, verb: str) -> argparse._ArgumentGroup:
         action="store_true",
         help=f"SRC is a prefix: {verb} all objects below it",
     )
-    group.add_argument(
+    add_list(
+        group,
         "--include",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help=f"{verb} only objects whose key below SRC matches GLOB; * also matches slashes:"
+        "GLOB",
+        f"{verb} only objects whose key below SRC matches GLOB; * also matches slashes:"
         " *.csv matches a.csv and x/a.csv, a.csv only the first; tmp/ is all in folders of that"
         " name, /tmp/ all in that of SRC (repeatable)",
     )
-    group.add_argument(
+    add_list(
+        group,
         "--exclude",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="skip objects whose key below SRC matches GLOB, even if --include matches"
+        "GLOB",
+        "skip objects whose key below SRC matches GLOB, even if --include matches"
         " (repeatable; for regions: --exclude-regions)",
     )
-    group.add_argument("--exclude-keys", action="append", default=[], help=argparse.SUPPRESS)
+    add_list(group, "--exclude-keys", "GLOB", argparse.SUPPRESS)
     return group
 
 
@@ -201,37 +229,30 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
         )
 
 
-def add_illegal_keys(group: argparse._ArgumentGroup, what: str) -> None:
-    group.add_argument(
-        "--on-illegal-key",
-        choices=get_args(IllegalKeyRule),
-        default="fail",
-        help=f"{what} (default: %(default)s)",
-    )
-
-
 def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
     _add_conflict(group)
-    add_illegal_keys(
+    add_choice(
         group,
+        "on_illegal_key",
+        IllegalKeyRule,
         "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it under"
         " an escaped key",
     )
-    group.add_argument(
-        "--on-archived-object",
-        choices=get_args(ArchivedObjectRule),
-        default="fail",
-        help="what to do with an object whose storage class must be restored before a read: fail"
-        " it, skip it, or read it as any other (default: %(default)s)",
+    add_choice(
+        group,
+        "on_archived_object",
+        ArchivedObjectRule,
+        "what to do with an object whose storage class must be restored before a read: fail"
+        " it, skip it, or read it as any other",
     )
-    group.add_argument(
+    add_list(
+        group,
         "--last",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="write matching objects after all others, as _SUCCESS and table metadata (repeatable)",
+        "GLOB",
+        "write matching objects after all others, as _SUCCESS and table metadata (repeatable)",
+        dest="publish_last",
     )
     _add_demands(group)
     _add_sending(group)
@@ -251,12 +272,8 @@ def add_manifest(group: argparse._ActionsContainer) -> None:
 def _add_conflict(group: argparse._ArgumentGroup) -> None:
     """The conflict rule, and the names that some rules have in rclone."""
     rules = group.add_mutually_exclusive_group()
-    rules.add_argument(
-        "--conflict",
-        choices=get_args(ConflictRule),
-        default="replace",
-        help="what to do if the object exists at the destination (default: %(default)s)",
-    )
+    what = "what to do if the object exists at the destination"
+    add_choice(rules, "conflict", ConflictRule, what)
     short: tuple[tuple[str, ConflictRule, str], ...] = (
         (
             "--checksum",
@@ -280,36 +297,42 @@ def _add_conflict(group: argparse._ArgumentGroup) -> None:
 def _add_demands(group: argparse._ArgumentGroup) -> None:
     """What has to hold for a copy to succeed."""
     check = group.add_mutually_exclusive_group()
-    check.add_argument(
-        "--verify", action="store_true", help="read every written object back and compare it"
+    checks: tuple[tuple[str, Verification, str], ...] = (
+        ("--verify", "reread", "read every written object back and compare it"),
+        ("--no-verify", "none", "do not check written objects"),
     )
-    check.add_argument("--no-verify", action="store_true", help="do not check written objects")
-    group.add_argument(
-        "--allow-empty", action="store_true", help="succeed if there is nothing to copy"
-    )
-    group.add_argument(
-        "--allow-failed", action="store_true", help="succeed even if some objects fail"
-    )
-    group.add_argument(
-        "--strict-metadata",
-        action="store_true",
-        help="fail an object if its copy would lose tags, storage class, a hold or other metadata",
+    for name, how, what in checks:
+        check.add_argument(
+            name,
+            dest="verify",
+            action="store_const",
+            const=how,
+            default=_DEFAULTS["verify"],
+            help=what,
+        )
+    add_flags(
+        group,
+        allow_empty="succeed if there is nothing to copy",
+        allow_failed="succeed even if some objects fail",
+        strict_metadata="fail an object if its copy would lose tags, storage class, a hold or other"
+        " metadata",
     )
     group.add_argument(
         "--no-guess-mime-type",
-        action="store_true",
+        dest="guess_mime_type",
+        action="store_false",
         help="do not set a content type from the names of files",
     )
 
 
 def _add_sending(group: argparse._ArgumentGroup) -> None:
     """How the bytes go."""
-    group.add_argument(
-        "--encrypt",
-        choices=get_args(Encryption),
-        default="auto",
-        help="encrypt from the source gateways to the sink gateways; auto: unless all are on one"
-        " machine (default: %(default)s)",
+    add_choice(
+        group,
+        "encrypt",
+        Encryption,
+        "encrypt from the source gateways to the sink gateways; auto: unless all are on one"
+        " machine",
     )
     group.add_argument(
         "--chunk-mib",
@@ -324,12 +347,12 @@ def _add_sending(group: argparse._ArgumentGroup) -> None:
         help="send at most so many bytes per second: a number and a unit, as for --min-size,"
         " such as 10M (default: no limit)",
     )
-    group.add_argument(
-        "--server-side-copy",
-        choices=get_args(ServerSideRule),
-        default="auto",
-        help="auto: in one region of one service the store itself copies large objects; never:"
-        " all bytes pass through the gateways (default: %(default)s)",
+    add_choice(
+        group,
+        "server_side_copy",
+        ServerSideRule,
+        "auto: in one region of one service the store itself copies large objects; never:"
+        " all bytes pass through the gateways",
     )
 
 
@@ -351,12 +374,8 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         metavar="NAME",
         help="installation that owns the fleets (default: $SKYPLANE_DEPLOYMENT, else local)",
     )
-    group.add_argument(
-        "--run-root",
-        type=Path,
-        metavar="DIR",
-        help="directory of the gateways' files on this machine",
-    )
+    add_path = partial(group.add_argument, type=Path)
+    add_path("--run-root", metavar="DIR", help="directory of the gateways' files on this machine")
     group.add_argument(
         "--provisioner",
         choices=PROVISIONERS,
@@ -364,15 +383,9 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         help="where gateways run: as processes of this machine, of machines over ssh, or on"
         " instances in all clouds of the clouds file, or in one of them (default: local)",
     )
-    group.add_argument(
-        "--hosts",
-        type=Path,
-        metavar="FILE",
-        help="machines of each region, for --provisioner ssh",
-    )
-    group.add_argument(
+    add_path("--hosts", metavar="FILE", help="machines of each region, for --provisioner ssh")
+    add_path(
         "--clouds",
-        type=Path,
         metavar="FILE",
         help="what instances run, and the settings of each cloud, for --provisioner cloud, aws,"
         " gcp or azure",
@@ -404,21 +417,12 @@ def _add_times(parser: Parser) -> None:
     group = parser.add_argument_group(
         "leases", "gateways end by themselves when one of the times is over"
     )
-    group.add_argument(
-        "--start-within-s",
-        type=float,
-        metavar="S",
-        help="seconds to wait for the transfer to start (default: 900)",
-    )
-    group.add_argument(
-        "--lease-s",
-        type=float,
-        metavar="S",
-        help="seconds without contact to this command (default: 120)",
-    )
-    group.add_argument(
-        "--hard-end-s", type=float, metavar="S", help="seconds in all (default: 86400)"
-    )
+    for name, what in (
+        ("start-within-s", "seconds to wait for the transfer to start (default: 900)"),
+        ("lease-s", "seconds without contact to this command (default: 120)"),
+        ("hard-end-s", "seconds in all (default: 86400)"),
+    ):
+        group.add_argument(f"--{name}", type=float, metavar="S", help=what)
 
 
 # ---------------------------------------------------------------- values
@@ -452,12 +456,6 @@ def _refuse_without_effect(place: Location, end: str) -> None:
         )
 
 
-def verification_from(options: argparse.Namespace) -> Verification:
-    if options.verify:
-        return "reread"
-    return "none" if options.no_verify else "stored"
-
-
 def excluded_keys(options: argparse.Namespace) -> tuple[str, ...]:
     """The patterns of keys to leave out, with those of the option's old name."""
     if options.exclude_keys:
@@ -478,44 +476,24 @@ def _deletes_from(options: argparse.Namespace) -> dict[str, Any]:
     return found if most is None else {**found, "max_delete": most}
 
 
-def job_from(
-    options: argparse.Namespace,
-    *,
-    objective: Objective | None = None,
-    limits: Limits | None = None,
-    policy: Policy | None = None,
-    volume_gb: float | None = None,
-    objects: int | None = None,
-) -> TransferJob:
-    """The job of a subcommand that copies. Raises ConfigurationInvalid."""
-    return TransferJob(
-        source=location_from(options, "src"),
-        destination=location_from(options, "dst"),
-        objective=objective,
-        recursive=options.recursive,
-        include=tuple(options.include),
-        exclude=excluded_keys(options),
-        conflict=options.conflict,
-        publish_last=tuple(options.last),
-        verify=verification_from(options),
-        allow_empty=options.allow_empty,
-        allow_failed=options.allow_failed,
-        limits=limits or Limits(chunk_mib=options.chunk_mib),
-        policy=policy or Policy(),
-        volume_gb=volume_gb,
-        objects=objects,
-        move=getattr(options, "move", False),
+def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a dataclass that the subcommand has an option for, of the same name."""
+    names = (field.name for field in fields(kind))
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
+
+
+def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
+    """The job of a subcommand that copies, with more of its fields. Raises ConfigurationInvalid."""
+    given = fields_from(TransferJob, options)
+    for name in ("delete", "max_delete", "allow_unmatched_patterns"):
+        given.pop(name, None)
+    given |= {
+        "source": location_from(options, "src"),
+        "destination": location_from(options, "dst"),
+        "include": tuple(options.include),
+        "exclude": excluded_keys(options),
+        "publish_last": tuple(options.publish_last),
+        "limits": Limits(chunk_mib=options.chunk_mib),
         **_deletes_from(options),
-        strict_metadata=options.strict_metadata,
-        guess_mime_type=not options.no_guess_mime_type,
-        files_from=options.files_from,
-        newer_than=options.newer_than,
-        older_than=options.older_than,
-        min_size=options.min_size,
-        max_size=options.max_size,
-        bwlimit=options.bwlimit,
-        on_illegal_key=options.on_illegal_key,
-        on_archived_object=options.on_archived_object,
-        server_side_copy=options.server_side_copy,
-        encrypt=options.encrypt,
-    )
+    }
+    return TransferJob(**{**given, **more})

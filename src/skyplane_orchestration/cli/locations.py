@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 #: Options of a location that region tags do not have.
-_LOCATION_OPTIONS: Final = ("region", "endpoint", "credentials", "option")
+LOCATION_OPTIONS: Final = ("region", "endpoint", "credentials", "option")
 
 
 def are_locations(options: argparse.Namespace, regions: Sequence[str]) -> bool:
@@ -84,7 +84,7 @@ def as_prefix_or_object(job: TransferJob, make: Callable[[TransferJob], Made]) -
 
 def require_plain_regions(options: argparse.Namespace) -> None:
     """Refuse options of locations, since SRC and DST are region tags."""
-    for name in _LOCATION_OPTIONS:
+    for name in LOCATION_OPTIONS:
         for end in ("src", "dst"):
             if getattr(options, f"{end}_{name}"):
                 raise ConfigurationInvalid(f"--{end}-{name} is for URLs, not for region tags")
@@ -92,7 +92,7 @@ def require_plain_regions(options: argparse.Namespace) -> None:
 
 def require_one_destination(options: argparse.Namespace) -> None:
     """Refuse options of one destination where there are several."""
-    for name in _LOCATION_OPTIONS:
+    for name in LOCATION_OPTIONS:
         if getattr(options, f"dst_{name}"):
             raise ConfigurationInvalid(
                 f"--dst-{name} is for one destination; for several, give region tags, or URLs"

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,10 @@ from skyplane_orchestration.cli.exit_codes import (
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
 from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import InternalError, SkyplaneError
+from skyplane_orchestration.model.job import Limits, Policy, TransferJob
+from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES
+from skyplane_orchestration.provision.base import FleetTimes
+from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -50,43 +55,24 @@ _RENAMED: Final = {
     "a clouds_file, or clouds in its place": "--clouds FILE",
     "hosts_file": "--hosts",
     "a hosts_file, or hosts in its place": "--hosts FILE",
+    "instance_types": "--instance-type",
     "max_relays": "--relays",
     "publish_last": "--last",
     "policy max_job_usd": "--max-job-usd",
 }
-_SAME_NAME: Final = (
-    "allow_empty",
-    "allow_failed",
-    "allow_unmatched_patterns",
-    "bwlimit",
-    "chunk_mib",
-    "deadline_s",
-    "files_from",
-    "hard_end_s",
-    "instance_limit",
-    "lease_s",
-    "max_cost_usd",
-    "max_delete",
-    "max_job_usd",
-    "max_size",
-    "max_usd_per_gb",
-    "min_size",
-    "min_throughput_gbps",
-    "newer_than",
-    "older_than",
-    "on_archived_object",
-    "encrypt",
-    "on_illegal_key",
-    "processes_per_instance",
-    "run_root",
-    "safety_margin",
-    "server_side_copy",
-    "source_read_gbps",
-    "destination_write_gbps",
-    "start_within_s",
-    "volume_gb",
-)
-_OPTIONS: Final = {**_RENAMED, **{name: "--" + name.replace("_", "-") for name in _SAME_NAME}}
+#: Fields without an option, that messages name beside it, or that name a limit of plans.
+_NOT_NAMED: Final = {"gateway_settings", "guess_mime_type", "strict_metadata", "vcpu_quota"}
+_SAME_NAME: Final = {
+    *OBJECTIVE_NAMES,
+    *(
+        one.name
+        for kind in (FleetTimes, Limits, Policy, ProvisionerChoice, TransferJob)
+        for one in fields(kind)
+        # The others are words of the language, too.
+        if "_" in one.name or one.name in ("bwlimit", "encrypt")
+    ),
+} - _NOT_NAMED
+_OPTIONS: Final = {**{name: "--" + name.replace("_", "-") for name in _SAME_NAME}, **_RENAMED}
 #: A field's name, but not as a part of a path or of a longer name.
 _FIELD: Final = re.compile(
     rf"(?<![\w/.'\"-])({'|'.join(sorted(_OPTIONS, key=len, reverse=True))})(?![\w/.'\"=-])"

@@ -6,7 +6,7 @@ import argparse
 import logging
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.cli.argument_types import (
     commas,
@@ -17,7 +17,13 @@ from skyplane_orchestration.cli.argument_types import (
     vcpu_quota,
     whole_number_from,
 )
-from skyplane_orchestration.cli.arguments import Parser
+from skyplane_orchestration.cli.arguments import (
+    Parser,
+    add_choice,
+    add_flags,
+    add_list,
+    fields_from,
+)
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,
@@ -26,7 +32,7 @@ from skyplane_orchestration.model.job import (
     Objective,
     Policy,
 )
-from skyplane_orchestration.model.objective_choice import chosen_objective
+from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -40,34 +46,20 @@ def add_objective(
 ) -> None:
     group = parser.add_argument_group("objective", what)
     one = group.add_mutually_exclusive_group()
-    one.add_argument(
-        "--min-throughput-gbps",
-        type=number_above_zero,
-        metavar="X",
-        help="the cheapest plan at X Gbit/s or more",
-    )
-    one.add_argument(
-        "--max-usd-per-gb",
-        type=number_above_zero,
-        metavar="Y",
-        help="the fastest plan for at most Y USD per GB",
-    )
-    one.add_argument(
-        "--max-cost-usd",
-        type=number_above_zero,
-        metavar="Z",
-        help="the fastest plan for at most Z USD in total",
-    )
-    one.add_argument(
-        "--deadline-s",
-        type=number_above_zero,
-        metavar="S",
-        help="the cheapest plan that ends within S seconds, start of the gateways included",
-    )
-    group.add_argument(
-        "--exactly",
-        action="store_true",
-        help="with --min-throughput-gbps: plan for exactly X Gbit/s, even if a faster plan is"
+    for name, metavar, what in (
+        ("min-throughput-gbps", "X", "the cheapest plan at X Gbit/s or more"),
+        ("max-usd-per-gb", "Y", "the fastest plan for at most Y USD per GB"),
+        ("max-cost-usd", "Z", "the fastest plan for at most Z USD in total"),
+        (
+            "deadline-s",
+            "S",
+            "the cheapest plan that ends within S seconds, start of the gateways included",
+        ),
+    ):
+        one.add_argument(f"--{name}", type=number_above_zero, metavar=metavar, help=what)
+    add_flags(
+        group,
+        exactly="with --min-throughput-gbps: plan for exactly X Gbit/s, even if a faster plan is"
         " cheaper",
     )
 
@@ -93,22 +85,16 @@ def add_limits(parser: Parser, *, launches: bool = False) -> None:
         metavar="N",
         help="maximum instances per region",
     )
-    group.add_argument(
+    add_list(
+        group,
         "--instance-type",
-        action="append",
-        default=[],
+        "CLOUD=TYPE",
+        "instance type in all regions of that cloud (default: the best in each region)",
+        dest="instance_types",
         type=instance_type,
-        metavar="CLOUD=TYPE",
-        help="instance type in all regions of that cloud (default: the best in each region)",
     )
-    group.add_argument(
-        "--vcpu-quota",
-        action="append",
-        default=[],
-        type=vcpu_quota,
-        metavar="CLOUD=N",
-        help="maximum vCPUs per region of that cloud",
-    )
+    what = "maximum vCPUs per region of that cloud"
+    add_list(group, "--vcpu-quota", "CLOUD=N", what, type=vcpu_quota)
     for end, verb, does in (("source", "read", "delivers"), ("destination", "write", "accepts")):
         group.add_argument(
             f"--{end}-{verb}-gbps",
@@ -128,37 +114,37 @@ def add_limits(parser: Parser, *, launches: bool = False) -> None:
         # One release refuses what once were regions.
         parser.add_argument("--exclude", type=_not_keys, help=argparse.SUPPRESS)
     if launches:
-        policy.add_argument(
-            "--on-no-capacity",
-            choices=get_args(NoCapacityRule),
-            default=Policy().on_no_capacity,
-            help="what to do if a cloud refuses an instance, by a quota or for want of capacity:"
-            " replan for the same objective with what is left, or fail (default: %(default)s)",
+        add_choice(
+            policy,
+            "on_no_capacity",
+            NoCapacityRule,
+            "what to do if a cloud refuses an instance, by a quota or for want of capacity:"
+            " replan for the same objective with what is left, or fail",
         )
     add_grid(parser)
 
 
 def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("policy")
-    group.add_argument(
-        "--exclude-regions",
-        action="extend",
-        default=[],
-        type=commas,
-        metavar="GLOB,...",
-        help="regions (globs) that must not relay, such as azure:*",
-    )
-    group.add_argument(
-        "--allow-regions",
-        action="extend",
-        default=[],
-        type=commas,
-        metavar="GLOB,...",
-        help="the only regions (globs) that may relay",
-    )
+    for name, which in (
+        ("exclude", "regions (globs) that must not relay, such as azure:*"),
+        ("allow", "the only regions (globs) that may relay"),
+    ):
+        group.add_argument(
+            f"--{name}-regions",
+            action="extend",
+            default=[],
+            type=commas,
+            metavar="GLOB,...",
+            help=which,
+        )
     group.add_argument("--allow", action="extend", default=[], type=commas, help=argparse.SUPPRESS)
     group.add_argument(
-        "--relays", type=whole_number_from(0), metavar="K", help="maximum number of relay regions"
+        "--relays",
+        dest="max_relays",
+        type=whole_number_from(0),
+        metavar="K",
+        help="maximum number of relay regions",
     )
     group.add_argument(
         "--max-job-usd",
@@ -166,12 +152,12 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
         metavar="Z",
         help="refuse a plan that costs more than Z USD, and stop a transfer that has cost Z USD",
     )
-    group.add_argument(
-        "--network-tier",
-        choices=get_args(NetworkTierRule),
-        default=Policy().network_tier,
-        help="how bytes leave Google Cloud for other clouds: premium; standard, where the region"
-        " has it; or auto, the cheaper one in each region (default: %(default)s)",
+    add_choice(
+        group,
+        "network_tier",
+        NetworkTierRule,
+        "how bytes leave Google Cloud for other clouds: premium; standard, where the region"
+        " has it; or auto, the cheaper one in each region",
     )
     return group
 
@@ -232,26 +218,14 @@ def objective_from(options: argparse.Namespace) -> Objective | None:
     """The objective; None for the default. Raises ConfigurationInvalid."""
     if options.exactly and options.min_throughput_gbps is None:
         raise ConfigurationInvalid("--exactly needs --min-throughput-gbps")
-    return chosen_objective(
-        min_throughput_gbps=options.min_throughput_gbps,
-        exactly=options.exactly,
-        max_usd_per_gb=options.max_usd_per_gb,
-        max_cost_usd=options.max_cost_usd,
-        deadline_s=options.deadline_s,
-    )
+    return chosen_objective(**{name: getattr(options, name) for name in OBJECTIVE_NAMES})
 
 
-def limits_from(options: argparse.Namespace, *, chunk_mib: int | None = None) -> Limits:
-    return Limits(
-        instance_limit=options.instance_limit,
-        instance_types=dict(options.instance_type),
-        max_relays=options.relays,
-        chunk_mib=chunk_mib,
-        vcpu_quota=dict(options.vcpu_quota),
-        source_read_gbps=options.source_read_gbps,
-        destination_write_gbps=options.destination_write_gbps,
-        safety_margin=options.safety_margin,
-    )
+def limits_from(options: argparse.Namespace) -> Limits:
+    given = fields_from(Limits, options)
+    for name in ("instance_types", "vcpu_quota"):
+        given[name] = dict(given[name])
+    return Limits(**given)
 
 
 def request_from(options: argparse.Namespace, regions: Sequence[str]) -> dict[str, Any]:
@@ -291,11 +265,5 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
                     f"{option} {glob!r} matches no region of the grid; {hint}"
                     " (use --exclude to skip objects)"
                 )
-    return Policy(
-        allow_regions=allowed,
-        exclude_regions=tuple(excluded),
-        max_job_usd=options.max_job_usd,
-        # Subcommands that only plan do not have it.
-        on_no_capacity=getattr(options, "on_no_capacity", Policy().on_no_capacity),
-        network_tier=options.network_tier,
-    )
+    given = fields_from(Policy, options)
+    return Policy(**{**given, "allow_regions": allowed, "exclude_regions": tuple(excluded)})

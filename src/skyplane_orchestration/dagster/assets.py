@@ -6,16 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import dagster as dg
 
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -33,27 +27,19 @@ from skyplane_orchestration.dagster.partitions import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.arguments import checks_arguments
-from skyplane_orchestration.model.job import (
-    Encryption,
-    Limits,
-    Objective,
-    Policy,
-    ServerSideRule,
-    TransferJob,
-)
+from skyplane_orchestration.model.flat_job import TextOptions
+from skyplane_orchestration.model.job import Limits, Objective, Policy, TransferJob
 from skyplane_orchestration.model.location import Location
 
 
-class JobOptions(TypedDict, total=False):
+class JobOptions(TextOptions, total=False):
     """The fields of `TransferJob` other than source and destination."""
 
     objective: Objective | None
     recursive: bool
     include: tuple[str, ...]
     exclude: tuple[str, ...]
-    conflict: ConflictRule
     publish_last: tuple[str, ...]
-    verify: Verification
     allow_empty: bool
     allow_failed: bool
     limits: Limits
@@ -64,18 +50,8 @@ class JobOptions(TypedDict, total=False):
     strict_metadata: bool
     guess_mime_type: bool
     files_from: tuple[str, ...] | None
-    newer_than: str | None
-    older_than: str | None
-    min_size: str | None
-    max_size: str | None
     delete: bool
-    max_delete: str
     allow_unmatched_patterns: bool
-    bwlimit: str | None
-    on_illegal_key: IllegalKeyRule
-    on_archived_object: ArchivedObjectRule
-    server_side_copy: ServerSideRule
-    encrypt: Encryption
 
 
 class AssetOptions(JobOptions, total=False):

@@ -14,12 +14,15 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.report.plan_markdown import plan_image_markdown, plan_markdown
 
-Metadata = Mapping[str, dg.MetadataValue[Any]]
+#: Plain values are of Dagster's own types for text and numbers.
+Metadata = Mapping[str, dg.MetadataValue[Any] | str | int | float]
 
 _Row = Mapping[str, str | int | float]
 
 #: Most rows of a table of objects.
 _MOST_ROWS: Final = 10
+
+_COUNTS: Final = ("copied_earlier", "skipped", "failed", "metadata_not_carried", "unfinished")
 
 
 def plan_metadata(plan: TransferPlan) -> Metadata:
@@ -29,9 +32,9 @@ def plan_metadata(plan: TransferPlan) -> Metadata:
 
 def _plan_summary(plan: TransferPlan) -> Metadata:
     return {
-        "skyplane/planned_gbps": dg.MetadataValue.float(plan.throughput_gbps),
-        "skyplane/planned_usd_per_gb": dg.MetadataValue.float(plan.cost.usd_per_gb),
-        "skyplane/relays": dg.MetadataValue.text(", ".join(plan.relays) or "none"),
+        "skyplane/planned_gbps": plan.throughput_gbps,
+        "skyplane/planned_usd_per_gb": plan.cost.usd_per_gb,
+        "skyplane/relays": ", ".join(plan.relays) or "none",
         "skyplane/plan_paths": dg.MetadataValue.md(plan_markdown(plan)),
         # Of pictures, Dagster's page shows only images of Markdown, also those with a data URL.
         "skyplane/plan_picture": dg.MetadataValue.md(plan_image_markdown(plan)),
@@ -45,29 +48,25 @@ def materialization_metadata(
 
     Dagster's page keeps their order, so the long documents are the last.
     """
-    found: dict[str, dg.MetadataValue[Any]] = {
-        "dagster/uri": dg.MetadataValue.text(job.destination.url),
-        "skyplane/source": dg.MetadataValue.text(job.source.url),
+    found: dict[str, dg.MetadataValue[Any] | str | int | float] = {
+        "dagster/uri": job.destination.url,
+        "skyplane/source": job.source.url,
         **(_plan_summary(plan) if plan else {}),
-        "skyplane/gateways": dg.MetadataValue.text(where_gateways_run(result.gateways)),
-        "skyplane/objects": dg.MetadataValue.int(result.copied),
-        "skyplane/copied_earlier": dg.MetadataValue.int(result.copied_earlier),
-        "skyplane/skipped": dg.MetadataValue.int(result.skipped),
-        "skyplane/failed": dg.MetadataValue.int(result.failed),
-        "skyplane/metadata_not_carried": dg.MetadataValue.int(result.metadata_not_carried),
-        "skyplane/unfinished": dg.MetadataValue.int(result.unfinished),
-        "skyplane/bytes": dg.MetadataValue.int(result.copied_bytes),
-        "skyplane/seconds": dg.MetadataValue.float(result.seconds),
-        "skyplane/throughput_gbps": dg.MetadataValue.float(result.goodput_gbps),
-        "skyplane/planned_egress_cost_usd": dg.MetadataValue.float(result.cost.egress_usd),
-        "skyplane/planned_vm_cost_usd": dg.MetadataValue.float(result.cost.instance_usd),
-        "skyplane/planned_cost_usd": dg.MetadataValue.float(result.cost.total_usd),
+        "skyplane/gateways": where_gateways_run(result.gateways),
+        "skyplane/objects": result.copied,
+        **{f"skyplane/{name}": getattr(result, name) for name in _COUNTS},
+        "skyplane/bytes": result.copied_bytes,
+        "skyplane/seconds": result.seconds,
+        "skyplane/throughput_gbps": result.goodput_gbps,
+        "skyplane/planned_egress_cost_usd": result.cost.egress_usd,
+        "skyplane/planned_vm_cost_usd": result.cost.instance_usd,
+        "skyplane/planned_cost_usd": result.cost.total_usd,
     }
     found |= _tables(plan, result)
     if job.move:
-        found["skyplane/moved"] = dg.MetadataValue.int(result.moved)
+        found["skyplane/moved"] = result.moved
     if job.delete:
-        found["skyplane/deleted"] = dg.MetadataValue.int(result.deleted)
+        found["skyplane/deleted"] = result.deleted
     if result.manifest_uri:
         found["skyplane/manifest"] = dg.MetadataValue.url(result.manifest_uri)
     found["skyplane/this_try"] = dg.MetadataValue.json(this_try_facts(result))

@@ -10,8 +10,18 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.text_values import from_text
 
 
-class StoreConnection(Protocol):
-    """The fields of an Airflow connection that are read."""
+class ConnectionLike(Protocol):
+    """The fields of an Airflow connection that every reader needs."""
+
+    @property
+    def password(self) -> str | None: ...
+
+    @property
+    def extra_dejson(self) -> dict[str, Any]: ...
+
+
+class StoreConnection(ConnectionLike, Protocol):
+    """The fields of a connection to a store that are read."""
 
     @property
     def conn_type(self) -> str | None: ...
@@ -21,12 +31,6 @@ class StoreConnection(Protocol):
 
     @property
     def login(self) -> str | None: ...
-
-    @property
-    def password(self) -> str | None: ...
-
-    @property
-    def extra_dejson(self) -> dict[str, Any]: ...
 
 
 def extra_fields(

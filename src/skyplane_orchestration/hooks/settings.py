@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from skyplane_gateway.schema import check, parsed
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.hooks.connection_fields import typed_field
+from skyplane_orchestration.hooks.connection_fields import ConnectionLike, typed_field
 from skyplane_orchestration.hooks.ssh_connections import (
     HOST_SECRETS,
     GetConnection,
@@ -27,37 +27,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner
     from skyplane_orchestration.security.credentials import CredentialSources
 
-_TIMES: Final = ("start_within_s", "lease_s", "hard_end_s")
 _WHAT: Final = "the skyplane connection"
 #: Fields of a host that choose what runs there.
 _PROGRAMS: Final = frozenset({"image", "python"})
-_KNOWN: Final = frozenset(
-    {
-        "deployment",
-        "provisioner",
-        "grid",
-        "run_root",
-        "hosts_file",
-        "hosts",
-        "clouds_file",
-        "clouds",
-        "processes_per_instance",
-        "max_active_fleets",
-        "gateway_settings",
-        "fleet_secret",
-        *_TIMES,
-    }
-)
-
-
-class ConnectionLike(Protocol):
-    """The fields of an Airflow connection that are read."""
-
-    @property
-    def password(self) -> str | None: ...
-
-    @property
-    def extra_dejson(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +87,14 @@ class Settings:
             for name, value in connection.extra_dejson.items()
             if value not in ("", None, {})
         }
-        unknown = sorted(set(extra) - _KNOWN)
+        types = {**get_type_hints(cls), **get_type_hints(FleetTimes), "fleet_secret": str}
+        del types["secret"], types["times"]
+        unknown = sorted(set(extra) - set(types))
         if unknown:
             raise ConfigurationInvalid(
                 f"the skyplane connection has unknown extra fields: {', '.join(unknown)}; "
-                f"known fields: {', '.join(sorted(_KNOWN))}"
+                f"known fields: {', '.join(sorted(types))}"
             )
-        types = {**get_type_hints(cls), **get_type_hints(FleetTimes), "fleet_secret": str}
         given: dict[str, Any] = {
             name: _OBJECTS[name](name, value)
             if name in _OBJECTS
@@ -130,7 +103,8 @@ class Settings:
         }
         secret = given.pop("fleet_secret", None)
         secret = connection.password or secret
-        times = FleetTimes(**{name: given.pop(name) for name in _TIMES if name in given})
+        leases = {one.name: given.pop(one.name) for one in fields(FleetTimes) if one.name in given}
+        times = FleetTimes(**leases)
         return cls(**given, secret=FleetSecret.from_text(secret) if secret else None, times=times)
 
     def open_provisioner(
@@ -151,16 +125,8 @@ class Settings:
     @property
     def provisioner_choice(self) -> ProvisionerChoice:
         """Raises ConfigurationInvalid: the settings do not fit together."""
-        return ProvisionerChoice(
-            provisioner=self.provisioner,
-            run_root=self.run_root,
-            hosts_file=self.hosts_file,
-            hosts=self.hosts,
-            clouds_file=self.clouds_file,
-            clouds=self.clouds,
-            processes_per_instance=self.processes_per_instance,
-            gateway_settings=self.gateway_settings,
-        )
+        names = (one.name for one in fields(ProvisionerChoice))
+        return ProvisionerChoice(**{name: getattr(self, name) for name in names})
 
 
 #: Fields with JSON objects -> an example of one.

@@ -184,14 +184,15 @@ class SkyplaneHook(BaseHook):
         )
 
     def _store_connection(self, connection_id: str, location: Location) -> StoreConnection:
+        what = f" for {purpose_of(location)}; create it, or name another one"
+        return self._connection(connection_id, what)
+
+    def _connection(self, connection_id: str, what: str) -> SshConnection:
         """Raises ConfigurationInvalid: the connection is missing."""
         try:
-            found: StoreConnection = self.get_connection(connection_id)
+            found: SshConnection = self.get_connection(connection_id)
         except AirflowNotFoundException as error:
-            raise ConfigurationInvalid(
-                f"there is no connection {connection_id!r} for {purpose_of(location)}; create it,"
-                " or name another one"
-            ) from error
+            raise ConfigurationInvalid(f"there is no connection {connection_id!r}{what}") from error
         return found
 
     def _open_provisioner(self, place: GatewayPlace, sources: CredentialSources) -> Provisioner:
@@ -199,15 +200,8 @@ class SkyplaneHook(BaseHook):
         return settings.open_provisioner(place, sources)
 
     def _ssh_connection(self, connection_id: str) -> SshConnection:
-        """Raises ConfigurationInvalid: the connection is missing."""
-        try:
-            found: SshConnection = self.get_connection(connection_id)
-        except AirflowNotFoundException as error:
-            raise ConfigurationInvalid(
-                f"there is no connection {connection_id!r}, which is a host in the skyplane"
-                f" connection {self.skyplane_conn_id!r}"
-            ) from error
-        return found
+        what = f", which is a host in the skyplane connection {self.skyplane_conn_id!r}"
+        return self._connection(connection_id, what)
 
     def get_conn(self) -> Settings:
         return self.settings

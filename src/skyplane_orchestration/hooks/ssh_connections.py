@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.hooks.connection_fields import StoreConnection
 
 _CONNECTION_ID: Final = "conn_id"
 _TYPES: Final = ("ssh", "sftp")
@@ -20,26 +21,11 @@ _FROM_CONNECTION: Final = (
 _DEFAULT_KEY_TYPE: Final = "ssh-rsa"
 
 
-class SshConnection(Protocol):
-    """The fields of an Airflow connection that are read."""
-
-    @property
-    def conn_type(self) -> str | None: ...
-
-    @property
-    def host(self) -> str | None: ...
+class SshConnection(StoreConnection, Protocol):
+    """The fields of a connection to a host that are read."""
 
     @property
     def port(self) -> int | None: ...
-
-    @property
-    def login(self) -> str | None: ...
-
-    @property
-    def password(self) -> str | None: ...
-
-    @property
-    def extra_dejson(self) -> dict[str, Any]: ...
 
 
 #: Connection id -> connection. Raises ConfigurationInvalid if there is none.

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from skyplane_gateway.stores import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -25,14 +24,8 @@ log = logging.getLogger(__name__)
 _UNTYPED: Final = ("generic", "", None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """How the connections of one cloud are read.
-
-    Args:
-        conn_type: type of such a connection.
-        credentials, place: see `credentials_from_connection`, `location_from_connection`.
-    """
+class _Reader(NamedTuple):
+    """The type of the connections of one cloud, and what reads them."""
 
     conn_type: str
     credentials: Callable[[StoreConnection, str, Location], Credentials | None]

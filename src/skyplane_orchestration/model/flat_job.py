@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, Final, TypedDict, get_type_hints
 
+from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.job import Limits, Policy, TransferJob
-from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.model.objective_choice import chosen_objective
-
-_OBJECTIVE: Final = (
-    "min_throughput_gbps",
-    "exactly",
-    "max_usd_per_gb",
-    "max_cost_usd",
-    "deadline_s",
+from skyplane_orchestration.model.job import (
+    Encryption,
+    Limits,
+    Policy,
+    ServerSideRule,
+    TransferJob,
 )
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
+
 #: Field of `Location` -> its plain name, behind `source_` or `destination_`.
 _LOCATION: Final = {
     "url": "url",
@@ -25,6 +26,49 @@ _LOCATION: Final = {
     "endpoint_url": "endpoint",
     "credential_ref": "credential_ref",
 }
+
+
+class TextOptions(TypedDict, total=False):
+    """The fields of `TransferJob` whose values are texts in every form of it."""
+
+    conflict: ConflictRule
+    verify: Verification
+    newer_than: str | None
+    older_than: str | None
+    min_size: str | None
+    max_size: str | None
+    max_delete: str
+    bwlimit: str | None
+    on_illegal_key: IllegalKeyRule
+    on_archived_object: ArchivedObjectRule
+    server_side_copy: ServerSideRule
+    encrypt: Encryption
+
+
+#: Fields of `TransferJob` that plain values make.
+_MADE: Final = ("source", "destination", "objective", "limits", "policy")
+
+
+@cache
+def flat_fields() -> dict[str, tuple[Any, Any]]:
+    """The plain names -> type and default, which is None where there is none."""
+    hints = get_type_hints(chosen_objective)
+    defaults = chosen_objective.__kwdefaults__ or {}
+    found = {name: (hints[name], defaults[name]) for name in OBJECTIVE_NAMES}
+    for end in ("source", "destination"):
+        place = _fields_of(Location)
+        found |= {f"{end}_{name}": place[field] for field, name in _LOCATION.items()}
+    for kind in (TransferJob, Policy, Limits):
+        found |= _fields_of(kind)
+    return {name: one for name, one in found.items() if name not in _MADE}
+
+
+def _fields_of(kind: type[Any]) -> dict[str, tuple[Any, Any]]:
+    hints = get_type_hints(kind)
+    return {
+        one.name: (hints[one.name], None if one.default is MISSING else one.default)
+        for one in fields(kind)
+    }
 
 
 def flat_job(given: Mapping[str, Any]) -> TransferJob:
@@ -47,7 +91,7 @@ def flat_job(given: Mapping[str, Any]) -> TransferJob:
         of_end = take({field: f"{end}_{name}" for field, name in _LOCATION.items()})
         values[end] = Location(**of_end)
     return TransferJob(
-        objective=chosen_objective(**take({name: name for name in _OBJECTIVE})),
+        objective=chosen_objective(**take({name: name for name in OBJECTIVE_NAMES})),
         policy=Policy(**take({entry.name: entry.name for entry in fields(Policy)})),
         limits=Limits(**take({entry.name: entry.name for entry in fields(Limits)})),
         **values,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from skyplane_gateway.config import Route
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.schema import Document, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import Encryption
@@ -55,7 +55,7 @@ def instance_of(node: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayHandle:
+class GatewayHandle(Document, what="a gateway"):
     """One gateway of a fleet.
 
     Args:
@@ -75,14 +75,6 @@ class GatewayHandle:
     data: tuple[str, int]
     fingerprint: str
     details: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> GatewayHandle:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "a gateway")
 
 
 @dataclass(frozen=True, slots=True)

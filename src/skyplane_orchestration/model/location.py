@@ -12,10 +12,10 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from skyplane_gateway.schema import check, decode, encode
+from skyplane_gateway.schema import Document, check
 from skyplane_orchestration.errors import InvalidLocation
 
 CLOUDS: Final = ("aws", "gcp", "azure")
@@ -43,7 +43,7 @@ _CLOUDS: Final = {"s3": "aws", "gcs": "gcp", "azure": "azure", "file": "local"}
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class Location(Document, what="a location"):
     """A bucket and a prefix or key in it.
 
     Args:
@@ -125,14 +125,6 @@ class Location:
             return f"file:///{key}"
         scheme = {"s3": "s3", "gcs": "gs", "azure": "az"}[self.kind]
         return f"{scheme}://{self.bucket}/{key}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Location:
-        """Raises ConfigurationInvalid for a broken document."""
-        return decode(cls, data, "a location")
 
 
 def holds_template(text: str) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Final
+
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Deadline,
@@ -35,3 +38,7 @@ def chosen_objective(
     if max_usd_per_gb is not None or max_cost_usd is not None:
         return MaximizeThroughput(max_usd_per_gb=max_usd_per_gb, max_cost_usd=max_cost_usd)
     return None
+
+
+#: The arguments of `chosen_objective`.
+OBJECTIVE_NAMES: Final = tuple(signature(chosen_objective).parameters)

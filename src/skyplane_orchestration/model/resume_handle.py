@@ -6,11 +6,10 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from skyplane_gateway.schema import decode, encode, parsed
+from skyplane_gateway.schema import Document, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
@@ -32,7 +31,7 @@ _MAX_DOCUMENT_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeHandle:
+class ResumeHandle(Document, what="a resume handle", version=SCHEMA_VERSION):
     """Identifies a failed transfer. Holds no secret.
 
     Args:
@@ -69,14 +68,6 @@ class ResumeHandle:
         """
         policy = replace(self.job.policy, max_job_usd=max_job_usd)
         return replace(self, job=replace(self.job, policy=policy))
-
-    def to_dict(self) -> dict[str, Any]:
-        return encode(self, SCHEMA_VERSION)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ResumeHandle:
-        """Raises ConfigurationInvalid for another schema version or a broken document."""
-        return decode(cls, data, "a resume handle", version=SCHEMA_VERSION)
 
     def to_text(self) -> str:
         """The handle as one word."""

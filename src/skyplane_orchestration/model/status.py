@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, Final, get_origin, get_type_hints
 
 from skyplane_gateway.config import TransferState
 from skyplane_gateway.journal.totals import Totals
@@ -107,47 +107,29 @@ class TransferStatus:
         Raises ConfigurationInvalid for a broken document, InternalError for wrong counts.
         """
         with reading("the status of a transfer"):
-            status = cls(
-                transfer_key=document["transfer_key"],
-                epoch=document["epoch"],
-                state=document["state"],
-                listed=document["listed"],
-                objects=document["objects"],
-                size_bytes=document["bytes"],
-                copied=document["copied"],
-                copied_bytes=document["copied_bytes"],
-                # A gateway of the previous release has no such fields.
-                copied_earlier=document.get("copied_earlier", 0),
-                copied_earlier_bytes=document.get("copied_earlier_bytes", 0),
-                skipped_bytes=document.get("skipped_bytes", 0),
-                failed_bytes=document.get("failed_bytes", 0),
-                archived=document.get("archived", 0),
-                pinned_by_time=document.get("pinned_by_time", 0),
-                unchecked=document.get("unchecked", 0),
-                not_carried=document.get("not_carried", 0),
-                not_carried_by_name=dict(document.get("not_carried_by_name", {})),
-                unfinished=document.get("unfinished", _rest(document)),
-                reserved=document.get("reserved", 0),
-                first_reserved=document.get("first_reserved", ""),
-                unmatched_patterns=tuple(document.get("unmatched_patterns", ())),
-                source_digest=document.get("source_digest", ""),
-                largest=tuple(document.get("largest", ())),
-                earlier=Totals.from_dict(document.get("earlier", {})),
-                needs_credentials=tuple(document.get("needs_credentials", ())),
-                waited=document.get("waited", False),
-                server_side=document.get("server_side", 0),
-                server_side_bytes=document.get("server_side_bytes", 0),
-                server_side_refusal=document.get("server_side_refusal", ""),
-                skipped=document["skipped"],
-                failed=document["failed"],
-                seconds=document["seconds"],
-                delivered_bytes={int(k): int(v) for k, v in document["delivered_bytes"].items()},
-                error=document["error"],
-                failures=tuple(document["failures"]),
-                open_uploads=tuple(document["open_uploads"]),
-            )
+            given = {"size_bytes": document["bytes"], "unfinished": _rest(document)}
+            for one in fields(cls):
+                # A gateway of the previous release has none of the fields with a default.
+                is_required = one.default is MISSING and one.default_factory is MISSING
+                if one.name in document or (is_required and one.name not in given):
+                    read, value = _READ.get(one.name), document[one.name]
+                    given[one.name] = read(value) if read else value
+            status = cls(**{**given, "cost": None, "estimated_usd": None})
         status.require_counted()
         return status
+
+
+#: Fields with other values in the document -> what reads them.
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    **{
+        name: tuple
+        for name, hint in get_type_hints(TransferStatus).items()
+        if get_origin(hint) is tuple
+    },
+    "delivered_bytes": lambda found: {int(key): int(count) for key, count in found.items()},
+    "earlier": Totals.from_dict,
+    "not_carried_by_name": dict,
+}
 
 
 def _rest(document: Mapping[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
@@ -16,6 +17,9 @@ from skyplane_orchestration.model.location import Location, holds_template
 
 #: Not Airflow's `to_boolean`, which reads every other text as False.
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+
+#: How Python writes objects that are no literals.
+_OBJECT: Final = re.compile(r"(frozenset|deque|dict_\w+|range|array)\(|<.* at 0x[0-9a-f]+>")
 
 
 def from_text(hint: Any, value: Any, *, is_whole: bool = False) -> Any:
@@ -43,7 +47,8 @@ def from_text(hint: Any, value: Any, *, is_whole: bool = False) -> Any:
         found = _read(value) if is_whole else value
         if found is None or isinstance(found, list | tuple | set):
             return found
-        return (value,) if isinstance(value, str) and value else value
+        is_one = isinstance(value, str) and value and not (is_whole and is_no_text(value))
+        return (value,) if is_one else value
     if hint is bool and is_whole and type(value) is int:
         value = str(value)  # What a native template makes of the text.
     return _plain(hint, value, may_be_none) if isinstance(value, str) else value
@@ -82,8 +87,21 @@ def _object(hint: Any, value: Any) -> Any:
         return value
     if is_dataclass(hint):
         hints = get_type_hints(hint)
-        return {name: from_text(hints.get(name, Any), one) for name, one in value.items()}
+        return {name: _field(hints.get(name, Any), one) for name, one in value.items()}
     return {name: from_text(get_args(hint)[1], one) for name, one in value.items()}
+
+
+def _field(hint: Any, value: Any) -> Any:
+    """A document has lists, so a text in place of one is what a template made of a list."""
+    is_list = any(get_origin(option) is tuple for option in options_of(hint))
+    return _read(value) if is_list else from_text(hint, value)
+
+
+def is_no_text(text: str) -> bool:
+    """Whether a template made the text of None, a boolean, a list or another object."""
+    found = _read(text)
+    is_object = isinstance(found, bool | list | tuple | set | Mapping)
+    return found is None or is_object or _OBJECT.match(text) is not None
 
 
 def _read(value: Any) -> Any:

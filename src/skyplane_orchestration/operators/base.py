@@ -19,7 +19,9 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.operators.arguments import (
     is_known,
+    is_own,
     names_of,
+    refuse_misread,
     rendered,
     types_of,
 )
@@ -62,12 +64,18 @@ class SkyplaneOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self._is_executing = False
-        self._templates: frozenset[str] = frozenset()
+        self._unrendered: dict[str, Any] = {}
         self.keep(locals())
         if self.map_index_template is None and any(self.iter_mapped_task_groups()):
             self.map_index_template = self.default_map_index_template
 
     template_fields: Sequence[str] = names_of(__init__)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """All arguments of this package's operators are templates."""
+        super().__init_subclass__(**kwargs)
+        if is_own(cls):
+            cls.template_fields = tuple(types_of(cls))
 
     def keep(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Keep arguments under their names, and check those that are known by now.
@@ -94,7 +102,11 @@ class SkyplaneOperator(BaseOperator):
         for name in types if names is None else names:
             hint, value = types[name], getattr(self, name)
             refuse_unrendered(name, value)
-            found[name] = rendered(hint, value, name, is_whole=name in self._templates)
+            given = self._unrendered.get(name, value)
+            is_list = isinstance(given, Mapping | list | tuple | set | TransferJob)
+            if is_list:
+                refuse_misread(name, given, value)
+            found[name] = rendered(hint, value, name, is_whole=not is_list and not is_known(given))
         return found
 
     # Airflow reads the template of a mapped task from here, before it makes the task.
@@ -134,18 +146,18 @@ class SkyplaneOperator(BaseOperator):
         if isinstance(content, TransferJob | Location):
             # The dict is a new object, so the ids of rendered objects do not apply.
             content, seen_oids = content.to_dict(), set()
+        # A native environment makes None of "", and numbers of texts that need no rendering.
+        if isinstance(content, str) and not (
+            holds_template(content) or "{#" in content or content.endswith(tuple(self.template_ext))
+        ):
+            return content
         return super().render_template(content, context, jinja_env, seen_oids)
 
     # Airflow calls this for mapped tasks too, and `render_template` for parts of arguments.
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], *more: Any, **named: Any
     ) -> None:
-        given = {name: getattr(parent, name, None) for name in template_fields}
-        self._templates = frozenset(
-            name
-            for name, value in given.items()
-            if isinstance(value, str) and holds_template(value)
-        )
+        self._unrendered = {name: getattr(parent, name, None) for name in template_fields}
         super()._do_render_template_fields(parent, template_fields, *more, **named)
 
     def execute(self, context: Context) -> dict[str, Any]:

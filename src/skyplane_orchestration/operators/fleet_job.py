@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.providers.common.compat.sdk import conf
 
 from skyplane_orchestration.errors import TooManyFleets
-from skyplane_orchestration.operators.arguments import Flag, names_of
+from skyplane_orchestration.operators.arguments import Flag
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
 from skyplane_orchestration.transfer.task_log import log_full
@@ -44,8 +44,6 @@ class SkyplaneFleetOperator(SkyplaneJobOperator):
     def __init__(self, *, deferrable: Flag = DEFAULT_DEFERRABLE, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep(locals())
-
-    template_fields: Sequence[str] = (*SkyplaneJobOperator.template_fields, *names_of(__init__))
 
     def on_full(self, context: Context) -> OnFull:
         """What the client calls before each pause of a wait for another fleet's end."""

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
-from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
-from skyplane_orchestration.model.job import (
-    Encryption,
-    NetworkTierRule,
-    NoCapacityRule,
-    ServerSideRule,
-    TransferJob,
-)
-from skyplane_orchestration.operators.arguments import Count, Flag, Number, Texts, names_of
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.operators.arguments import takes
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.operators.job_arguments import (
+    DEFAULTS,
     JobArguments,
     check_known,
     job_of,
@@ -67,65 +55,11 @@ class SkyplaneJobOperator(SkyplaneOperator):
     job: TransferJob | Mapping[str, Any] | None
     source_url: str | None
 
-    def __init__(
-        self,
-        *,
-        job: TransferJob | Mapping[str, Any] | str | None = None,
-        source_url: str | None = None,
-        source_region: str = "",
-        source_endpoint: str = "",
-        source_conn_id: str | None = None,
-        destination_url: str | None = None,
-        destination_region: str = "",
-        destination_endpoint: str = "",
-        destination_conn_id: str | None = None,
-        min_throughput_gbps: Number = None,
-        exactly: Flag = False,
-        max_usd_per_gb: Number = None,
-        max_cost_usd: Number = None,
-        deadline_s: Number = None,
-        allow_regions: Texts = (),
-        exclude_regions: Texts = (),
-        max_job_usd: Number = None,
-        on_no_capacity: NoCapacityRule = "replan",
-        network_tier: NetworkTierRule = "premium",
-        instance_limit: Count = None,
-        vcpu_quota: Mapping[str, Any] | str | None = None,
-        source_read_gbps: Number = None,
-        destination_write_gbps: Number = None,
-        safety_margin: float | str = 0.0,
-        chunk_mib: Count = None,
-        recursive: Flag = True,
-        include: Texts = (),
-        exclude: Texts = (),
-        conflict: ConflictRule = "replace",
-        publish_last: Texts = (),
-        verify: Verification = "stored",
-        allow_empty: Flag = False,
-        allow_failed: Flag = False,
-        move: Flag = False,
-        strict_metadata: Flag = False,
-        guess_mime_type: Flag = True,
-        files_from: Texts | None = None,
-        newer_than: str | None = None,
-        older_than: str | None = None,
-        min_size: str | None = None,
-        max_size: str | None = None,
-        delete: Flag = False,
-        max_delete: str = DEFAULT_MAX_DELETE,
-        allow_unmatched_patterns: Flag = False,
-        bwlimit: str | None = None,
-        on_illegal_key: IllegalKeyRule = "fail",
-        on_archived_object: ArchivedObjectRule = "fail",
-        server_side_copy: ServerSideRule = "auto",
-        encrypt: Encryption = "auto",
-        **kwargs: Any,
-    ) -> None:
+    @takes(JobArguments, DEFAULTS)
+    def __init__(self, **kwargs: Any) -> None:
+        own = {name: kwargs.pop(name, default) for name, default in DEFAULTS.items()}
         super().__init__(**kwargs)
-        known = self.keep(locals())
-        check_known({name: known[name] for name in known.keys() & JobArguments.__annotations__})
-
-    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
+        check_known(self.keep(own))
 
     @property
     def map_label(self) -> str:

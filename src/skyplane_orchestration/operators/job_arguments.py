@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.credential_refs import credential_ref
-from skyplane_orchestration.model.flat_job import flat_job
-from skyplane_orchestration.model.job import (
-    Encryption,
-    NetworkTierRule,
-    NoCapacityRule,
-    ServerSideRule,
-    TransferJob,
-)
+from skyplane_orchestration.model.flat_job import TextOptions, flat_fields, flat_job
+from skyplane_orchestration.model.job import NetworkTierRule, NoCapacityRule, TransferJob
 from skyplane_orchestration.operators.arguments import Count, Flag, Number, Texts
 
 
-class JobArguments(TypedDict, total=False):
+class JobArguments(TextOptions, total=False):
     """Keyword arguments of `SkyplaneJobOperator` that make its job."""
 
     job: TransferJob | Mapping[str, Any] | str | None
@@ -44,27 +32,15 @@ class JobArguments(TypedDict, total=False):
     recursive: Flag
     include: Texts
     exclude: Texts
-    conflict: ConflictRule
     publish_last: Texts
-    verify: Verification
     allow_empty: Flag
     allow_failed: Flag
     move: Flag
     strict_metadata: Flag
     guess_mime_type: Flag
     files_from: Texts | None
-    newer_than: str | None
-    older_than: str | None
-    min_size: str | None
-    max_size: str | None
     delete: Flag
-    max_delete: str
     allow_unmatched_patterns: Flag
-    bwlimit: str | None
-    on_illegal_key: IllegalKeyRule
-    on_archived_object: ArchivedObjectRule
-    server_side_copy: ServerSideRule
-    encrypt: Encryption
     allow_regions: Texts
     exclude_regions: Texts
     max_job_usd: Number
@@ -76,6 +52,12 @@ class JobArguments(TypedDict, total=False):
     destination_write_gbps: Number
     safety_margin: float | str
     chunk_mib: Count
+
+
+#: Argument -> its default, which is that of the job.
+DEFAULTS: Final = {
+    name: flat_fields().get(name, (None, None))[1] for name in JobArguments.__annotations__
+}
 
 
 def job_of(given: Mapping[str, Any]) -> TransferJob:

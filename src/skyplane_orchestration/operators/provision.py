@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.links.skyplane import SkyplaneConsoleLink, SkyplanePlanLink
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.operators.arguments import Document, names_of
+from skyplane_orchestration.operators.arguments import Document
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.transfer.task_log import log_fleet
 
@@ -43,8 +43,6 @@ class SkyplaneProvisionOperator(SkyplaneFleetOperator):
     def __init__(self, *, plan: Document, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep(locals())
-
-    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, *names_of(__init__))
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.operators.arguments import Flag, Number, names_of
+from skyplane_orchestration.operators.arguments import Flag, Number
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.transfer.task_log import log_sweep
 
@@ -69,8 +69,6 @@ class SkyplaneSweepOperator(SkyplaneOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.keep(locals())
-
-    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.sweep(

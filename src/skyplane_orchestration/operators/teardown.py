@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.operators.arguments import Document, names_of
+from skyplane_orchestration.operators.arguments import Document
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.transfer.task_log import log_teardown
 
@@ -36,8 +36,6 @@ class SkyplaneTeardownOperator(SkyplaneOperator):
     def __init__(self, *, fleet: Document | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep(locals())
-
-    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         report = client.teardown(self._fleet() or client.identity.fleet_key())

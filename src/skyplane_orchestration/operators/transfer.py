@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,7 +11,7 @@ from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
 from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
 from skyplane_orchestration.model.output_format import require_manifest
-from skyplane_orchestration.operators.arguments import Document, Flag, names_of
+from skyplane_orchestration.operators.arguments import Document, Flag
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.documents import LINEAGE
@@ -91,8 +91,6 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
         self._facts: dict[str, Any] | None = None
         self._error = ""
-
-    template_fields: Sequence[str] = (*SkyplaneFleetOperator.template_fields, *names_of(__init__))
 
     def arguments(self, names: Iterable[str] | None = None) -> dict[str, Any]:
         found = super().arguments(names)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.config import IllegalKeyRule
 from skyplane_orchestration.errors import ObjectsDiffer
 from skyplane_orchestration.formatting import size
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.operators.arguments import Flag, Texts, names_of
+from skyplane_orchestration.operators.arguments import Flag, Texts
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
 
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
 
 #: Differences in the message of a failure; XCom has all that the report lists.
 _SHOWN: Final = 5
+#: Arguments that the client has, too.
+_PASSED_ON: Final = (
+    *("recursive", "include", "exclude", "on_illegal_key", "allow_empty"),
+    *("with_extra", "listing_only", "download"),
+)
 
 
 class SkyplaneVerifyOperator(SkyplaneOperator):
@@ -40,14 +44,6 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
     default_map_index_template = MAP_INDEX_TEMPLATE
     source_url: str
     destination_url: str
-    recursive: bool
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    on_illegal_key: IllegalKeyRule
-    allow_empty: bool
-    with_extra: bool
-    listing_only: bool
-    download: bool
 
     def __init__(
         self,
@@ -71,8 +67,6 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
         super().__init__(**kwargs)
         self.keep(locals())
 
-    template_fields: Sequence[str] = (*SkyplaneOperator.template_fields, *names_of(__init__))
-
     @property
     def map_label(self) -> str:
         """Both ends, for the label of a mapped task."""
@@ -82,14 +76,7 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
         report = client.verify(
             self._location("source"),
             self._location("destination"),
-            recursive=self.recursive,
-            include=self.include,
-            exclude=self.exclude,
-            on_illegal_key=self.on_illegal_key,
-            allow_empty=self.allow_empty,
-            with_extra=self.with_extra,
-            listing_only=self.listing_only,
-            download=self.download,
+            **{name: getattr(self, name) for name in _PASSED_ON},
         )
         how = "checksums" if report.has_checksums else "names and sizes only"
         self.log.info(

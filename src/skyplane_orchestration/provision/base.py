@@ -78,6 +78,7 @@ class FleetSpec:
     must_exist: bool = False
 
     def __post_init__(self) -> None:
+        check(self)
         if not self.deployment:
             raise ConfigurationInvalid(
                 "a fleet needs a deployment id, or another deployment's sweep may remove it"

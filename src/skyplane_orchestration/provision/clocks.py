@@ -24,7 +24,7 @@ def corrected(clock: Clock) -> Clock:
         nonlocal ahead_s
         try:
             found_s = parsedate_to_datetime(date or "").timestamp() - clock.wall()
-        except ValueError:
+        except (OverflowError, ValueError):
             return
         is_off = abs(found_s) >= _MOST_SECONDS_OFF
         if is_off and not ahead_s:

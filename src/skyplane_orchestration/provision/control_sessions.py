@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_gateway.config import Topology
-from skyplane_orchestration.errors import GatewayError, SkyplaneError
+from skyplane_orchestration.errors import GatewayError, NotAuthorised, SkyplaneError
 from skyplane_orchestration.provision.base import AuthorityOf
 
 if TYPE_CHECKING:
@@ -51,6 +51,24 @@ class ControlSessions:
         if node not in self._sessions:
             self._sessions[node] = self._connect(*address, node)
         return self._sessions[node]
+
+    def is_usable(self, node: str, address: tuple[str, int], start_within_s: float) -> bool:
+        """Whether a gateway takes a new transfer; it waits for it for the whole time again.
+
+        Raises NotAuthorised.
+        """
+        try:
+            session = self.get(node, address)
+            # One that drains is in a teardown, perhaps one that was interrupted.
+            if session.status().get("state") != "draining":
+                session.renew(start_within_s)
+                return True
+        except NotAuthorised:
+            raise
+        except GatewayError as error:
+            log.debug("%s is not usable: %s", node, error)
+        self.drop(node)
+        return False
 
     def drop(self, node: str) -> None:
         """Close the session of a gateway that is replaced, if there is one."""

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 
-T = TypeVar("T")
-
 #: Names of the values that the tasks leave. The return value is a plan, a fleet or a result.
 RETURN_VALUE: Final = "return_value"
 FAILED_TRANSFER: Final = "failed_transfer"
 LINEAGE: Final = "lineage"
 NAMES: Final = (RETURN_VALUE, FAILED_TRANSFER, LINEAGE)
+
+#: A field that only such a document has -> its name and type.
+_KINDS: Final[Mapping[str, tuple[str, Any]]] = {
+    "transfer_key": ("result", TransferResult),
+    "gateways": ("fleet", Fleet),
+    "solver": ("plan", TransferPlan),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +57,17 @@ def documents_of(values: Mapping[str, Any]) -> TaskDocuments:
     lineage = values.get(LINEAGE)
     found = TaskDocuments(lineage=lineage if isinstance(lineage, Mapping) else None)
     for value in (failed, returned):
-        if not isinstance(value, Mapping):
+        document: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        name, kind = next((one for mark, one in _KINDS.items() if mark in document), ("", None))
+        if kind is None:
             continue
-        if "transfer_key" in value:
-            found = _with(found, TransferResult.from_dict, value, lambda result: {"result": result})
-        elif "gateways" in value:
-            found = _with(
-                found, Fleet.from_dict, value, lambda fleet: {"fleet": fleet, "plan": fleet.plan}
-            )
-        elif "solver" in value:
-            found = _with(found, TransferPlan.from_dict, value, lambda plan: {"plan": plan})
+        try:
+            made = kind.from_dict(document)
+        except ConfigurationInvalid as error:
+            found = replace(found, problems=(*found.problems, str(error)))
+            continue
+        given: dict[str, Any] = {name: made}
+        if isinstance(made, Fleet):
+            given["plan"] = made.plan
+        found = replace(found, **given)
     return found
-
-
-def _with(
-    found: TaskDocuments,
-    read: Callable[[Mapping[str, Any]], T],
-    value: Mapping[str, Any],
-    fields_of: Callable[[T], dict[str, Any]],
-) -> TaskDocuments:
-    """`found` with one more document, or with the reason why it cannot be read."""
-    try:
-        return replace(found, **fields_of(read(value)))
-    except ConfigurationInvalid as error:
-        return replace(found, problems=(*found.problems, str(error)))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.schema import encode
 from skyplane_gateway.selection import PatternUse
-from skyplane_gateway.stores import check_destination_key, escape_name
+from skyplane_gateway.stores import check_destination_key, escape_name, look_at_all
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ChecksumMismatch,
@@ -184,6 +184,10 @@ class _Comparison:
         if source is None:
             return _Outcome("extra", "it is not at the source")
         if destination is None:
+            # No listing has the folder that is the mark of one at a file system.
+            is_mark = pair.key.endswith("/") and not source.size_bytes
+            if is_mark and look_at_all(self._destination, [pair.key])[0] is not None:
+                return _Outcome("equal")
             return _Outcome("missing", "it is not at the destination")
         if source.size_bytes != destination.size_bytes:
             return _Outcome(

@@ -123,18 +123,7 @@ def journal_folder(job: TransferJob) -> str:
 
 def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
     """Which objects the job copies, and to which keys; durations of filters count from now."""
-    return SelectionRule(
-        source_prefix=job.source.key,
-        destination_prefix=job.destination.key,
-        recursive=job.recursive,
-        include=job.include,
-        exclude=job.exclude,
-        conflict=job.conflict,
-        files_from=job.files_from,
-        bounds=job.object_filter.bounds(clock.wall()),
-        on_illegal_key=job.on_illegal_key,
-        on_archived_object=job.on_archived_object,
-    )
+    return SelectionRule.of(transfer_spec_of(job), clock.wall())
 
 
 def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from skyplane_gateway.control.client import IN_MEMORY, ControlClient
@@ -100,10 +99,5 @@ class FleetSessions:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

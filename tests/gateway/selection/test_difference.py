@@ -242,9 +242,11 @@ def test_a_file_that_was_restored_with_an_older_time_is_looked_at() -> None:
     assert first.question == "destination"
 
 
-def test_a_file_with_a_time_in_the_future_is_not_copied_for_ever() -> None:
-    here = ObjectInfo("k", 3, f"{int(NOW_S + 9999) * 10**9}-3-1", NOW_S + 9999)
-    ends = Ends("file", "s3")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_with_a_time_in_the_future_is_not_copied_for_ever(kind: str) -> None:
+    """Servers that keep objects as files list the times of the files."""
+    here = listed(kind, Version(1, NOW_S + 9999, NOW_S + 9999), 1)
+    ends = Ends(kind, "s3")
     there, answer = copied(ends, here, 1, NOW_S)
     found, was_asked = verdict(ends, here, there, answer)
     assert (found.replaces, was_asked) == (False, True)

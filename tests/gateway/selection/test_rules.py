@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -31,6 +31,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.selection import (
     CONFLICT_RULES,
     Answer,
+    Asked,
     Ends,
     Selection,
     SelectionRule,
@@ -143,6 +144,21 @@ def test_the_marker_of_the_folder_itself() -> None:
     assert row.action == "skip"
     (row,) = run(SelectionRule("a/", "b"), Listing("a/"), Listing())
     assert (row.action, row.destination_key) == ("copy", "b/")
+
+
+def test_a_folder_at_a_file_system_is_asked_for() -> None:
+    """No listing of files has folders."""
+
+    def ask(asked: Sequence[Asked]) -> list[Answer]:
+        names = [one.destination.key for one in asked]
+        assert names == ["b/made/", "b/new/"]
+        return [Answer(destination=asked[0].destination), Answer()]
+
+    marks = Listing(info("a/full/"), info("a/made/", 0), info("a/new/", 0))
+    rule = SelectionRule("a/", "b", conflict="replace-if-size-differs")
+    ends = Ends("s3", "file")
+    rows = run(rule, marks, Listing(), ask=ask, ends=lambda: ends)
+    assert [row.action for row in rows] == ["copy", "skip", "copy"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ SIZE, CRC = len(BODY), crc32c(BODY)
 HTTP_DATE = "Tue, 02 Jan 2024 03:04:05 GMT"
 ISO_DATE = "2024-01-02T03:04:05.000Z"
 UPLOAD = "ab" * 16
+#: More digits than Python reads, and a year that no clock has.
+LONG, FAR_TIME = "9" * 5000, f"Tue, 02 Jan {'9' * 30} 03:04:05 GMT"
 #: Answers may be no longer here, so that a long one takes no time.
 LIMIT_BYTES = 100_000
 
@@ -409,15 +411,17 @@ def shapes(good: Good, kind: str) -> Iterator[tuple[str, Good]]:
 def without(good: Good, need: str) -> Iterator[tuple[str, Good]]:
     """The answer without a field, or with another value in it."""
     if need in good.headers:
-        for name, text in (("no", ""), ("odd", "null")):
-            if name == "odd" and need in ("ETag", "Date"):
+        for name, text in (("no", ""), ("odd", "null"), ("far", FAR_TIME)):
+            if name != "no" and need in ("ETag", "Date"):
                 continue  # Any text is a version.
             yield name, replace(good, headers={**good.headers, need: text})
     elif good.body.startswith(b"{"):
         value: object
-        for value in (..., None, 7.5, [], {"a": 1}, "", True):
+        for value in (..., None, 7.5, [], {"a": 1}, "", True, LONG):
             if need == "content_type" and value in (None, ""):
                 continue
+            if value is LONG and need not in ("size", "generation", "updated"):
+                continue  # Any text is a name.
             if need == "done" and value is True:
                 continue
             document = json.loads(good.body)
@@ -430,7 +434,7 @@ def without(good: Good, need: str) -> Iterator[tuple[str, Good]]:
         if need in ("Size", "Content-Length", "PartNumber", "IsTruncated", "Initiated") or (
             need.startswith("Last")
         ):
-            for odd in ("", "null", "-7", "7.5", "True"):
+            for odd in ("", "null", "-7", "7.5", "True", LONG, FAR_TIME):
                 tag = f"<{need}>{odd}</{need}>".encode()
                 yield f"{odd!r}", replace(good, body=re.sub(pattern, tag, good.body))
 
@@ -507,6 +511,39 @@ def test_a_shape_that_is_no_answer_is_an_error(
             else:
                 wrong.append((at, name, f"taken for {found!r}"))
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.name in ("check", "head", "delete")])
+def test_a_date_that_is_no_time_changes_no_answer(play: Callable[..., object], row: Verb) -> None:
+    for date in (FAR_TIME, "Tue, 02 Jan 2024 03:04:05 +99999999999999999999", "null"):
+        dated = [replace(each, headers={**each.headers, "Date": date}) for each in row.answers]
+        assert play(row, dated, is_async=False) == play(row, list(row.answers), is_async=False)
+
+
+@pytest.mark.parametrize("name", ["crc32c", "md5Hash"])
+@pytest.mark.parametrize("row", [row for row in GCS if row.name in ("head", "complete")])
+def test_a_checksum_of_another_type_is_no_answer(
+    play: Callable[..., object], row: Verb, name: str
+) -> None:
+    for value in (7, 7.5, True, ["x"], {"a": 1}):
+        bad = [
+            replace(each, body=json.dumps(_with(json.loads(each.body), name, value)).encode())
+            if b'"crc32c"' in each.body
+            else each
+            for each in row.answers
+        ]
+        with pytest.raises(StoreError, match="the answer"):
+            play(row, bad, is_async=False)
+
+
+def _with(document: Any, name: str, value: object) -> Any:
+    """The document with that value in each object of the store."""
+    if isinstance(document, list):
+        return [_with(entry, name, value) for entry in document]
+    if not isinstance(document, dict):
+        return document
+    found = {key: _with(entry, name, value) for key, entry in document.items()}
+    return {**found, name: value} if "crc32c" in found else found
 
 
 def test_the_table_has_every_verb_of_every_store() -> None:

@@ -61,10 +61,10 @@ def private_key() -> str:
 
 def without(document: dict[str, Any]) -> list[str]:
     """The document without each of its values, and with others in their place."""
-    texts = []
+    texts, odds = [], (None, list[str](), "")
     for name in document:
         texts.append(json.dumps({key: document[key] for key in document if key != name}))
-        texts += [json.dumps({**document, name: odd}) for odd in (None, [], "")]
+        texts += [json.dumps({**document, name: odd}) for odd in odds]
     return texts
 
 

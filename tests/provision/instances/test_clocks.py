@@ -55,7 +55,9 @@ def test_a_sweep_whose_clock_is_a_day_ahead_keeps_living_fleets(
     assert report.kept == (("ee" * 16,) if is_told else ())
 
 
-@pytest.mark.parametrize("date", [None, "", "soon", "0"])
+@pytest.mark.parametrize(
+    "date", [None, "Tue, 02 Jan 99999999999999999999 03:04:05 GMT", "", "soon", "0"]
+)
 def test_what_is_no_date_changes_nothing(date: str | None) -> None:
     clock = corrected(ManualClock(1000.0).clock)
     clock.hear(date)

@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from skyplane_gateway.objects import PartInfo
-from skyplane_gateway.stores.answers import NoAnswer, read_xml
+from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml
 
 #: Upload, milliseconds since 1970, number, CRC32C. All ids of a blob must have one length.
 _LAYOUT: Final = struct.Struct(">16sQHI")
@@ -71,7 +71,7 @@ def read_block_list(body: bytes) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
 
 def _block(row: Element) -> Block:
     name, size = row.findtext("Name", ""), row.findtext("Size", "")
-    if not name or not size.isdecimal():
+    if not name or not is_number(size):
         raise NoAnswer("has a block without a name and a size")
     return Block(name, int(size))
 

@@ -12,7 +12,7 @@ from awscrt import checksums
 from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
-from skyplane_gateway.stores.answers import NoAnswer, read_xml, require
+from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml, require
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import hex_of, verify
 from skyplane_gateway.stores.refusals import unix_s
@@ -218,7 +218,7 @@ def is_inferred(headers: Mapping[str, str]) -> bool:
 def size_of(headers: Mapping[str, str]) -> int:
     """Of a blob that has a version, from headers or a listing's row. Raises NoAnswer."""
     require(headers, "content-length", "etag")
-    if not headers["content-length"].isdecimal():
+    if not is_number(headers["content-length"]):
         raise NoAnswer("has a content-length that is no number")
     return int(headers["content-length"])
 

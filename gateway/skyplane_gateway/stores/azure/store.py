@@ -41,7 +41,6 @@ from skyplane_gateway.objects import (
     StoreCapabilities,
     StoreSpec,
     Tags,
-    UploadInfo,
 )
 from skyplane_gateway.stores.answers import NoAnswer
 from skyplane_gateway.stores.async_requests import AsyncRequests
@@ -89,6 +88,8 @@ class AzureStore:
         self._container = Container(spec, credentials)
         self.server_clock = self._container.server_clock
         self._uploads = Uploads(self._container)
+        self.abort_upload, self.list_parts = self._uploads.abort, self._uploads.parts
+        self.list_uploads = self._uploads.open_uploads
         self._is_flat = False
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._container.trusts_checksum,
@@ -230,15 +231,6 @@ class AzureStore:
                 f"{what}: the store made {info.size_bytes} bytes of it, not {size_bytes}"
             )
         return info
-
-    def abort_upload(self, key: str, upload_id: str) -> None:
-        self._uploads.abort(key, upload_id)
-
-    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        return self._uploads.open_uploads(prefix)
-
-    def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
-        return self._uploads.parts(key, upload_id)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         removal = Request("DELETE", check_azure_key(key), 202, match_headers(if_match))

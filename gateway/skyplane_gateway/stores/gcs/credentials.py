@@ -169,7 +169,7 @@ def _source_of(values: Mapping[str, str], scopes: list[str]) -> GoogleCredential
     try:
         info = json.loads(text)
         return _ServiceAccountCredentials.from_service_account_info(info, scopes=scopes)
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         # Not the error's own text: it may quote the key.
         raise ConfigurationInvalid(
             f"{where} is not the JSON key of a service account; for other kinds of credentials "

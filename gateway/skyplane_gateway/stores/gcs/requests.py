@@ -18,7 +18,7 @@ from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
 from skyplane_gateway.made_of import told_by
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.answers import NoAnswer, require, unavailable
+from skyplane_gateway.stores.answers import NoAnswer, is_number, require, unavailable
 from skyplane_gateway.stores.checksums import Stated, hex_of, range_of_whole, stated_crc32c
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
@@ -188,12 +188,13 @@ def require_object(key: str, resource: Any) -> None:
         raise NoAnswer(f"is not about {key!r}")
     for name in ("size", "generation"):
         require(resource, name)
-        if not resource[name].isdecimal():
+        if not is_number(resource[name]):
             raise NoAnswer(f"has a {name} that is no number")
     try:
         for name in ("updated", "timeCreated"):
             if name in resource:
                 unix_s(resource[name])
+        hex_of(resource.get("crc32c"), 4), hex_of(resource.get("md5Hash"), 16)
         attributes_of_resource(resource)
     except (TypeError, ValueError, AttributeError) as error:
         raise NoAnswer("has a value of another type") from error

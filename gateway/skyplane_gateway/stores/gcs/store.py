@@ -23,7 +23,6 @@ from skyplane_gateway.objects import (
     Precondition,
     StoreCapabilities,
     StoreSpec,
-    UploadInfo,
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
@@ -49,7 +48,6 @@ from skyplane_gateway.stores.gcs.requests import (
 )
 from skyplane_gateway.stores.gcs.uploads import Uploads
 from skyplane_gateway.stores.key_rules import check_gcs_key
-from skyplane_gateway.stores.server_side import CopySource
 
 __all__ = [
     "GcsStore",
@@ -90,6 +88,8 @@ class GcsStore:
         self.server_clock = self._client.server_clock
         self._bucket = Bucket(self._client)
         self._uploads = Uploads(self._bucket)
+        self.abort_upload, self.list_parts = self._uploads.abort, self._uploads.parts
+        self.list_uploads, self.copy_part = self._uploads.open_uploads, self._uploads.copy_part
 
     @cached_property
     def async_requests(self) -> AsyncRequests | None:
@@ -182,9 +182,6 @@ class GcsStore:
     def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self.create_upload(key, attributes)
 
-    def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
-        return self._uploads.copy_part(key, upload_id, number, source)
-
     def complete_upload(
         self,
         key: str,
@@ -196,15 +193,6 @@ class GcsStore:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         return self._uploads.complete(key, upload_id, parts, precondition, size_bytes, crc32c)
-
-    def abort_upload(self, key: str, upload_id: str) -> None:
-        self._uploads.abort(key, upload_id)
-
-    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        return self._uploads.open_uploads(prefix)
-
-    def list_parts(self, key: str, upload_id: str) -> tuple[PartInfo, ...]:
-        return self._uploads.parts(key, upload_id)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         what = self._client.doing("deleting", check_gcs_key(key))

@@ -32,7 +32,7 @@ from botocore.parsers import (
 )
 from botocore.session import Session
 
-from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, local_name, read_xml
+from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, is_number, local_name, read_xml
 
 _LISTING: Final = "ListObjectsV2Output"
 #: Elements of a page, beside its rows, that a caller or botocore's own handlers read.
@@ -162,15 +162,14 @@ def _checked(response: Any, name: str) -> dict[str, Any] | None:
         if response["status_code"] != _EMPTY.get(name, response["status_code"]):
             raise NoAnswer(f"has the status {response['status_code']}, not {_EMPTY[name]}")
         return None
-    root = read_xml(body)
+    roots = document.roots if document is not None else ()
+    root = read_xml(body, *roots, *(("Error",) if roots else ()))
     if local_name(root) == "Error":
         _require(root, "Code")
         response["status_code"] = 500
         return None
     if document is None:
         raise NoAnswer("has a body")
-    if document.roots and local_name(root) not in document.roots:
-        raise NoAnswer(f"is no {document.roots[0]}")
     page = page_of(root) if name == _LISTING else None
     if page is not None:
         headers = {name.lower(): text for name, text in response["headers"].items()}
@@ -189,7 +188,7 @@ def _require(element: Element, *names: str) -> None:
         text = found.get(name, "")
         if not text or (name == "IsTruncated" and text not in ("true", "false")):
             raise NoAnswer(f"has no {name} in {local_name(element)}")
-        if name in ("Size", "PartNumber") and not text.isdecimal():
+        if name in ("Size", "PartNumber") and not is_number(text):
             raise NoAnswer(f"has a {name} that is no number")
         if name in ("LastModified", "Initiated") and ":" not in text:
             raise NoAnswer(f"has a {name} that is no time")
@@ -247,7 +246,7 @@ def _restore_status(element: Element) -> dict[str, Any]:
 
 
 def _number(text: str | None) -> int:
-    if text is None or not text.isdecimal():
+    if text is None or not is_number(text):
         raise ValueError(text)
     return int(text)
 

@@ -42,7 +42,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.stores.answers import unavailable
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
-from skyplane_gateway.stores.checksums import range_of_whole, stated_crc32c
+from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import SentBody
@@ -153,18 +153,18 @@ class S3Store:
         try:
             size_bytes = _require_range(answer, offset, last, what)
             require_version(answer, size_bytes, if_match, what)
-        except StoreError:
+            is_whole = (offset, length) == (0, size_bytes)
+            stated = self._bucket.stated(answer) if is_whole else None
+            if is_whole and stated is None and self._bucket.trusts_checksum:
+                # AWS leaves checksums out of answers to ranges.
+                with mapped(what):
+                    stated = self._bucket.stated(self._bucket.head(key, with_checksum=True, **pin))
+        except SkyplaneError:
             answer["Body"].close()
             raise
         found = tagged(attributes_of(answer), not_carried_of(answer), tags)
         reader = S3Reader(answer["Body"], length, what, *found)
-        if answer["ContentRange"] == range_of_whole(length):
-            reader.stated = self._bucket.stated(answer)
-            if reader.stated is None and self._bucket.trusts_checksum:
-                # AWS leaves checksums out of answers to ranges.
-                with mapped(what):
-                    head = self._bucket.head(key, with_checksum=True, **pin)
-                reader.stated = self._bucket.stated(head)
+        reader.stated = stated
         return reader
 
     def put(

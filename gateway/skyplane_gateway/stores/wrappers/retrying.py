@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
@@ -118,6 +117,8 @@ class RetryingStore:
         self.attempts = Attempts(
             limiter, self._renewal, policy=policy, clock=clock, pause=pause, rng=rng
         )
+        self.within, self.cancel = self.attempts.within, self.attempts.cancel
+        self.reopen = self.attempts.reopen
 
     @property
     def capabilities(self) -> StoreCapabilities:
@@ -152,20 +153,6 @@ class RetryingStore:
     def renew_credentials(self, credentials: Credentials) -> None:
         """Use these from now on, also for requests that wait."""
         self._renewal.replace(credentials)
-
-    # -- limits of waiting
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See `Attempts.within`."""
-        return self.attempts.within(seconds)
-
-    def cancel(self) -> None:
-        """See `Attempts.cancel`."""
-        self.attempts.cancel()
-
-    def reopen(self, within_s: float) -> None:
-        """See `Attempts.reopen`."""
-        self.attempts.reopen(within_s)
 
     def close(self) -> None:
         """Cancel calls that wait; send later calls once, without a wait."""

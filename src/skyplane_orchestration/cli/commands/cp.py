@@ -6,7 +6,7 @@ import argparse
 import logging
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from skyplane_gateway.amounts import size_text
 from skyplane_orchestration.cli import arguments, planner_options
@@ -24,6 +24,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
+from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.progress_log import heading
 
@@ -39,18 +40,15 @@ log = logging.getLogger(__name__)
 
 def add(commands: arguments.Subparsers) -> None:
     copy = _add(commands, "cp", "copy objects: plan, provision, transfer and tear down")
-    copy.add_argument(
-        "--move",
-        action="store_true",
-        help="delete the objects at SRC after all copies are written and verified",
+    arguments.add_flags(
+        copy, move="delete the objects at SRC after all copies are written and verified"
     )
     # As other tools do: recursive, and only objects that differ.
     sync = _add(commands, "sync", "copy objects that are missing or different, as cp -r")
     sync.set_defaults(recursive=True, conflict="replace-if-different")
-    sync.add_argument(
-        "--delete",
-        action="store_true",
-        help="after all copies are verified, delete objects that exist only at DST; filters"
+    arguments.add_flags(
+        sync,
+        delete="after all copies are verified, delete objects that exist only at DST; filters"
         " protect what they leave out",
     )
     sync.add_argument(
@@ -59,24 +57,21 @@ def add(commands: arguments.Subparsers) -> None:
         help="with --delete: refuse to run if it would delete more than N objects, or more than"
         f" P percent of those at DST (default: {DEFAULT_MAX_DELETE.replace('%', '%%')})",
     )
-    sync.add_argument(
-        "--allow-unmatched-patterns",
-        action="store_true",
-        help="with --delete: run even if an --exclude matches no key and seems to be meant for a"
-        " folder",
+    arguments.add_flags(
+        sync,
+        allow_unmatched_patterns="with --delete: run even if an --exclude matches no key and seems"
+        " to be meant for a folder",
     )
 
 
 def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
     parser: arguments.Parser = commands.add_parser(name, help=what)
     arguments.add_ends(parser, arguments.ANY_PLACE)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be copied; write nothing"
-    )
+    arguments.add_flags(parser, dry_run="print what would be copied; write nothing")
     arguments.add_selection(parser)
     parser.add_argument(
         "--gateways",
-        choices=("auto", "always", "never"),
+        choices=get_args(GatewayPlace),
         default="auto",
         help="start gateways outside this process; auto copies small jobs inside it: up to 64 MB, 4"
         " GB within one region, 1 GB in place of instances (default: %(default)s)",
@@ -125,10 +120,8 @@ def _job(options: argparse.Namespace, client: Client) -> TransferJob:
     return arguments.job_from(
         options,
         objective=planner_options.objective_from(options),
-        limits=planner_options.limits_from(options, chunk_mib=options.chunk_mib),
+        limits=planner_options.limits_from(options),
         policy=planner_options.policy_from(options, _regions(options, client)),
-        volume_gb=options.volume_gb,
-        objects=options.objects,
     )
 
 

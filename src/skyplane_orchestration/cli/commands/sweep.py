@@ -9,6 +9,7 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
+from skyplane_orchestration.cli.locations import LOCATION_OPTIONS
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 
 def add(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser("sweep", help="remove abandoned fleets, journals and uploads")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be removed; remove nothing"
-    )
+    arguments.add_flags(parser, dry_run="print what would be removed; remove nothing")
     parser.add_argument(
         "--older-than-s",
         type=float,
@@ -31,23 +30,17 @@ def add(commands: arguments.Subparsers) -> None:
     group = parser.add_argument_group(
         "destinations", "remove expired journals and uploads of failed transfers"
     )
-    group.add_argument(
+    arguments.add_list(
+        group,
         "--destination",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="also sweep this destination and all folders below it (repeatable)",
+        "URL",
+        "also sweep this destination and all folders below it (repeatable)",
     )
     arguments.add_location(group, "dst", "destinations")
-    group.add_argument(
-        "--no-recursive",
-        action="store_true",
-        help="sweep only the destinations themselves, not the folders below",
-    )
-    group.add_argument(
-        "--orphaned-uploads",
-        action="store_true",
-        help="abort old uploads that no journal names (default: list them)",
+    arguments.add_flags(
+        group,
+        no_recursive="sweep only the destinations themselves, not the folders below",
+        orphaned_uploads="abort old uploads that no journal names (default: list them)",
     )
     arguments.add_common(parser, run)
 
@@ -79,17 +72,10 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _require_destination(options: argparse.Namespace) -> None:
     """Refuse options of destinations if there is no destination."""
-    given = {
-        "--orphaned-uploads": options.orphaned_uploads,
-        "--no-recursive": options.no_recursive,
-        "--dst-region": options.dst_region,
-        "--dst-endpoint": options.dst_endpoint,
-        "--dst-credentials": options.dst_credentials,
-        "--dst-option": options.dst_option,
-    }
-    names = [name for name, value in given.items() if value]
+    has_effect = ("orphaned_uploads", "no_recursive", *(f"dst_{name}" for name in LOCATION_OPTIONS))
+    names = [name.replace("_", "-") for name in has_effect if getattr(options, name)]
     if names and not options.destination:
-        raise ConfigurationInvalid(f"{names[0]} has no effect without --destination")
+        raise ConfigurationInvalid(f"--{names[0]} has no effect without --destination")
 
 
 def _print(report: SweepReport, console: Console) -> None:

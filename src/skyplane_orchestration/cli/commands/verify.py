@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from skyplane_gateway.config import IllegalKeyRule
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.argument_types import whole_number_from
 from skyplane_orchestration.cli.client_factory import open_client
@@ -22,25 +23,22 @@ def add(commands: arguments.Subparsers) -> None:
     )
     arguments.add_ends(parser, arguments.ANY_PLACE)
     group = arguments.add_keys(parser, "compare")
-    arguments.add_illegal_keys(
+    arguments.add_choice(
         group,
+        "on_illegal_key",
+        IllegalKeyRule,
         "as in the copy: an object whose key DST cannot hold is missing, left out, or looked for"
         " under its escaped key",
     )
-    group.add_argument(
-        "--allow-empty", action="store_true", help="succeed if there is nothing to compare"
+    arguments.add_flags(
+        group,
+        allow_empty="succeed if there is nothing to compare",
+        extra="also list objects that exist only at DST",
     )
-    group.add_argument(
-        "--extra", action="store_true", help="also list objects that exist only at DST"
-    )
-    depth = group.add_mutually_exclusive_group()
-    depth.add_argument(
-        "--listing-only", action="store_true", help="compare names and sizes; read no object"
-    )
-    depth.add_argument(
-        "--download",
-        action="store_true",
-        help="read all objects at both ends and compare their SHA-256, whatever the stores say",
+    arguments.add_flags(
+        group.add_mutually_exclusive_group(),
+        listing_only="compare names and sizes; read no object",
+        download="read all objects at both ends and compare their SHA-256, whatever the stores say",
     )
     group.add_argument(
         "--parallel",

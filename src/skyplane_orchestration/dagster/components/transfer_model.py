@@ -2,24 +2,54 @@
 
 # No postponed annotations: Dagster reads those of the fields.
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_origin
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
-from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.dagster.components.rendered import Flag, Number, Rendered, Whole
-from skyplane_orchestration.model.flat_job import flat_job
-from skyplane_orchestration.model.job import (
-    Encryption,
-    NetworkTierRule,
-    NoCapacityRule,
-    ServerSideRule,
-    TransferJob,
+from skyplane_orchestration.model.flat_job import flat_fields, flat_job
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.text_values import options_of
+
+_DESCRIPTIONS: Final = {
+    "source_region": "Such as aws:eu-west-3.",
+    "source_credential_ref": "Such as profile:NAME.",
+    "min_throughput_gbps": "The cheapest plan at this rate or more.",
+    "max_usd_per_gb": "The fastest plan at this price.",
+    "max_cost_usd": "The fastest plan at this cost.",
+    "deadline_s": "The cheapest plan that ends in this time.",
+}
+#: Type of a field of a job, or of its items -> that of its text.
+_TYPES: Final[Mapping[Any, Any]] = {
+    bool: Flag,
+    int: Whole,
+    float: Number,
+    tuple: Sequence[str],
+    Mapping: dict[str, Whole],
+}
+
+
+def _field(name: str, hint: Any) -> Any:
+    (kind,) = (one for one in options_of(hint) if one is not type(None))
+    made = _TYPES.get(get_origin(kind) or kind, kind)
+    return made | None, Field(None, description=_DESCRIPTIONS.get(name))
+
+
+_Plain: Any = create_model(
+    "_Plain",
+    __base__=(dg.Model, Rendered),
+    # The types of instances are by cloud, and so no plain value.
+    **{
+        name: _field(name, hint)
+        for name, (hint, _) in flat_fields().items()
+        if name != "instance_types"
+    },
 )
 
 
-class TransferModel(dg.Model, Rendered):
+class TransferModel(_Plain):  # type: ignore[misc]
     """One transfer: the fields of `TransferJob`, with the plain names of the Airflow operators.
 
     A field that is not given has the default of `TransferJob`.
@@ -29,61 +59,7 @@ class TransferModel(dg.Model, Rendered):
     source_url: str = Field(
         description="Such as s3://bucket/prefix/; {partition_key} is replaced; see Partitions."
     )
-    source_region: str | None = Field(None, description="Such as aws:eu-west-3.")
-    source_endpoint: str | None = None
-    source_credential_ref: str | None = Field(None, description="Such as profile:NAME.")
     destination_url: str
-    destination_region: str | None = None
-    destination_endpoint: str | None = None
-    destination_credential_ref: str | None = None
-
-    min_throughput_gbps: Number | None = Field(
-        None, description="The cheapest plan at this rate or more."
-    )
-    exactly: Flag | None = None
-    max_usd_per_gb: Number | None = Field(None, description="The fastest plan at this price.")
-    max_cost_usd: Number | None = Field(None, description="The fastest plan at this cost.")
-    deadline_s: Number | None = Field(None, description="The cheapest plan that ends in this time.")
-
-    recursive: Flag | None = None
-    include: Sequence[str] | None = None
-    exclude: Sequence[str] | None = None
-    conflict: ConflictRule | None = None
-    publish_last: Sequence[str] | None = None
-    verify: Verification | None = None
-    allow_empty: Flag | None = None
-    allow_failed: Flag | None = None
-    move: Flag | None = None
-    strict_metadata: Flag | None = None
-    guess_mime_type: Flag | None = None
-    files_from: Sequence[str] | None = None
-    newer_than: str | None = None
-    older_than: str | None = None
-    min_size: str | None = None
-    max_size: str | None = None
-    delete: Flag | None = None
-    max_delete: str | None = None
-    allow_unmatched_patterns: Flag | None = None
-    bwlimit: str | None = None
-    on_illegal_key: IllegalKeyRule | None = None
-    on_archived_object: ArchivedObjectRule | None = None
-    server_side_copy: ServerSideRule | None = None
-    encrypt: Encryption | None = None
-    volume_gb: Number | None = None
-    objects: Whole | None = None
-
-    allow_regions: Sequence[str] | None = None
-    exclude_regions: Sequence[str] | None = None
-    max_job_usd: Number | None = None
-    on_no_capacity: NoCapacityRule | None = None
-    network_tier: NetworkTierRule | None = None
-    instance_limit: Whole | None = None
-    max_relays: Whole | None = None
-    vcpu_quota: dict[str, Whole] | None = None
-    source_read_gbps: Number | None = None
-    destination_write_gbps: Number | None = None
-    safety_margin: Number | None = None
-    chunk_mib: Whole | None = None
 
     def job(self) -> TransferJob:
         """The job. Raises ConfigurationInvalid."""

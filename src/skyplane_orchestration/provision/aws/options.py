@@ -12,6 +12,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.aws.tags import check_user_tags
 from skyplane_orchestration.provision.instances.options import (
+    check_disk,
     check_form,
     check_regions,
     cloud_section,
@@ -93,11 +94,7 @@ class AwsOptions:
                 f"image_parameters of aws has no use for {', '.join(unknown)}; it can have"
                 f" {' and '.join(AMAZON_LINUX)}"
             )
-        if not LEAST_DISK_GIB <= self.disk_gib <= _MOST_DISK_GIB:
-            raise ConfigurationInvalid(
-                f"disk_gib of aws must be from {LEAST_DISK_GIB} to {_MOST_DISK_GIB}, not"
-                f" {self.disk_gib}"
-            )
+        check_disk("aws", self.disk_gib, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_user_tags(self.user_tags)
 
     @classmethod

@@ -12,6 +12,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.gcp.tags import check_user_labels
 from skyplane_orchestration.provision.instances.options import (
+    check_disk,
     check_form,
     check_regions,
     cloud_section,
@@ -125,11 +126,7 @@ class GcpOptions:
         if self.kms_key:
             example = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
             check_form("kms_key of gcp", self.kms_key, _KMS_KEY, example)
-        if not LEAST_DISK_GIB <= self.disk_gib <= _MOST_DISK_GIB:
-            raise ConfigurationInvalid(
-                f"disk_gib of gcp must be from {LEAST_DISK_GIB} to {_MOST_DISK_GIB}, not"
-                f" {self.disk_gib}"
-            )
+        check_disk("gcp", self.disk_gib, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_user_labels(self.user_labels)
 
     @classmethod

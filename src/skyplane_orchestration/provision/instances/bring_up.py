@@ -17,11 +17,8 @@ from skyplane_gateway.config import GatewayConfig, Route
 from skyplane_orchestration.errors import (
     CloudUnavailable,
     FleetLost,
-    GatewayDraining,
-    GatewayError,
     GatewayUnreachable,
     LaunchRefused,
-    NotAuthorised,
     ProvisionFailed,
     TeardownIncomplete,
 )
@@ -333,19 +330,12 @@ class _BringUp:
         return ""
 
     def _all_answer(self, instance: CloudInstance, nodes: Sequence[str]) -> bool:
-        try:
-            for number, node in enumerate(nodes):
-                session = self.sessions.get(node, (instance.address, control_port(number)))
-                if session.status().get("state") == "draining":
-                    raise GatewayDraining(f"{node} takes no new transfer")
-                # The gateway waits for its transfer for the whole time again.
-                session.renew(self.spec.times.start_within_s)
-        except NotAuthorised:
-            raise
-        except GatewayError:
-            for node in nodes:
-                self.sessions.drop(node)
-            return False
+        for number, node in enumerate(nodes):
+            address = instance.address, control_port(number)
+            if not self.sessions.is_usable(node, address, self.spec.times.start_within_s):
+                for one in nodes:
+                    self.sessions.drop(one)
+                return False
         return True
 
     def _alive_nodes(self, handles: Mapping[str, GatewayHandle]) -> set[str]:

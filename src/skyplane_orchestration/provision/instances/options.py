@@ -138,6 +138,12 @@ def check_regions(cloud: str, setting: str, regions: Iterable[str], example: str
         parse_region_tag(region)
 
 
+def check_disk(cloud: str, gib: int, least: int, most: int) -> None:
+    """Raise ConfigurationInvalid for a disk that is too small or too large."""
+    if not least <= gib <= most:
+        raise ConfigurationInvalid(f"disk_gib of {cloud} must be from {least} to {most}, not {gib}")
+
+
 def check_form(what: str, value: str, form: re.Pattern[str], example: str) -> None:
     """Raise ConfigurationInvalid for a value of a setting that has another form."""
     if not form.match(value):

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import (
-    GatewayDraining,
-    GatewayError,
-    NotAuthorised,
     ProvisionFailed,
     TeardownIncomplete,
 )
@@ -160,19 +157,8 @@ class _BringUp:
             return False
         if not self._neighbours[node] <= set(config.hello_keys_hex):
             return False  # It was started for another plan and lacks keys of its neighbours.
-        session = sessions.get(node, (config.control_host, ports[0]))
-        try:
-            if session.status().get("state") == "draining":
-                # A teardown is in progress, or was interrupted.
-                raise GatewayDraining(f"{node} takes no new transfer")
-            # The gateway waits for its transfer for the whole time again.
-            session.renew(self.spec.times.start_within_s)
-        except NotAuthorised:
-            raise
-        except GatewayError:
-            sessions.drop(node)
-            return False
-        return True
+        address = config.control_host, ports[0]
+        return sessions.is_usable(node, address, self.spec.times.start_within_s)
 
     def _stop_others(self) -> None:
         """End gateways that do not respond, never became ready, or are not in the plan."""

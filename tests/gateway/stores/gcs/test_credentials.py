@@ -162,6 +162,7 @@ def test_a_token_is_sent_as_it_is() -> None:
         ({"service_account_json": "{"}, "is not the JSON key of a service account"),
         ({"service_account_json": '{"private_key": "hush"}'}, "is not the JSON key"),
         ({"service_account_json": '["hush"]'}, "is not the JSON key"),
+        ({"service_account_json": "[" * 100_000}, "is not the JSON key"),
         ({"service_account_file": "/no/such/file"}, "cannot be read: No such file"),
     ],
 )

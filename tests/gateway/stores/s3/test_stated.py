@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.errors import StoreUnavailable
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.checksums import Comparison, Stated
 from skyplane_gateway.stores.s3.bucket import Bucket
@@ -83,6 +85,21 @@ def test_aws_is_asked_once_more_where_its_answer_to_a_range_states_nothing(
         assert reader.stated == expected
     with store.read("k", offset=0, length=3, if_match=info.etag) as reader:
         assert reader.stated is None, "it is not the whole object"
+    bodies: list[Any] = []
+
+    def failing(*_: Any, **__: Any) -> dict[str, Any]:
+        raise EndpointConnectionError(endpoint_url="http://nowhere")
+
+    def noted(**named: Any) -> dict[str, Any]:
+        answer = as_aws(**named)
+        bodies.append(answer["Body"])
+        return answer
+
+    monkeypatch.setattr(store._client, "get_object", noted)
+    monkeypatch.setattr(store._client, "head_object", failing)
+    with pytest.raises(StoreUnavailable):
+        store.read("k", offset=0, length=4, if_match=info.etag)
+    assert bodies[0]._raw_stream.closed, "its connection goes back"
 
 
 @pytest.mark.parametrize(("bucket", "is_one"), [("plain", True), ("a--use1-az4--x-s3", False)])
