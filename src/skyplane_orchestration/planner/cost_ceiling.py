@@ -1,14 +1,14 @@
 """The most throughput under a ceiling: a price per GB (4a), or a total in USD.
 
 A price per GB needs one integer program, because cost <= price * G is linear in G. A total
-needs branch and bound on the rate (see `job_cost`).
+needs a search over the rate, because the overhead depends on it (see `job_cost`).
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from skyplane_orchestration.planner.build_plan import PlanRequest
@@ -22,7 +22,6 @@ from skyplane_orchestration.planner.job_cost import (
     is_within,
     least_total,
     priced_at,
-    search_rounds,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
@@ -37,11 +36,8 @@ _STRETCH: Final = (1e-6, 1e-4)
 #: The search stops when the bound is within this share of the best rate.
 _RATE_GAP: Final = 1e-3
 _HALVINGS: Final = 12
-#: When the bound exceeds the best rate by this factor, a search for a start runs: at most
-#: _STEPS steps, until the factor is _STEEP.
-_WIDE: Final = 1.1
-_STEPS: Final = 16
-_STEEP: Final = 1.02
+#: Most steps of the bisection of the rate.
+_STEPS: Final = 12
 
 
 # ---------------------------------------------------------------- a price per GB
@@ -139,28 +135,25 @@ def fastest_under_total(
 
     Every plan is billed for `wait_s`. The bound is in Gbit/s.
     """
-    search = _TotalCeilingSearch(request, problem, usd, wait_s, proof_s, [(0.0, problem.most_gbps)])
+    search = _TotalCeilingSearch(request, problem, usd, wait_s, proof_s, problem.most_gbps)
     search.run()
     search.bisect()
-    if search.best is None and search.most_gbps > 0:
-        any_rate = problem.with_goal(problem.goal_gbps, max(search.most_gbps, problem.goal_gbps))
+    if search.best is None and search.bound > 0:
+        any_rate = problem.with_goal(problem.goal_gbps, max(search.bound, problem.goal_gbps))
         least = least_total(request, any_rate, wait_s, proof_s)
         if least is not None and is_within(least.candidate.usd, usd):
             search.best = least.candidate
     if search.best is None:
         return None
-    return BoundedCandidate(search.best, max(search.most_gbps, search.best.gbps))
+    return BoundedCandidate(search.best, max(search.bound, search.best.gbps))
 
 
 @dataclass(slots=True)
 class _TotalCeilingSearch:
-    """Branch and bound over intervals of rates, from the top down.
-
-    A rate that needs one more instance may cost too much although a higher rate does not.
+    """Keeps the fastest plan under a total, over several attempts.
 
     Attributes:
-        open: intervals to search, the highest last.
-        closed: upper ends of intervals that were searched without a proof.
+        bound: in Gbit/s; no plan under the ceiling is faster.
     """
 
     request: PlanRequest
@@ -168,28 +161,35 @@ class _TotalCeilingSearch:
     usd: float
     wait_s: float
     proof_s: float
-    open: list[tuple[float, float]]
-    closed: list[float] = field(default_factory=list)
+    bound: float
     best: Candidate | None = None
-
-    @property
-    def most_gbps(self) -> float:
-        """The bound: no plan under the ceiling is faster."""
-        return max([self._best_gbps, *self.closed, *(high for _, high in self.open)])
 
     @property
     def _best_gbps(self) -> float:
         return 0.0 if self.best is None else self.best.gbps
 
     def run(self) -> None:
-        for number in search_rounds(self.proof_s):
-            if not self.open or self._is_reached(self.open[-1][1]):
+        """Bisect the rate up to which plans are priced with the overhead of that rate.
+
+        The overhead of the best rate so far bounds all faster plans. A rate that needs one more
+        instance may cost too much although a higher rate does not, so this is a heuristic.
+        """
+        until_s = time.monotonic() + max(PATIENCE_S, self.proof_s)
+        self._lower_bound()
+        high = self.bound
+        top = high
+        for _ in range(_STEPS):
+            if high <= self._best_gbps * (1 + OPTIMAL_GAP) or time.monotonic() > until_s:
                 break
-            self._branch(*self.open.pop())
-            if number == 0 and self.open and self.most_gbps > _WIDE * self._best_gbps:
-                most = self.most_gbps
-                cut = self._find_start(most)
-                self.open = [(self._best_gbps, cut), (cut, most)]
+            for shrink in _SHRINK:
+                found = self._fastest(top, top, shrink)
+                if found is None or self._keep_solution(found):
+                    break
+            if self._best_gbps < top * (1 - SAME_RATE):
+                high = top
+            low = self._best_gbps
+            top = math.sqrt(low * high) if low > 0 else high / 2
+        self._lower_bound()
 
     def bisect(self) -> None:
         """Bisect the open range by the least total, which never falls as the rate rises.
@@ -197,81 +197,40 @@ class _TotalCeilingSearch:
         Unlike `run`, this finds a plan whose total equals the ceiling.
         """
         until_s = time.monotonic() + PATIENCE_S / 2
-        high = self.most_gbps
+        high = self.bound
         for _ in range(_HALVINGS):
             low = self._best_gbps
             if low <= 0 or high <= low * (1 + _RATE_GAP) or time.monotonic() > until_s:
                 break
             middle = math.sqrt(low * high)
-            upwards = self.problem.with_goal(middle, max(middle, self.most_gbps))
+            upwards = self.problem.with_goal(middle, max(middle, self.bound))
             least = least_total(self.request, upwards, self.wait_s, 0.0)
             if least is None or not self._keep(least.candidate):
                 high = middle
 
-    def _is_reached(self, gbps: float) -> bool:
-        return self.best is not None and gbps <= self.best.gbps * (1 + OPTIMAL_GAP)
-
-    def _find_start(self, high_gbps: float) -> float:
-        """An estimate of the highest rate under the ceiling, where the intervals start.
-
-        The overhead of a short job grows with the rate, so a bound from a low rate closes none.
-        """
-        until_s = time.monotonic() + max(PATIENCE_S, self.proof_s)
-        for _ in range(_STEPS):
-            low = self._best_gbps
-            floor = max(low * _STEEP, self.problem.goal_gbps)
-            if time.monotonic() > until_s or high_gbps <= floor:
-                break
-            top = math.sqrt(low * high_gbps) if low > 0 else high_gbps / 2
-            found = self._fastest(top, top, 0.0, proof_s=0.0)
-            if found is not None:
-                self._consider(found)
-            if self._best_gbps < top * (1 - SAME_RATE):
-                high_gbps = top
-        return high_gbps
-
-    def _branch(self, low_gbps: float, high_gbps: float) -> None:
-        """Bound an interval with the overhead of its lower end, then cut it.
-
-        A plan that exceeds the ceiling is solved again with the overhead of its upper end.
-        """
-        low = max(low_gbps, self._best_gbps)
-        found = self._fastest(low, high_gbps, 0.0)
-        if found is None or found.bound < low:
+    def _lower_bound(self) -> None:
+        """Bound the plans above the best rate, with the overhead of that rate; keep the plan."""
+        if self._best_gbps >= self.bound:
             return
-        high = min(high_gbps, found.bound)
-        top = min(high, found.solution.throughput_gbps)
-        if not self._consider(found):
-            for shrink in _SHRINK:
-                below = self._fastest(top, top, shrink)
-                if below is None or self._consider(below):
-                    break
-        low = max(low, self._best_gbps)
-        if self._is_reached(high):
-            return
-        if top <= low * (1 + OPTIMAL_GAP):
-            # The solver found nothing faster; only its bound is above.
-            self.closed.append(high)
-            return
-        middle = math.sqrt(low * top) if low > 0 else top / 2
-        self.open += [(low, middle), (middle, high)]
+        found = self._fastest(self._best_gbps, self.bound, 0.0)
+        self.bound = min(self.bound, found.bound if found else self._best_gbps)
+        if found is not None:
+            self._keep_solution(found)
 
-    def _fastest(
-        self, gbps: float, most_gbps: float, shrink: float, proof_s: float | None = None
-    ) -> Incumbent | None:
+    def _fastest(self, gbps: float, most_gbps: float, shrink: float) -> Incumbent | None:
         """The most throughput up to `most_gbps`, with the overhead of the rate `gbps`."""
         price = self.request.usd_per_gbit(self.usd) * (1 - shrink)
         if price <= 0:
             return None
         part = self.problem.with_goal(min(self.problem.goal_gbps, most_gbps), most_gbps)
         at_price = priced_at(self.request, part, gbps, self.wait_s)
-        return fastest(at_price, price, proof_s=self.proof_s if proof_s is None else proof_s)
+        return fastest(at_price, price, proof_s=self.proof_s)
 
-    def _consider(self, found: Incumbent) -> bool:
-        """Keep the plan if it is under the ceiling and faster; whether it is under it."""
+    def _keep_solution(self, found: Incumbent) -> bool:
         return self._keep(candidate_from(self.request, found.solution, self.wait_s))
 
     def _keep(self, candidate: Candidate) -> bool:
+        """Keep the plan if it is under the ceiling and faster; whether it is under it."""
         if not is_within(candidate.usd, self.usd):
             return False
         if candidate.gbps > self._best_gbps:
