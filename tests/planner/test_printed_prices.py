@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner import cost_ceiling, default_objective, job_cost, plan
+from skyplane_orchestration.planner import cost_ceiling, default_objective, plan
 from skyplane_orchestration.planner.check import violations
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ def test_a_total_on_the_shipped_grid(
     goal_gbps: float,
 ) -> None:
     """A short job: the wait for gateways is most of its cost. A busy machine gets more time."""
-    monkeypatch.setattr(job_cost, "PATIENCE_S", 10.0)
     monkeypatch.setattr(cost_ceiling, "PATIENCE_S", 10.0)
     limits = Limits(instance_limit=most)
     first = printed(plan(shipped, src, dst, MinimizeCost(goal_gbps), limits=limits, volume_gb=5.0))

@@ -14,7 +14,6 @@ from typing import Final
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.gap import OPTIMAL_GAP
 from skyplane_orchestration.planner.job_cost import (
-    PATIENCE_S,
     SAME_RATE,
     BoundedCandidate,
     Candidate,
@@ -36,6 +35,8 @@ _STRETCH: Final = (1e-6, 1e-4)
 #: The search stops when the bound is within this share of the best rate.
 _RATE_GAP: Final = 1e-3
 _HALVINGS: Final = 12
+#: No further step starts after this many seconds.
+PATIENCE_S: Final = 3.0
 #: Most steps of the bisection of the rate.
 _STEPS: Final = 12
 

@@ -1,14 +1,9 @@
 """The total cost of a job in USD, which depends on the rate, and the search for the least total.
 
 An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
-price times `overhead(G) / G`, and the overhead never falls as G rises. On an interval of rates:
-
-- the overhead at the lower end prices every plan at its cost or below: a bound;
-- the overhead at the upper end prices every plan at its cost or above: plans that meet a
-  ceiling at these prices meet it in fact.
-
-Branch and bound on the rate cuts intervals until both agree. The difference that remains is the
-reported gap.
+price times `overhead(G) / G`, and the overhead never falls as G rises. So the overhead at the
+goal prices every plan at its cost or below: a bound. The search prices plans with the overhead of
+the last plan's rate until that rate repeats. The difference that remains is the reported gap.
 
 `wait` is the provisioning time of the slowest cloud in the plan. The search first assumes that
 every plan waits for its ends only. If the result uses a slower cloud, the search runs once per
@@ -18,11 +13,8 @@ distinct wait, on the clouds that are up by then.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count
 from typing import Final
 
 import numpy as np
@@ -38,15 +30,8 @@ from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.regions import least_instances
 from skyplane_orchestration.planner.solution import IntegerSolution
 
-#: Rounds per wait. More rounds run while they fit into the time of _PROOFS proofs.
+#: Rounds per wait.
 ROUNDS: Final = 4
-#: No further round starts after this many seconds.
-PATIENCE_S: Final = 3.0
-_PROOFS: Final = 4
-#: An interval is closed when its gap is at most this factor of the solver's own gap.
-_SOLVER_GAP_FACTOR: Final = 1.25
-#: The search does not continue for a smaller gain than this.
-_SMALL_GAIN_USD: Final = 0.005
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
 #: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
@@ -162,18 +147,6 @@ def best_over_waits(
     return BoundedCandidate(best.candidate, max(free.bound, min(one.bound for one in found)))
 
 
-def search_rounds(proof_s: float) -> Iterator[int]:
-    """Numbers of the rounds: at least one, then as many as count and time allow."""
-    started = time.monotonic()
-    for number in count():
-        taken_s = time.monotonic() - started
-        if number >= ROUNDS and taken_s > _PROOFS * proof_s:
-            return
-        if number >= 1 and taken_s > max(PATIENCE_S, proof_s):
-            return
-        yield number
-
-
 # ---------------------------------------------------------------- the least total
 
 
@@ -184,39 +157,34 @@ def least_total(
 
     Every plan is billed for `wait_s`. The bound is in USD.
     """
-    best: Candidate | None = None
-    open_intervals = [(0.0, problem.goal_gbps, problem.most_gbps)]
-    closed: list[float] = []
-    for _ in search_rounds(proof_s):
-        if not open_intervals or _is_near(best, open_intervals[0][0], OPTIMAL_GAP):
-            break
-        known, low, high = heappop(open_intervals)
-        part = problem.with_goal(low, high)
-        found = cheapest(priced_at(request, part, low, wait_s), exactly=False, proof_s=proof_s)
-        if found is None:
-            continue
-        candidate = candidate_from(request, found.solution, wait_s)
-        best = _cheaper(candidate, best)
-        gain = _SMALL_GAIN_USD / max(best.usd, _SMALL_GAIN_USD)
-        tolerance = max(OPTIMAL_GAP, _SOLVER_GAP_FACTOR * found.gap, gain)
-        bound = max(known, request.total_usd(found.bound))
-        if not _is_near(best, bound, OPTIMAL_GAP):
-            best = _cheaper(best, _at_goal(request, part, wait_s, proof_s))
-        if not _is_near(best, bound, tolerance):
-            bound = max(bound, _bound_by_ends(request, part, wait_s, proof_s))
-        cut = _cut(request, candidate, wait_s, low, best.usd)
-        if cut is None or _is_near(best, bound, tolerance):
-            closed.append(bound)
-        else:
-            heappush(open_intervals, (bound, low, cut))
-            heappush(open_intervals, (bound, cut, high))
-    if best is None:
+    at_goal = cheapest(
+        priced_at(request, problem, problem.goal_gbps, wait_s), exactly=False, proof_s=proof_s
+    )
+    if at_goal is None:
         return None
-    bounds = [*closed, *(known for known, _, _ in open_intervals)]
-    return BoundedCandidate(best, min(best.usd, *bounds))
+    bound = request.total_usd(at_goal.bound)
+    best = candidate_from(request, at_goal.solution, wait_s)
+    gbps = best.gbps
+    for _ in range(ROUNDS):
+        # Plans priced with the overhead of the rate that the last one had.
+        if _is_near(best, bound) or gbps <= problem.goal_gbps * (1 + SAME_RATE):
+            break
+        found = cheapest(priced_at(request, problem, gbps, wait_s), exactly=False, proof_s=0.0)
+        if found is None:
+            break
+        candidate = candidate_from(request, found.solution, wait_s)
+        best = _cheaper(best, candidate)
+        if abs(candidate.gbps - gbps) <= SAME_RATE * gbps:
+            break
+        gbps = candidate.gbps
+    if not _is_near(best, bound):
+        best = _cheaper(best, _at_goal(request, problem, wait_s, proof_s))
+        bound = max(bound, _bound_by_ends(request, problem, wait_s, proof_s))
+    return BoundedCandidate(best, min(best.usd, bound))
 
 
 def _cheaper(one: Candidate, other: Candidate | None) -> Candidate:
+    """The cheaper of the two."""
     return one if other is None or one.usd <= other.usd else other
 
 
@@ -230,8 +198,8 @@ def _at_goal(
     return None if found is None else candidate_from(request, found.solution, wait_s)
 
 
-def _is_near(best: Candidate | None, bound_usd: float, gap: float) -> bool:
-    return best is not None and bound_usd >= best.usd * (1 - gap)
+def _is_near(best: Candidate, bound_usd: float) -> bool:
+    return bound_usd >= best.usd * (1 - OPTIMAL_GAP)
 
 
 def _bound_by_ends(
@@ -247,25 +215,3 @@ def _bound_by_ends(
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     usd_per_s = float(least_instances(at_goal) @ problem.cheapest_usd_per_s)
     return request.total_usd(found.bound) + usd_per_s * wait_s
-
-
-def _cut(
-    request: PlanRequest, candidate: Candidate, wait_s: float, low_gbps: float, best_usd: float
-) -> float | None:
-    """The rate at which to cut an interval, so that its bound closes the upper part.
-
-    From there these instances cost no less than the best plan. None at the lower end.
-    """
-    rate = candidate.gbps
-    if rate <= low_gbps * (1 + SAME_RATE):
-        return None
-    volume_gb = request.volume_gb or 0.0
-    egress = costs.egress_usd_per_gb(request.grid, candidate.overlay) * volume_gb
-    moving = candidate.usd_per_gb * volume_gb - egress
-    if moving <= 0 or wait_s <= 0:
-        return None
-    factor = (best_usd * (1 - OPTIMAL_GAP / 2) - (request.requests_usd or 0.0) - egress) / moving
-    cut = (factor - 1) * request.volume_gbit / wait_s
-    if not low_gbps * (1 + SAME_RATE) < cut < rate:
-        cut = math.sqrt(low_gbps * rate)
-    return cut
