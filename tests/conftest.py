@@ -84,7 +84,7 @@ LONG_FILES: Final = (
     "provision/local/test_gateways_e2e.py",
     "gateway/stores/test_conformance_objects.py",
     "gateway/stores/test_faults_real_servers.py",
-    "planner/search/test_variable_fixing.py",
+    "planner/search/test_regions.py",
 )
 
 

@@ -167,7 +167,7 @@ def add_proof(parser: Parser) -> None:
         "--prove-s",
         type=number_from_zero,
         metavar="S",
-        help="seconds after which each search stops to prove that no plan is better"
+        help="seconds for each proof that no plan is better, left out below one second"
         " (default: 0.15)",
     )
 

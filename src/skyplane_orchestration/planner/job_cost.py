@@ -35,7 +35,7 @@ from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
-from skyplane_orchestration.planner.search.variable_fixing import least_instances
+from skyplane_orchestration.planner.search.regions import least_instances
 from skyplane_orchestration.planner.solution import IntegerSolution
 
 #: Rounds per wait. More rounds run while they fit into the time of _PROOFS proofs.

@@ -28,8 +28,8 @@ from skyplane_orchestration.planner.single_region import best_in_single_region, 
 
 logger = logging.getLogger(__name__)
 
-#: Default seconds for the optimality proof. A plan then takes a quarter of a second, because
-#: the solver checks its time limit only now and then.
+#: Default seconds for proofs: too few for one over all regions, so a plan states the gap to its
+#: relaxation.
 PROOF_S = 0.15
 
 
@@ -61,8 +61,8 @@ def plan(
         objects: number of objects, for the price of requests.
         limits: limits of the job; the grid's limits apply where the job sets none.
         policy: regions that may relay (the ends are always allowed), and the maximum cost.
-        proof_s: seconds for each search to prove optimality and to improve the plan; 0 returns
-            the first plan and reports its gap. Objectives in USD need several searches.
+        proof_s: seconds for each search to prove optimality over all regions; with less than one
+            the plan states its gap to the relaxation. Objectives in USD need several searches.
 
     Raises UnknownRegion, PlanInfeasible, SolverFailed, and ConfigurationInvalid when the
     objective needs a volume.

@@ -19,18 +19,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
-from skyplane_orchestration.planner.constraint_names import REGION_LIMITS
+from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.formulation import (
     columns_of,
     cost_per_second,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.shortest_paths import (
-    edge_matrix,
-    limit_cost,
-    shortest_distances,
-)
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Relaxation
 from skyplane_orchestration.planner.solve import relax
 from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
@@ -39,11 +33,6 @@ from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
 _SAME: Final = 1e-9
 #: A breakpoint within this share of the largest rate equals it.
 _SAME_RATE: Final = 1e-7
-#: Edges that join the program at a time, and how often, before all edges do.
-_EDGES_AT_ONCE: Final = 30
-_ROUNDS: Final = 6
-#: Candidate shares for the price of an idle region.
-_SHARES: Final = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 
 
 class Breakpoint(NamedTuple):
@@ -145,15 +134,10 @@ def _between(lines: _TangentSearch, left: Breakpoint, right: Breakpoint) -> list
 
 
 class _TangentSearch:
-    """Finds where a line of a given slope touches C from below, by one linear program each.
-
-    Programs have the edges of the ends and of earlier optima. Where their duals fail to prove the
-    optimum for all edges, the program has all edges.
-    """
+    """Finds where a line of a given slope touches C from below, by one linear program each."""
 
     def __init__(self, problem: PlanProblem) -> None:
         self._problem = problem
-        self._taken: Mask = (problem.tail == problem.src) | (problem.head == problem.dst)
 
     def fastest(self) -> Breakpoint | None:
         """The cheapest point at the largest rate; None without a path."""
@@ -163,111 +147,27 @@ class _TangentSearch:
         largest = relax(self._problem, cost)
         if largest is None or largest.throughput_gbps <= FLOW_TOLERANCE:
             return None
-        self._taken |= largest.flow_gbps > FLOW_TOLERANCE
         rate = largest.throughput_gbps
         # At the largest rate itself the solver's tolerance may make the program infeasible.
         at_most = self._problem.with_goal(rate * (1 - _SAME), rate)
-        return self._solve(at_most, cost_per_second(self._problem))
+        cheapest = relax(at_most, cost_per_second(self._problem))
+        return None if cheapest is None else _point(self._problem, cheapest)
 
     def tangent_point(self, usd_per_gbit: float) -> Breakpoint:
         """The point where a line of this slope touches C from below."""
         cost = cost_per_second(self._problem)
         cost[columns_of(self._problem).throughput] = -usd_per_gbit
-        lowest = self._solve(self._problem, cost)
-        return lowest or _origin(self._problem)
-
-    def _solve(self, problem: PlanProblem, cost: Floats) -> Breakpoint | None:
-        """The optimum over all edges; None if infeasible."""
-        columns = columns_of(problem)
-        for _ in range(_ROUNDS):
-            kept = np.ones(columns.count, dtype=bool)
-            kept[columns.flow] = kept[columns.connections] = self._taken
-            answer = relax(problem.with_edges(self._taken), cost[kept])
-            if answer is None:
-                break
-            shorter = _shorter_path_edges(problem, self._taken, cost[columns.flow], answer)
-            if not len(shorter):
-                flow = np.zeros(problem.edge_count)
-                flow[self._taken] = answer.flow_gbps
-                return _point(problem, answer, flow)
-            if self._taken[shorter].all():
-                break
-            self._taken[shorter] = True
-        answer = relax(problem, cost)
-        if answer is None:
-            return None
-        self._taken |= answer.flow_gbps > FLOW_TOLERANCE
-        return _point(problem, answer, answer.flow_gbps)
+        lowest = relax(self._problem, cost)
+        return _origin(self._problem) if lowest is None else _point(self._problem, lowest)
 
 
-def _point(problem: PlanProblem, answer: Relaxation, flow_gbps: Floats) -> Breakpoint:
-    usd_per_s = flow_gbps @ problem.usd_per_gbit + answer.instances @ problem.usd_per_s
-    return Breakpoint(answer.throughput_gbps, float(usd_per_s), flow_gbps > FLOW_TOLERANCE)
+def _point(problem: PlanProblem, answer: Relaxation) -> Breakpoint:
+    usd_per_s = answer.flow_gbps @ problem.usd_per_gbit + answer.instances @ problem.usd_per_s
+    return Breakpoint(answer.throughput_gbps, float(usd_per_s), answer.flow_gbps > FLOW_TOLERANCE)
 
 
 def _origin(problem: PlanProblem) -> Breakpoint:
     return Breakpoint(0.0, 0.0, np.zeros(problem.edge_count, dtype=bool))
-
-
-def _shorter_path_edges(
-    problem: PlanProblem, taken: Mask, price: Floats, answer: Relaxation
-) -> Ints:
-    """Edges on paths that are shorter than any path of taken edges, the shortest first.
-
-    Lengths include the shadow prices of the regions' limits. Without such a path the optimum over
-    the taken edges is optimal over all. An idle region's prices are free: see `_idle_shares`.
-    """
-    idle = problem.relays & (_instances_of(problem, answer) <= _SAME)
-    own = np.where(taken, price + limit_cost(problem, answer.region_price), np.inf)
-    shortest = shortest_distances(edge_matrix(problem, own), problem.src)[problem.dst]
-    prices = {name: np.where(idle, 0.0, answer.region_price[name]) for name in REGION_LIMITS}
-    free = edge_matrix(problem, price + limit_cost(problem, prices))
-    connection = edge_matrix(problem, 1.0 / problem.gbps_per_connection)
-    whole = np.where(idle, _usd_per_connection(problem), 0.0)
-    share = _idle_shares(problem, free, idle, connection, whole)
-    ends = ((1 - share) * whole)[:, None] + (share * whole)[None, :]
-    lengths = free + np.where(np.isfinite(free), connection, 0.0) * ends
-    through = (
-        shortest_distances(lengths, problem.src)[:, None]
-        + lengths
-        + shortest_distances(lengths.T, problem.dst)[None, :]
-    )[problem.tail, problem.head]
-    shorter = np.flatnonzero(through < shortest * (1 - _SAME))
-    return shorter[np.argsort(through[shorter], kind="stable")[:_EDGES_AT_ONCE]]
-
-
-def _idle_shares(
-    problem: PlanProblem, free: Floats, idle: Mask, connection: Floats, whole: Floats
-) -> Floats:
-    """(V,) the share of an idle region's price to charge to inflow; outflow pays the rest.
-
-    Makes the shortest path through the region longest. `free`: (V, V) lengths when idle regions
-    are free; `connection`: (V, V) connections per Gbit/s; both infinite without an edge. `whole`:
-    (V,) the price of an instance per connection; 0 where not idle.
-    """
-    elsewhere = np.where(idle[:, None] | idle[None, :], np.inf, free)
-    way_in = shortest_distances(elsewhere, problem.src)[:, None] + free
-    way_out = shortest_distances(elsewhere.T, problem.dst)[None, :] + free
-    priced = np.where(np.isfinite(connection), connection, 0.0)
-    price_in, price_out = priced * whole[None, :], priced * whole[:, None]
-    longest = np.full(problem.region_count, -np.inf)
-    best = np.zeros(problem.region_count)
-    for share in _SHARES:
-        into = (way_in + share * price_in).min(axis=0)
-        out = (way_out + (1 - share) * price_out).min(axis=1)
-        better = into + out > longest
-        best[better], longest[better] = share, (into + out)[better]
-    return best
-
-
-def _instances_of(problem: PlanProblem, answer: Relaxation) -> Floats:
-    """(V,) instances of all types in each region."""
-    return problem.per_region(np.add, answer.instances, 0.0)
-
-
-def _usd_per_connection(problem: PlanProblem) -> Floats:
-    """(V,) the least instance price per connection, USD per second."""
-    return problem.per_region(np.minimum, problem.usd_per_s / problem.connection_limit, np.inf)
 
 
 def _usd_per_gb(usd_per_s: float, gbps: float) -> float:

@@ -24,9 +24,6 @@ class Relaxation:
         objective: its value, in the unit of the cost vector.
         flow_gbps, instances, throughput_gbps: the solution, (E,), (K,) and a scalar.
         edge_reduced_cost: (E,) increase of the objective per Gbit/s forced onto an edge.
-        edge_length: (E,) cost of a Gbit/s over an edge, with the shadow prices of its ends. The
-            relaxed optimum uses shortest paths by these lengths only.
-        instance_price: (K,) what one instance adds to the objective, a cost ceiling included.
         shadow_price: name of a row block -> its duals: increase of the objective per unit by
             which the limit is tightened, >= 0 for limits, of either sign for balances. Also
             `instance_quota` (K,), `throughput_floor` and `throughput_most` (1,).
@@ -38,8 +35,6 @@ class Relaxation:
     instances: Floats
     throughput_gbps: float
     edge_reduced_cost: Floats
-    edge_length: Floats
-    instance_price: Floats
     shadow_price: Mapping[str, Floats]
     region_price: Mapping[str, Floats]
 
@@ -84,7 +79,7 @@ class IntegerSolution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Incumbent:
-    """The best integer solution so far, and a proven bound on the optimum.
+    """The best integer solution found, and a proven bound on the optimum.
 
     The bound is USD per Gbit, or Gbit/s for the most throughput under a ceiling.
     """

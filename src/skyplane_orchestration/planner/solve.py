@@ -12,7 +12,6 @@ import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.constraint_names import (
-    COST_CEILING,
     INSTANCE_QUOTA,
     THROUGHPUT_FLOOR,
     THROUGHPUT_MOST,
@@ -143,12 +142,6 @@ def _relaxation(
     below, equal = _by_kind(blocks)
     limits = _split(below, answer.below_price / scale)
     reduced = program.reduced_cost(answer) / scale
-    length = (program.cost + program.below.T @ answer.below_price) / scale
-    price = program.cost / scale
-    for block in below:
-        if block.name == COST_CEILING:
-            _, column, value = block.entries
-            price[column] += limits[block.name][0] * value
     rate = reduced[columns.throughput]
     return Relaxation(
         objective=answer.objective / scale,
@@ -156,8 +149,6 @@ def _relaxation(
         instances=answer.x[columns.instances],
         throughput_gbps=float(answer.x[columns.throughput]),
         edge_reduced_cost=np.maximum(reduced[columns.flow], 0.0),
-        edge_length=np.maximum(length[columns.flow], 0.0),
-        instance_price=price[columns.instances],
         shadow_price={
             **limits,
             **_split(equal, answer.equal_price / scale),

@@ -11,7 +11,7 @@ from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.planner.formulation import cost_ceiling, cost_per_second
 from skyplane_orchestration.planner.gap import OPTIMAL_GAP
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
-from skyplane_orchestration.planner.search import restricted, variable_fixing
+from skyplane_orchestration.planner.search import regions, restricted
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
 from skyplane_orchestration.planner.solve import solve_integers
 
@@ -38,13 +38,13 @@ def test_the_search_finds_what_the_model_solved_at_once_finds(
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("exactly", [True, False])
-def test_the_proof_brings_in_what_was_not_promising(
+def test_the_proof_finds_what_was_not_promising(
     random_problem: RandomProblem, seed: int, exactly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With nothing promising beside what the relaxation uses, and the model never at once."""
     problem = random_problem(seed)
     best = cheapest(problem, exactly=exactly, proof_s=30.0)
-    monkeypatch.setattr(variable_fixing, "EXTRA_RELAYS", 0)
+    monkeypatch.setattr(regions, "EXTRA_RELAYS", 0)
     monkeypatch.setattr(restricted, "SMALL_PROBLEM_EDGES", 0)
     found = cheapest(problem, exactly=exactly, proof_s=30.0)
     assert (found is None) == (best is None)
@@ -68,7 +68,7 @@ def test_the_bound_on_the_rate_under_a_ceiling_is_above_what_the_model_at_once_f
         time_limit_s=60,
     )
     assert at_once is not None
-    monkeypatch.setattr(variable_fixing, "EXTRA_RELAYS", 0)
+    monkeypatch.setattr(regions, "EXTRA_RELAYS", 0)
     monkeypatch.setattr(restricted, "SMALL_PROBLEM_EDGES", 0)
     found = fastest(problem, price, proof_s=30.0)
     if at_once.throughput_gbps <= 1e-6:

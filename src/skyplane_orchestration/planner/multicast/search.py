@@ -38,7 +38,7 @@ from skyplane_orchestration.planner.multicast.relaxation import (
 )
 from skyplane_orchestration.planner.multicast.steiner_trees import Tree, all_trees
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.variable_fixing import least_instances
+from skyplane_orchestration.planner.search.regions import least_instances
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 
 #: Trees in the integer program: those of least reduced cost.

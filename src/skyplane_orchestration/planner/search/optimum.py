@@ -1,49 +1,53 @@
-"""The search: from a problem to an integer solution with a proven gap.
+"""The search: from a problem to an integer solution with a stated gap.
 
 1. The relaxation over all regions gives a bound and a reduced cost per edge.
 2. The restricted problem has the regions that the relaxation uses and the relays of least reduced
-   cost (`variable_fixing.restricted_regions`). It is solved with M real first, which is quick and
-   shows the regions that matter, then in full on those regions (`restricted`).
-3. Reduced costs fix variables that no better plan uses (`variable_fixing.fix_variables`). Often
-   only the regions of step 2 remain. If more remain, the model with M real on the rest bounds
-   every plan, and the regions of its solution join the restricted problem (`bounding`).
-4. In the remaining time the solver searches for a better plan with M integer.
+   cost (`regions.restricted_regions`). It is solved with M real first, which is quick and shows the
+   regions that matter, then in full on those regions (`restricted`).
+3. With time for a proof, the full model over all regions raises the bound.
 
 Ties go to fewer relays, then to fewer instances.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.grids.arrays import Mask
+from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.formulation import (
+    RowBlock,
     cost_ceiling,
     cost_per_second,
     end_instances,
+    policy_rows,
 )
+from skyplane_orchestration.planner.gap import OPTIMAL_GAP
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search import bounding
+from skyplane_orchestration.planner.search.regions import least_instances, restricted_regions
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
     TIE_WEIGHT,
-    cheaper_at_same_rate,
     cheapest_restricted,
+    cost_margin,
+    cost_scale,
     fastest_restricted,
-)
-from skyplane_orchestration.planner.search.variable_fixing import (
-    least_instances,
-    restricted_regions,
+    price_bound,
+    throughput_objective,
 )
 from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution, Relaxation
-from skyplane_orchestration.planner.solve import relax
+from skyplane_orchestration.planner.solve import relax, solve_integers
 
 #: A plan whose price is within this share of its ceiling is accepted: another half a second of
 #: search can gain at most this much.
 _AT_CEILING: Final = 1e-3
+#: A proof over all regions takes a second or more: it is left out with less time.
+_LEAST_PROOF_S: Final = 1.0
+#: Weight of flow against one Gbit/s of throughput, where the objective serves as a bound.
+_BOUND_HOP_WEIGHT: Final = 1e-7
 
 
 def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Incumbent | None:
@@ -53,9 +57,8 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Incumben
     every rate. None when no plan reaches the goal.
 
     Args:
-        proof_s: seconds for the proof and for improvements; 0 returns the first solution.
+        proof_s: seconds to raise the bound; below a second the bound is that of the relaxation.
     """
-    time_left = bounding.TimeLimit.after(proof_s)
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     cuts = [end_instances(at_goal, least_instances(at_goal))] if exactly else []
     relaxed = relax(at_goal, cost_per_second(at_goal), extra=cuts)
@@ -70,8 +73,36 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Incumben
         best = cheapest_restricted(target.with_regions(regions), bound)
     if best is None:
         return None
-    best = bounding.bound_cheapest(target, relaxed, best, regions, time_left)
-    return Incumbent(best.solution, min(best.bound, best.solution.usd_per_gbit))
+    price = best.solution.usd_per_gbit
+    if regions.all():
+        bound = max(bound, best.bound)
+    if Incumbent(best.solution, bound).gap > OPTIMAL_GAP:
+        scale = cost_scale(target, price)
+        proof = _over_all_regions(target, cost_margin(target, price, scale), proof_s)
+        if proof is not None:
+            bound = max(bound, price_bound(proof, 0.0, price, scale))
+            better = min(best.solution, proof, key=lambda one: one.usd_per_gbit)
+            best = Incumbent(better, bound)
+            price = better.usd_per_gbit
+    return Incumbent(best.solution, min(bound, price))
+
+
+def _over_all_regions(
+    problem: PlanProblem, cost: Floats, proof_s: float, rows: Sequence[RowBlock] = ()
+) -> IntegerSolution | None:
+    """The full model over all regions, for its bound; None when the time is too short."""
+    if proof_s < _LEAST_PROOF_S:
+        return None
+    try:
+        return solve_integers(
+            problem,
+            cost,
+            extra=[*rows, *policy_rows(problem)],
+            relative_gap=OPTIMAL_GAP / 2,
+            time_limit_s=proof_s,
+        )
+    except SolverFailed:
+        return None
 
 
 def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxation] | None:
@@ -80,7 +111,7 @@ def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxatio
     Many plans reach the same rate; a small weight on flow prefers short paths.
     """
     free = problem.with_goal(0.0, problem.most_gbps)
-    relaxed = relax(free, bounding.bound_objective(free))
+    relaxed = relax(free, _bound_objective(free))
     if relaxed is None or relaxed.throughput_gbps <= TIE_WEIGHT:
         return None
     best = fastest_restricted(free.with_regions(restricted_regions(free, relaxed)), None)
@@ -94,34 +125,49 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Inc
     that cheap. The solution keeps the ceiling in spite of the solver's tolerance. The bound, in
     Gbit/s, is for a ceiling that is higher by the same slack.
     """
-    time_left = bounding.TimeLimit.after(proof_s)
     free = problem.with_goal(0.0, problem.most_gbps)
     ceiling = cost_ceiling(free, usd_per_gbit, -CEILING_SLACK_GBPS)
-    relaxed = relax(free, bounding.bound_objective(free), extra=[ceiling])
+    relaxed = relax(free, _bound_objective(free), extra=[ceiling])
     if relaxed is None or relaxed.throughput_gbps <= TIE_WEIGHT:
         return None
     regions = restricted_regions(free, relaxed)
     most = fastest_restricted(free.with_regions(regions), usd_per_gbit)
     if most is None or most.throughput_gbps <= TIE_WEIGHT:
         return None
-    found = bounding.bound_fastest(free, relaxed, usd_per_gbit, most, regions, time_left)
-    most = found.solution
+    bound = _throughput_bound(free, relaxed)
+    if bound > most.throughput_gbps * (1 + OPTIMAL_GAP):
+        proof = _over_all_regions(free, throughput_objective(free, 0.0), proof_s, [ceiling])
+        if proof is not None:
+            bound = min(bound, max(-proof.bound, most.throughput_gbps))
     if most.usd_per_gbit < usd_per_gbit * (1 - _AT_CEILING):
-        most = _cheapest_at_same_rate(free, most, time_left.left_s)
-    return Incumbent(most, found.bound)
+        most = _cheapest_at_same_rate(free, most)
+    return Incumbent(most, bound)
 
 
-def _cheapest_at_same_rate(
-    problem: PlanProblem, most: IntegerSolution, proof_s: float
-) -> IntegerSolution:
-    """The cheapest plan at the rate of `most`; on the same regions if the solver finds no other."""
+def _bound_objective(problem: PlanProblem) -> Floats:
+    """Maximises G with a weight of flow so small that the bound on G hardly suffers."""
+    return throughput_objective(problem, _BOUND_HOP_WEIGHT)
+
+
+def _throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
+    """The upper bound in Gbit/s from an optimum of `_bound_objective`.
+
+    G - weight * (flow over all edges) <= -objective, and a plan without cycles has at most G flow
+    over each of at most V - 1 hops.
+    """
+    slack = _BOUND_HOP_WEIGHT * (problem.region_count - 1)
+    return min(-relaxed.objective / (1 - slack), problem.most_gbps)
+
+
+def _cheapest_at_same_rate(problem: PlanProblem, most: IntegerSolution) -> IntegerSolution:
+    """The cheapest plan at the rate of `most`; `most` itself if the solver finds no other."""
     rate = most.throughput_gbps * (1 - TIE_WEIGHT)
     try:
-        found = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=proof_s)
+        found = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=0.0)
     except SolverFailed:
-        found = None
+        return most
     if found is None:
-        return cheaper_at_same_rate(most)
+        return most
     return min(most, found.solution, key=lambda solution: solution.usd_per_gbit)
 
 

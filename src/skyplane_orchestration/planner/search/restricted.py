@@ -99,26 +99,6 @@ def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> Inte
     return _solve_in_time(used, throughput_objective(used), rows, ROUGH_GAP)
 
 
-def cheaper_at_same_rate(most: IntegerSolution) -> IntegerSolution:
-    """A cheaper solution on the same regions at the same rate, if one is found in time."""
-    rate = most.throughput_gbps * (1 - TIE_WEIGHT)
-    problem = most.problem.with_goal(rate, rate)
-    price, scale = most.usd_per_gbit, cost_scale(problem, most.usd_per_gbit)
-    try:
-        cheaper = solve_integers(
-            problem,
-            cost_margin(problem, price, scale) + _ties(problem, TIE_WEIGHT),
-            extra=_relay_rows(problem),
-            relative_gap=ROUGH_GAP,
-            time_limit_s=FIRST_LIMIT_S,
-        )
-    except SolverFailed:
-        return most
-    if cheaper is None or cheaper.usd_per_gbit >= most.usd_per_gbit:
-        return most
-    return cheaper
-
-
 def solve_full(
     problem: PlanProblem, cost: Floats, gap: float = FINAL_GAP
 ) -> IntegerSolution | None:

@@ -1,0 +1,68 @@
+"""The regions of the restricted problem, chosen by the reduced costs of the relaxation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.search.shortest_paths import (
+    edge_matrix,
+    shortest_distances,
+)
+from skyplane_orchestration.planner.solution import Relaxation
+
+#: Relays in addition to those of the relaxation. Five sufficed on every problem tried.
+EXTRA_RELAYS = 5
+#: The same when the job limits the number of relays.
+EXTRA_RELAYS_IF_LIMITED = 12
+_USED = 1e-9
+_SAME = 1e-9
+
+
+def least_instances(problem: PlanProblem) -> Floats:
+    """(V,) a lower bound on the instances of the source and the destinations at the goal.
+
+    No instance of the source sends more than its egress limit, or more than its connections carry
+    on its best edge. The same holds for a destination.
+    """
+    least = np.zeros(problem.region_count)
+    for region, ends, limit in (
+        (problem.src, problem.tail, problem.egress_gbps),
+        *((end, problem.head, problem.ingress_gbps) for end in problem.destinations),
+    ):
+        best = problem.gbps_per_connection[ends == region].max(initial=0.0)
+        here = problem.option_region == region
+        most = np.minimum(limit, best * problem.connection_limit)[here].max(initial=0.0)
+        if most > 0:
+            least[region] = np.ceil(problem.goal_gbps / most - _SAME)
+    return least
+
+
+def restricted_regions(problem: PlanProblem, relaxed: Relaxation) -> Mask:
+    """(V,) the ends, the regions of the relaxation, and the relays of least reduced cost.
+
+    The reduced cost of a relay is that of the cheapest path through it. A limit on relays is not
+    part of the relaxation, which then spreads over many relays. So with a limit the mask has more
+    relays, and also those with the fastest two hops.
+    """
+    used = np.zeros(problem.region_count, dtype=bool)
+    flows = relaxed.flow_gbps > _USED
+    used[problem.tail[flows]] = used[problem.head[flows]] = True
+    used[[problem.src, problem.dst]] = True
+    reduced = edge_matrix(problem, relaxed.edge_reduced_cost)
+    detour = shortest_distances(reduced, problem.src) + shortest_distances(reduced.T, problem.dst)
+    detour[used] = np.inf
+    if problem.max_relays is None:
+        return used | _least(detour, EXTRA_RELAYS)
+    hop_s = edge_matrix(problem, 1.0 / problem.capacity_gbps)
+    slowness = np.maximum(hop_s[problem.src], hop_s[:, problem.dst])
+    return used | _least(detour, EXTRA_RELAYS_IF_LIMITED) | _least(slowness, EXTRA_RELAYS)
+
+
+def _least(value: Floats, count: int) -> Mask:
+    """(V,) the `count` regions with the smallest finite values."""
+    chosen = np.zeros(len(value), dtype=bool)
+    nearest = np.argsort(value, kind="stable")[:count]
+    chosen[nearest[np.isfinite(value[nearest])]] = True
+    return chosen
