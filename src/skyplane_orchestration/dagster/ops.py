@@ -96,7 +96,7 @@ class AssetTransfer:
     ) -> Callable[[Callable[..., Any]], dg.OpDefinition]:
         """The decorator of one op."""
         decorator: Callable[[Callable[..., Any]], dg.OpDefinition] = dg.op(
-            name=self.name_of(name),
+            name=op_name(self.key, name),
             ins=dict(ins or {}),
             out=out or dg.Out(dict),
             # Without a schema, Dagster accepts any run config of the op and ignores it.
@@ -113,10 +113,6 @@ class AssetTransfer:
             return decorator(body)
 
         return make
-
-    def name_of(self, part: str) -> str:
-        """The name of an op or a hook, which is unique in a code location."""
-        return op_name(self.key, part)
 
     def client(self, resources: object, run: dg.DagsterRun) -> Client:
         """The client for this asset, run and partition."""
@@ -347,7 +343,9 @@ def cleanup_hook(asset: AssetTransfer) -> dg.HookDefinition:
     It needs only the fleet's key. The journal of the transfer stays for a resume.
     """
 
-    @dg.failure_hook(name=asset.name_of("cleanup"), required_resource_keys={asset.resource_key})
+    @dg.failure_hook(
+        name=op_name(asset.key, "cleanup"), required_resource_keys={asset.resource_key}
+    )
     def cleanup(context: dg.HookContext) -> None:
         run = context.instance.get_run_by_id(context.run_id)
         if run is None:

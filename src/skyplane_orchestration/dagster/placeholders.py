@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from glob import escape
 from typing import Any, Final
 from urllib.parse import quote
@@ -87,17 +88,11 @@ def unpartitioned(place: str, location: Location | str) -> Location:
     return replace(given, url=filled_url(place, given.url, {}))
 
 
-def _filled_glob(place: str, glob: str, values: Values) -> str:
-    return filled(place, glob, values, escape)
-
-
 #: Texts of a job that take placeholders.
 _FILLED: Final[Mapping[str, Callable[[str, str, Values], str]]] = {
     "source.url": filled_url,
     "destination.url": filled_url,
-    "include": _filled_glob,
-    "exclude": _filled_glob,
-    "publish_last": _filled_glob,
+    **dict.fromkeys(("include", "exclude", "publish_last"), partial(filled, write=escape)),
     "files_from": filled,
 }
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import Any, Final, get_type_hints
 
-from skyplane_gateway.schema import check, parsed
+from skyplane_gateway.schema import parsed
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.connection_fields import ConnectionLike, typed_field
@@ -16,16 +15,10 @@ from skyplane_orchestration.hooks.ssh_connections import (
     GetConnection,
     with_ssh_connections,
 )
-from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.provision.base import require_fleet_limit
 from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.security.authority import FleetSecret
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.model.fleet import GatewayPlace
-    from skyplane_orchestration.provision.base import Provisioner
-    from skyplane_orchestration.security.credentials import CredentialSources
 
 _WHAT: Final = "the skyplane connection"
 #: Fields of a host that choose what runs there.
@@ -33,46 +26,26 @@ _PROGRAMS: Final = frozenset({"image", "python"})
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of the clients of one connection.
+class Settings(ProvisionerChoice):
+    """Settings of the clients of one connection, beside those of its provisioner.
 
     Args:
         deployment: name of the installation; part of every fleet key.
-        provisioner: `local`: gateways are processes on the worker's machine. `ssh`: of the
-            machines in `hosts`. `cloud`: on instances, as `clouds` says. `aws`, `gcp`, `azure`:
-            the same in that cloud only.
         grid: name or directory of the grid.
-        run_root: directory of the local fleets; None: the provisioner's default.
-        hosts_file: the machines of each region, for `ssh`.
-        hosts: the content of such a file, in its place.
-        clouds_file: what instances run, and the settings of each cloud, for `cloud`.
-        clouds: the content of such a file, in its place.
-        processes_per_instance: gateways of each instance; None: the provisioner's default.
         max_active_fleets: highest number of living fleets of the deployment with which a new one
             may start, itself included; None: no limit.
-        gateway_settings: fields of every gateway's configuration, such as timeouts.
         secret: fleet secret; None: a file of the worker's user, for one machine only.
         times: leases of the fleets.
     """
 
     deployment: str = DEFAULT_DEPLOYMENT
-    provisioner: str = LOCAL
     grid: str = "shipped"
-    run_root: Path | None = None
-    hosts_file: Path | None = None
-    hosts: Mapping[str, Any] | None = field(default=None, repr=False)
-    clouds_file: Path | None = None
-    clouds: Mapping[str, Any] | None = field(default=None, repr=False)
-    processes_per_instance: int | None = None
     max_active_fleets: int | None = None
-    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
     secret: FleetSecret | None = field(default=None, repr=False)
     times: FleetTimes = field(default_factory=FleetTimes)
 
     def __post_init__(self) -> None:
-        check(self)
-        # Its own checks; the connection is read long before a fleet is needed.
-        self.provisioner_choice  # noqa: B018
+        ProvisionerChoice.__post_init__(self)
         require_fleet_limit(self.max_active_fleets)
 
     @classmethod
@@ -107,12 +80,6 @@ class Settings:
         times = FleetTimes(**leases)
         return cls(**given, secret=FleetSecret.from_text(secret) if secret else None, times=times)
 
-    def open_provisioner(
-        self, place: GatewayPlace = "always", sources: CredentialSources | None = None
-    ) -> Provisioner:
-        """See `ProvisionerChoice.open`."""
-        return self.provisioner_choice.open(place, sources)
-
     def with_ssh_connections(self, get_connection: GetConnection) -> Settings:
         """The same settings, with the hosts that are connections of type `ssh`.
 
@@ -121,12 +88,6 @@ class Settings:
         if self.hosts is None:
             return self
         return replace(self, hosts=with_ssh_connections(self.hosts, get_connection))
-
-    @property
-    def provisioner_choice(self) -> ProvisionerChoice:
-        """Raises ConfigurationInvalid: the settings do not fit together."""
-        names = (one.name for one in fields(ProvisionerChoice))
-        return ProvisionerChoice(**{name: getattr(self, name) for name in names})
 
 
 #: Fields with JSON objects -> an example of one.

@@ -197,7 +197,7 @@ class SkyplaneHook(BaseHook):
 
     def _open_provisioner(self, place: GatewayPlace, sources: CredentialSources) -> Provisioner:
         settings = self.settings.with_ssh_connections(self._ssh_connection)
-        return settings.open_provisioner(place, sources)
+        return settings.open(place, sources)
 
     def _ssh_connection(self, connection_id: str) -> SshConnection:
         what = f", which is a host in the skyplane connection {self.skyplane_conn_id!r}"

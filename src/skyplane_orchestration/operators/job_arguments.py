@@ -85,20 +85,13 @@ def urls_of(arguments: Mapping[str, Any]) -> tuple[str, str]:
     job = arguments.get("job")
     if isinstance(job, TransferJob):
         return job.source.url, job.destination.url
-    source: object
-    destination: object
     if isinstance(job, Mapping):
-        source, destination = (_url_of(job.get(end)) for end in ("source", "destination"))
+        places = [job.get(end) for end in ("source", "destination")]
+        urls = [place.get("url") if isinstance(place, Mapping) else "" for place in places]
     else:
-        source, destination = arguments.get("source_url"), arguments.get("destination_url")
-    return (
-        source if isinstance(source, str) else "",
-        destination if isinstance(destination, str) else "",
-    )
-
-
-def _url_of(location: object) -> object:
-    return location.get("url") if isinstance(location, Mapping) else None
+        urls = [arguments.get("source_url"), arguments.get("destination_url")]
+    source, destination = (url if isinstance(url, str) else "" for url in urls)
+    return source, destination
 
 
 def check_known(known: Mapping[str, Any]) -> None:

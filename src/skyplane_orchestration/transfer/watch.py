@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from skyplane_gateway.clock import Clock
+from skyplane_gateway.schema import decode, encode
 from skyplane_orchestration.errors import GatewayDraining, GatewayUnreachable, UnknownTransfer
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
@@ -48,24 +49,12 @@ class WatchedTransfer:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON data without a secret."""
-        return {
-            "job": self.job.to_dict(),
-            "fleet": self.fleet.to_dict(),
-            "submitted": asdict(self.submitted),
-            "owns_fleet": self.owns_fleet,
-            "deadline_unix_s": self.deadline_unix_s,
-        }
+        return encode(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> WatchedTransfer:
         """Raises ConfigurationInvalid for a document of another version."""
-        return cls(
-            TransferJob.from_dict(document["job"]),
-            Fleet.from_dict(document["fleet"]),
-            SubmittedTransfer(**document["submitted"]),
-            document["owns_fleet"],
-            document["deadline_unix_s"],
-        )
+        return decode(cls, document, "a watched transfer")
 
 
 class TransferWatch:
