@@ -19,6 +19,8 @@ KINDS: Final = ("s3", "gcs", "azure", "file")
 #: Kinds whose listings show metadata.
 SHOWING: Final = ("gcs", "azure")
 NOW_S: Final = 1_700_000_000.0
+#: Of the writes to a file system that stores nanoseconds; round times look like coarser steps.
+FRACTION_S: Final = 0.123_456_7
 ONE: Final = '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"'
 TWO: Final = '"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"'
 
@@ -60,7 +62,7 @@ def copied(ends: Ends, source: ObjectInfo, content: int, at_s: float) -> tuple[O
     attributes = marked(attributes, mark)
     if kind == "file":
         stamp_s = float(dict(attributes.metadata)["mtime"])
-        row = ObjectInfo("to", 3, "there", stamp_s, stored_unix_s=max(at_s, stamp_s))
+        row = ObjectInfo("to", 3, "there", stamp_s, stored_unix_s=max(at_s, stamp_s) + FRACTION_S)
         return row, Answer(destination=row)
     crc32c = content if kind == "gcs" else None
     made_of = told_by(attributes) if kind in SHOWING else None
