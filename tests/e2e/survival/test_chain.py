@@ -88,6 +88,7 @@ def found_in(client: S3Client, prefix: str) -> dict[str, tuple[bytes, dict[str, 
     for page in client.get_paginator("list_objects_v2").paginate(Bucket="chain", Prefix=prefix):
         for row in page.get("Contents", ()):
             answer: Mapping[str, Any] = client.get_object(Bucket="chain", Key=row["Key"])
+            answer["Metadata"].pop("skyplanesource", None)  # The mark of a copy.
             headers = {name: answer[name] for name in _HEADERS if answer.get(name)}
             found[row["Key"].removeprefix(prefix)] = answer["Body"].read(), headers
     return found
