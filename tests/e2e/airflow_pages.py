@@ -41,7 +41,9 @@ def visit(places: Mapping[str, Place], dags: Mapping[str, Any]) -> dict[str, Any
         seen[name] = {who: get(path) for who, get in visitors.items()}
         reader = visitors["reader"]
         answer = reader(f"{api}/{place.links_path}")
-        seen[name]["links"] = answer["json"].get("extra_links", answer["json"])
+        # A mapped task has no try without an index.
+        found = answer["json"] if answer["status"] == 200 else {}
+        seen[name]["links"] = found.get("extra_links", found)
         seen[name]["behind"] = {
             title: reader(_path(url))
             for title, url in seen[name]["links"].items()
