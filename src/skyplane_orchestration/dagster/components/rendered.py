@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import dagster as dg
-from pydantic import BaseModel, BeforeValidator, Strict
+from pydantic import BaseModel, BeforeValidator, Strict, TypeAdapter
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.text_values import from_text
@@ -20,6 +20,10 @@ def _reads(kind: type) -> BeforeValidator:
 Flag = Annotated[bool, Strict(), _reads(bool)]
 Whole = Annotated[int, Strict(), _reads(int)]
 Number = Annotated[float, Strict(), _reads(float)]
+#: Dagster 1.11.4 takes no annotated type inside another.
+WholeByName = Annotated[
+    dict[str, int], BeforeValidator(TypeAdapter(dict[str, Whole]).validate_python)
+]
 
 
 class Rendered(dg.Resolvable):

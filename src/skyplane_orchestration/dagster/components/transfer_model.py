@@ -8,7 +8,13 @@ from typing import Any, Final, get_origin
 import dagster as dg
 from pydantic import Field, create_model
 
-from skyplane_orchestration.dagster.components.rendered import Flag, Number, Rendered, Whole
+from skyplane_orchestration.dagster.components.rendered import (
+    Flag,
+    Number,
+    Rendered,
+    Whole,
+    WholeByName,
+)
 from skyplane_orchestration.model.flat_job import flat_fields, flat_job
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.text_values import options_of
@@ -27,7 +33,7 @@ _TYPES: Final[Mapping[Any, Any]] = {
     int: Whole,
     float: Number,
     tuple: Sequence[str],
-    Mapping: dict[str, Whole],
+    Mapping: WholeByName,
 }
 
 
