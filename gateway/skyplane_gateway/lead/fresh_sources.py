@@ -27,8 +27,10 @@ class FreshSources:
         self._context = context
 
     async def wait(self, rows: Sequence[Selection]) -> None:
-        """Let the second end in which an object was written, where its time in whole seconds is
-        all that its copy is known by."""
+        """Wait for the end of the second in which an object was written.
+
+        Only where a time in whole seconds is all that identifies the version of a copy.
+        """
         spec, store = self._context.spec, self._context.source.store
         by_time = spec.destination.kind == "file" != spec.source.kind
         times = [
