@@ -52,7 +52,7 @@ class ObjectReader:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, call, *arguments)
 
-    def open(self, wanted: RangeOrder) -> Reader:
+    def open(self, wanted: RangeOrder) -> ComparingReader:
         """Open the range in its pinned version; blocks. A whole object is compared with what its
         store states of it."""
         reader = self._store.read(
@@ -100,18 +100,19 @@ def _compared(wanted: RangeOrder, found: WholeObject) -> SmallObject | SkyplaneE
     return SmallObject(found.data, checksum(found.data), *kept)
 
 
-def read_into(reader: Reader, buffer: memoryview) -> int:
-    """Fill the buffer, and return the checksum of its bytes; blocks.
+def read_into(reader: ComparingReader, buffer: memoryview) -> int:
+    """Fill the buffer with the whole body, and return its CRC32C; blocks.
 
-    Each piece is summed while the processor's cache still holds it. Raises StoreUnavailable if
-    the body ends before.
+    Each piece is summed once, while the processor's cache still holds it. Raises StoreUnavailable
+    if the body ends before.
     """
     found = 0
     while buffer:
         count = reader.readinto(buffer[:MIB])
         if count == 0:
             raise StoreUnavailable("the object's body ended early; read it again")
-        found = checksum(buffer[:count], found)
+        summed = reader.comparison.crc32c
+        found = checksum(buffer[:count], found) if summed is None else summed
         buffer = buffer[count:]
     return found
 

@@ -47,7 +47,7 @@ from skyplane_gateway.source.object_reader import (
     read_into,
 )
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
-from skyplane_gateway.stores.base import ObjectStore, Reader, read_exactly
+from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
 
 log = logging.getLogger(__name__)
 
@@ -287,7 +287,7 @@ class SourceTransfer:
         order: ChunkOrder,
         wanted: RangeOrder,
         content: Content,
-        reader: Reader,
+        reader: ComparingReader,
         noted: Noted,
     ) -> None:
         """Read the range into the memory of this gateway's sink."""

@@ -100,14 +100,14 @@ class ComparingReader(ClosingReader):
         self.stated = stated
         self._reader = reader
         self._left = length
-        self._comparison = Comparison(key, stated)
+        self.comparison = Comparison(key, stated)
 
     def readinto(self, buffer: memoryview) -> int:
         count = self._reader.readinto(buffer)
-        self._comparison.take(buffer[:count])
+        self.comparison.take(buffer[:count])
         self._left -= count
         if self._left == 0:
-            self._comparison.finish()
+            self.comparison.finish()
         return count
 
     def close(self) -> None:

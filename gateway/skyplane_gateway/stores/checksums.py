@@ -82,6 +82,11 @@ class Comparison:
         name = "" if stated is None else stated.algorithm.lower()
         self._crc = getattr(checksums, name, None)
 
+    @property
+    def crc32c(self) -> int | None:
+        """CRC32C of the bytes so far, where that is what is compared."""
+        return None if self._stated is None or self._stated.algorithm != "CRC32C" else self._sum
+
     def take(self, piece: Body) -> None:
         """The next bytes."""
         if self._crc is not None:
