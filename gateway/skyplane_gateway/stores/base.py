@@ -88,6 +88,57 @@ class ClosingReader(ABC):
     def close(self) -> None: ...
 
 
+class RangeReader(ClosingReader):
+    """The body of one ranged read, checked for its length.
+
+    Args:
+        length: of the range, in bytes.
+        what: the request, as error messages name it.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        what: str,
+        attributes: ObjectAttributes | None,
+        not_carried: tuple[str, ...] = (),
+    ) -> None:
+        self.attributes = attributes
+        self.not_carried = not_carried
+        self._left = length
+        self._what = what
+
+    def readinto(self, buffer: memoryview) -> int:
+        if self._left == 0 or len(buffer) == 0:
+            return 0
+        count = self._fill(buffer[: self._left])
+        if count == 0:
+            raise StoreUnavailable(
+                f"{self._what}: the body ended {self._left} bytes early; read the range again"
+            )
+        self._left -= count
+        return count
+
+    @abstractmethod
+    def _fill(self, view: memoryview) -> int:
+        """As `readinto`, within the range; 0 where the body has ended."""
+
+
+class EmptyReader(RangeReader):
+    """A range of no bytes."""
+
+    def __init__(
+        self, attributes: ObjectAttributes | None, not_carried: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(0, "", attributes, not_carried)
+
+    def _fill(self, view: memoryview) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
 class ComparingReader(ClosingReader):
     """Reads a body, and compares it at its end with what its store states of it.
 

@@ -62,10 +62,9 @@ from skyplane_gateway.stores.azure.requests import (
     written_info,
 )
 from skyplane_gateway.stores.azure.uploads import Uploads
-from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
-from skyplane_gateway.stores.memory import MemoryReader
 
 __all__ = ["AzureStore", "ambient_credentials", "open_from_spec", "sendable_credentials"]
 
@@ -144,7 +143,7 @@ class AzureStore:
                 headers = self._head(key, if_match).headers
             require_version(headers, if_match, what)
             found = tagged(attributes_of(headers), not_carried_of(headers), tags)
-            return MemoryReader(memoryview(b""), *found)
+            return EmptyReader(*found)
         wanted = {"x-ms-range": f"bytes={offset}-{offset + length - 1}", **match_headers(if_match)}
         with mapped(what):
             answer = self._container.open(Request("GET", key, 206, wanted))

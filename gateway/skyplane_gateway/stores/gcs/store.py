@@ -25,7 +25,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
-from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
+from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.gcs import listing
 from skyplane_gateway.stores.gcs.bucket import Bucket
@@ -120,7 +120,7 @@ class GcsStore:
         if length == 0:
             info = info_of(key, self._bucket.look(key, what))
             require_generation(info.etag, if_match, what)
-            return GcsReader(None, 0, what, info.attributes, info.not_carried)
+            return EmptyReader(info.attributes, info.not_carried)
         answer = self._client.send(
             "GET",
             self._client.urls.body(key),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.errors import PreconditionFailed, StoreError
 from skyplane_gateway.objects import ObjectAttributes
-from skyplane_gateway.stores.base import ClosingReader
+from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.paths import etag_of, info_of
 
 
-class LocalReader(ClosingReader):
+class LocalReader(RangeReader):
     """See `Reader`. Checks at the end that the file did not change during the read."""
 
     def __init__(
@@ -22,12 +22,9 @@ class LocalReader(ClosingReader):
         what: str,
         attributes: ObjectAttributes | None = None,
     ) -> None:
-        self.attributes = attributes
-        self.not_carried: tuple[str, ...] = ()
+        super().__init__(length, what, attributes)
         self._file = file
         self._offset = offset
-        self._left = length
-        self._what = what
         self._etag = etag_of(os.fstat(file))
 
     def require(self, key: str, if_match: str | None) -> None:
@@ -41,18 +38,12 @@ class LocalReader(ClosingReader):
                 is_permanent=True,
             )
 
-    def readinto(self, buffer: memoryview) -> int:
-        if self._left == 0 or len(buffer) == 0:
-            return 0
+    def _fill(self, view: memoryview) -> int:
         with mapped(self._what):
-            count = os.preadv(self._file, [buffer[: self._left]], self._offset)
+            count = os.preadv(self._file, [view], self._offset)
         self._offset += count
-        self._left -= count
-        if self._left == 0 or count == 0:
-            if etag_of(os.fstat(self._file)) != self._etag:
-                raise self._changed()
-            if count == 0:
-                raise StoreUnavailable(f"{self._what}: the file ended {self._left} bytes early")
+        if count in (0, self._left) and etag_of(os.fstat(self._file)) != self._etag:
+            raise self._changed()
         return count
 
     def close(self) -> None:

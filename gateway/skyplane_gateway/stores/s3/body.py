@@ -81,7 +81,7 @@ def send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
         request.body = blocks
 
 
-def direct_reader(body: StreamingBody | io.BytesIO) -> HTTPResponse | None:
+def direct_reader(body: StreamingBody) -> HTTPResponse | None:
     """What fills a buffer from the socket of an answer; None where only botocore can read it.
 
     urllib3 has no public way. It does not decode these bodies.
@@ -90,7 +90,7 @@ def direct_reader(body: StreamingBody | io.BytesIO) -> HTTPResponse | None:
     return found if isinstance(found, HTTPResponse) and found.length is not None else None
 
 
-def release(body: StreamingBody | io.BytesIO) -> None:
+def release(body: StreamingBody) -> None:
     """Give the connection of a body that was read to its end back to the pool."""
     give_back = getattr(getattr(body, "_raw_stream", None), "release_conn", None)
     if give_back is not None:

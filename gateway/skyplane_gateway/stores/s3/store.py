@@ -12,7 +12,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from io import BytesIO
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -41,7 +40,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.stores.answers import unavailable
 from skyplane_gateway.stores.async_requests import AsyncRequests
-from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
@@ -144,7 +143,7 @@ class S3Store:
                 head = self._bucket.head(key, **pin)
             require_version(head, head["ContentLength"], if_match, what)
             found = tagged(attributes_of(head), not_carried_of(head), tags)
-            return S3Reader(BytesIO(), 0, what, *found)
+            return EmptyReader(*found)
         last = offset + length - 1
         with mapped(what):
             answer = self._client.get_object(
