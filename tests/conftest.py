@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import tests.memory_store  # noqa: F401 - the kind `memory`
 
 # A shell starts what runs in its background with interrupts ignored, and so do the children of
 # that. Tests of interrupts need them.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from tests.memory_store import MemoryStore, create_bucket
+
 from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.stores.base import Wants
-from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 
 
 class CountingStore(MemoryStore):

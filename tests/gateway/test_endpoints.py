@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.memory_store import MemoryStore, create_bucket, delete_bucket
 
 from skyplane_gateway import endpoints as module
 from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
@@ -27,7 +28,6 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.protocol import RawFrame
 from skyplane_gateway.sink.receiver import Sink
-from skyplane_gateway.stores.memory import MemoryStore, create_bucket, delete_bucket
 
 KEY, OTHER = "ab" * 16, "cd" * 16
 

@@ -36,6 +36,7 @@ _COPIED: Final = (
     "tests/gateway/service",
     "tests/faults",
     "tests/conftest.py",
+    "tests/memory_store.py",
     "setup.cfg",
 )
 _SUITE: Final = (

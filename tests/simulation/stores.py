@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from tests import memory_store as memory
 from tests.simulation.buckets import WRONG, Bucket, Kind
 from tests.simulation.world import World
 
@@ -33,7 +34,6 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.retry import RetryPolicy
-from skyplane_gateway.stores import memory
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
 from skyplane_gateway.stores.server_side import CopySource
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.memory_store import MemoryStore, create_bucket
 
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.selection import SelectionRule, select
 from skyplane_gateway.stores import escape_name
 from skyplane_gateway.stores.local.store import LocalStore
-from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.memory_store import create_bucket
 
 from skyplane_gateway import stores
 from skyplane_gateway.stores import StoreSpec
-from skyplane_gateway.stores.memory import create_bucket
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     EmptySource,

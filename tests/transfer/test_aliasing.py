@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.memory_store import MemoryStore, create_bucket
 
 from skyplane_gateway.journal.document import Journal, encode_journal
 from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.local.store import LocalStore
-from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, PermissionDenied
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location

@@ -22,7 +22,6 @@ _MODULES = {
     "azure": "skyplane_gateway.stores.azure.store",
     "file": "skyplane_gateway.stores.local.store",
     "gcs": "skyplane_gateway.stores.gcs.store",
-    "memory": "skyplane_gateway.stores.memory",
     "s3": "skyplane_gateway.stores.s3.store",
 }
 

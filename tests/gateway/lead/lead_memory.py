@@ -1,6 +1,6 @@
 """Runs one lead over very many keys in a process of its own, and says what it took.
 
-    python tests/gateway/lead/lead_memory.py CASE KEYS
+    python -m tests.gateway.lead.lead_memory CASE KEYS
 
 prints JSON: the process's peak above what it had before the transfer, in MiB, the CPU
 seconds, and how the transfer ended. The stores make up their listings and keep nothing;
@@ -25,6 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from tests.memory_store import create_bucket
+
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
 from skyplane_gateway.clock import SYSTEM_CLOCK
 from skyplane_gateway.config import MIB, Route, Topology, TransferSpec
@@ -38,7 +40,6 @@ from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Wants
-from skyplane_gateway.stores.memory import create_bucket
 
 TRANSFER: Final = "ab" * 16
 FOLDER: Final = "to/"

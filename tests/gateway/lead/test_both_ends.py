@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.manual_clock import ManualClock
+from tests.memory_store import MemoryStore, create_bucket
 
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.fresh_sources import FreshSources
@@ -24,7 +25,6 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.selection import Answer, Asked, Ends, Selection
 from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.stores.memory import MemoryStore, create_bucket
 from skyplane_gateway.stores.server_clock import ServerClock
 
 NOW_S = 1_700_000_000.0

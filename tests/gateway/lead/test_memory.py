@@ -14,14 +14,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 #: Ten seconds of a processor are minutes on a machine that has others to serve.
 pytestmark = pytest.mark.timeout(1800)
 
-PROGRAM = Path(__file__).with_name("lead_memory.py")
+PROGRAM: Final = "tests.gateway.lead.lead_memory"
 
 #: A journal may be written while most is in flight, and allocators keep freed memory. A row
 #: that is kept for each key would take more.
@@ -57,7 +57,8 @@ def bound_mib(repository: Path) -> float:
 
 def lead(case: str, keys: int, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), case, str(keys)],
+        [sys.executable, "-m", PROGRAM, case, str(keys)],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=True,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from tests.memory_store import create_bucket
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import ChecksumMismatch, PermissionDenied
@@ -28,7 +29,6 @@ from skyplane_gateway.selection import Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.memory import create_bucket
 
 KEY = "cd" * 16
 RULE = "the rule"

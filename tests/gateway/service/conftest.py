@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.wire_proxy import WireProxy
+from tests.memory_store import create_bucket
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
@@ -37,7 +38,6 @@ from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
-from skyplane_gateway.stores.memory import create_bucket
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 HOST = "127.0.0.1"

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.memory_store import _buckets
 
 from skyplane_gateway.objects import StoreSpec
-from skyplane_gateway.stores.memory import _buckets
 
 ADVICE = "it is archived: restore it"
 

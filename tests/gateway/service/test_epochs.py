@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.memory_store import _buckets
 
 from skyplane_gateway.config import MIB
 from skyplane_gateway.journal.document import (
@@ -20,7 +21,6 @@ from skyplane_gateway.journal.document import (
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.journal.totals import SentRow, Totals
 from skyplane_gateway.stores import open_store
-from skyplane_gateway.stores.memory import _buckets
 
 KEY = "ab" * 16
 

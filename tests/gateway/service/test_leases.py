@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.memory_store import MemoryStore
 
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.stores.memory import MemoryStore
 
 KEY = "ab" * 16
 

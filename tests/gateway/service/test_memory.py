@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.memory_store import MemoryReader
 
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.checksums import crc32c_of
-from skyplane_gateway.stores.memory import MemoryReader
 
 #: What the allocator may keep beyond what the first run had needed.
 MAY_GROW_MIB = 24.0

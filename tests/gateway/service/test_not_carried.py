@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.memory_store import _buckets
 
 from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.stores import GUESSED_TYPE, KEPT_TIME, open_store
-from skyplane_gateway.stores.memory import _buckets
 
 CHUNK = 1 << 20
 SIZES = {"large": 3 * CHUNK, "lone": CHUNK, "plain": 3, "small": 3}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.memory_store import create_bucket
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.config import Verification
@@ -32,7 +33,6 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.memory import create_bucket
 
 BODY = bytes(range(256)) * 8
 CRC = crc32c(BODY)

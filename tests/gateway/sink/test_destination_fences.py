@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.memory_store import create_bucket
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import (
@@ -27,7 +28,6 @@ from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition, 
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.memory import create_bucket
 
 KEY, OTHER_KEY = "ab" * 16, "cd" * 16
 BODY = bytes(range(256)) * 8

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from tests.memory_store import create_bucket
+
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.errors import GatewayDraining
 from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition, StoreSpec
@@ -26,7 +28,6 @@ from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
-from skyplane_gateway.stores.memory import create_bucket
 
 CHUNK = ChunkId(bytes(8), bytes(16), 1, 0, 1, 1)
 CAPACITY = 100

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import pytest
+from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 
 from skyplane_gateway.checksum import crc32c
 from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
@@ -17,7 +18,6 @@ from skyplane_gateway.source.bandwidth import Bandwidth, Pace
 from skyplane_gateway.source.local_sink import LocalSink
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
-from skyplane_gateway.stores.memory import MemoryReader, MemoryStore, create_bucket
 
 
 async def _send_frame(frame: RawFrame) -> None:

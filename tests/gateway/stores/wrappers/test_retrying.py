@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from tests.memory_store import create_bucket, delete_bucket
 
 from skyplane_gateway import errors
 from skyplane_gateway.checksum import crc32c
@@ -18,7 +19,6 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT, ObjectInfo
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import ObjectStore, StoreSpec
-from skyplane_gateway.stores.memory import create_bucket, delete_bucket
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore, is_throttling

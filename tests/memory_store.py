@@ -1,4 +1,4 @@
-"""A store in the memory of this process, with the full semantics, for tests.
+"""A store in the memory of this process, with the full semantics: the kind `memory` of tests.
 
 All stores of one bucket name share their objects. Stored checksums can be trusted.
 """
@@ -31,10 +31,13 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
+from skyplane_gateway.stores import registry
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Wants, read_exactly
 from skyplane_gateway.stores.checksums import Stated, crc32c_of, verify
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.server_side import CopySource
+
+registry._MODULES["memory"] = "tests.memory_store"
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=True,
