@@ -1,16 +1,15 @@
 """The Pareto frontier: the cost of each further Gbit/s (paper section 5.2).
 
-The relaxed frontier bounds the price of a plan at any rate. Between two of its breakpoints the
-relaxed optimum mixes the same few edges at every rate. On these edges the integer model is small,
-and one such model per point is solved.
+At each of evenly spaced rates the relaxation bounds the price of every plan as fast or faster. Its
+optimum uses few edges, on which the integer model is small.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, overload
 
 import numpy as np
@@ -31,7 +30,7 @@ from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
-from skyplane_orchestration.planner.gap import OPTIMAL_GAP, relative_gap, solver_status
+from skyplane_orchestration.planner.gap import relative_gap, solver_status
 from skyplane_orchestration.planner.infeasibility import (
     binding_limits,
     goal_infeasible,
@@ -41,12 +40,17 @@ from skyplane_orchestration.planner.job_cost import candidate_from
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
-from skyplane_orchestration.planner.relaxed_frontier import RelaxedFrontier, relaxed_frontier
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
 from skyplane_orchestration.planner.search.restricted import SCALE
 from skyplane_orchestration.planner.single_region import is_single_region
-from skyplane_orchestration.planner.solution import IntegerSolution
-from skyplane_orchestration.planner.solve import solve_integers
+from skyplane_orchestration.planner.solution import (
+    FLOW_TOLERANCE,
+    Incumbent,
+    IntegerSolution,
+    Relaxation,
+)
+from skyplane_orchestration.planner.solve import relax, solve_integers
+from skyplane_orchestration.units import usd_per_gbit_to_usd_per_gb
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +64,8 @@ _NEAR: Final = 2e-4
 _POINT_S: Final = 0.5
 #: A point farther than this (relative) from the relaxed frontier is searched on more regions.
 _FAR: Final = 0.004
+#: What the solver's tolerance adds to the highest rate, relative.
+_TOLERANCE: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,11 +73,12 @@ class Frontier(Sequence[TransferPlan]):
     """Plans from the cheapest per GB to the fastest, each faster and more expensive than the last.
 
     The `solver.bound` of a plan is the relaxed price (USD per GB) at its rate: no plan at that rate
-    or above is cheaper. `relaxed` has no breakpoints within one region.
+    or above is cheaper. `relaxed` has the rate (Gbit/s) and that price of each plan found; it is
+    empty within one region.
     """
 
     plans: tuple[TransferPlan, ...]
-    relaxed: RelaxedFrontier
+    relaxed: tuple[tuple[float, float], ...]
 
     def __len__(self) -> int:
         return len(self.plans)
@@ -127,28 +134,26 @@ def frontier(
             limits=limits,
             policy=policy,
         )
-        return Frontier((alone,), RelaxedFrontier(()))
+        return Frontier((alone,), ())
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     problem = build_problem(grid, src, dst, goal_gbps=LEAST_GBPS, limits=limits, policy=policy)
     started = time.perf_counter()
-    relaxed = relaxed_frontier(problem)
-    lowest = cheapest(problem, exactly=False, proof_s=proof_s) if relaxed.points else None
+    lowest = cheapest(problem, exactly=False, proof_s=proof_s)
     if lowest is None:
         raise goal_infeasible(problem, request)
-    found = _FrontierSearch(problem, relaxed, proof_s).along(lowest.solution, points)
+    found = _along(problem, lowest.solution, points, proof_s)
     seconds = (time.perf_counter() - started) / len(found)
-    plans = _undominated([_plan_of(request, relaxed, one, seconds) for one in found])
-    plans = _affordable(request, plans, policy.max_job_usd)
+    every = [_plan_of(request, one, seconds) for one in found]
+    plans = _affordable(request, _undominated(every), policy.max_job_usd)
     logger.info(
-        "frontier %s -> %s: %d plans of %d rates, %d breakpoints, %.3f s",
+        "frontier %s -> %s: %d plans of %d rates, %.3f s",
         src,
         dst,
         len(plans),
         points,
-        len(relaxed.points),
         time.perf_counter() - started,
     )
-    return Frontier(plans, relaxed)
+    return Frontier(plans, tuple((one.throughput_gbps, one.solver.bound) for one in every))
 
 
 def _undominated(found: Sequence[TransferPlan]) -> tuple[TransferPlan, ...]:
@@ -172,117 +177,87 @@ def _affordable(
     return tuple(one for one, total in zip(plans, totals, strict=True) if total <= max_job_usd)
 
 
-class _FrontierSearch:
-    """Finds integer solutions at many rates of one problem."""
+def _along(
+    problem: PlanProblem, lowest: IntegerSolution, points: int, proof_s: float
+) -> list[Incumbent]:
+    """Both ends (`lowest` in price) and solutions at evenly spaced rates between them, ascending.
 
-    def __init__(self, problem: PlanProblem, relaxed: RelaxedFrontier, proof_s: float) -> None:
-        self._problem = problem
-        self._relaxed = relaxed
-        self._proof_s = proof_s
+    Each has the relaxed price at its rate as its bound.
+    """
 
-    def along(self, lowest: IntegerSolution, points: int) -> list[IntegerSolution]:
-        """Both ends (`lowest` in price), and solutions at evenly spaced rates between them."""
-        slow = self._fastest(lowest.usd_per_gbit * (1 + _SAME)) or lowest
-        if slow.throughput_gbps <= lowest.throughput_gbps:
-            slow = lowest
-        fast = self._cheapest_as_fast(self._fastest(_NO_CEILING_USD_PER_GBIT) or slow)
-        if fast.throughput_gbps <= slow.throughput_gbps * (1 + _SAME):
-            return [slow]
-        rates = np.linspace(slow.throughput_gbps, fast.throughput_gbps, points).tolist()
-        return [slow, *self._between(rates, slow, fast), fast]
-
-    def _fastest(self, usd_per_gbit: float) -> IntegerSolution | None:
-        found = fastest(self._problem, usd_per_gbit, proof_s=self._proof_s)
+    def fastest_at(usd_per_gbit: float) -> IntegerSolution | None:
+        found = fastest(problem, usd_per_gbit, proof_s=proof_s)
         return found.solution if found else None
 
-    def _cheapest_as_fast(self, one: IntegerSolution) -> IntegerSolution:
-        """The cheapest solution at the rate of this one, over all regions."""
-        rate = one.throughput_gbps
-        at_rate = self._problem.with_goal(rate, rate)
-        found = cheapest(at_rate, exactly=True, proof_s=self._proof_s)
-        if found is None or found.solution.usd_per_s >= one.usd_per_s:
-            return one
-        return found.solution
-
-    def _between(
-        self, rates: Sequence[float], left: IntegerSolution, right: IntegerSolution
-    ) -> Iterator[IntegerSolution]:
-        """Solutions at the rates strictly inside, the middle first.
-
-        Tries the instances of the neighbours first if these are equal. Skips a rate whose bound a
-        faster plan reaches.
-        """
-        if len(rates) < 3:
-            return
-        middle = len(rates) // 2
-        gbps = float(rates[middle])
-        bound = self._relaxed.usd_per_s_at(gbps) / gbps
-        if right.usd_per_gbit <= bound * (1 + OPTIMAL_GAP):
-            yield from self._between(rates[: middle + 1], left, right)
-            return
-        found = self._cheapest_at(gbps, left, right)
-        yield from self._between(rates[: middle + 1], left, found or right)
-        if found is not None:
-            yield found
-        yield from self._between(rates[middle:], found or left, right)
-
-    def _cheapest_at(
-        self, gbps: float, left: IntegerSolution, right: IntegerSolution
-    ) -> IntegerSolution | None:
-        """The cheapest solution found at one rate; None when the solver finds none."""
-        if _have_equal_instances(left, right):
-            fixed = replace(left.problem.with_goal(gbps, gbps), quota=left.instances)
-            found = self._solve(fixed)
-            farthest = max(self._gap(left), self._gap(right))
-            if found is not None and self._gap(found) <= farthest + _NEAR:
-                return found
-        found = self._solve(self._network_at(gbps))
-        if found is not None and self._gap(found) <= _FAR:
-            return found
-        wide = cheapest(self._problem.with_goal(gbps, gbps), exactly=True, proof_s=0.0)
-        if wide is None or (found is not None and found.usd_per_s <= wide.solution.usd_per_s):
-            return found
-        return wide.solution
-
-    def _network_at(self, gbps: float) -> PlanProblem:
-        """The problem on the edges that relaxed optima at this rate use."""
-        few = self._problem.with_goal(gbps, gbps).with_edges(self._relaxed.edges_at(gbps))
-        regions = ~few.relays
-        regions[few.tail] = regions[few.head] = True
-        return few.with_regions(regions)
-
-    def _solve(self, problem: PlanProblem) -> IntegerSolution | None:
-        cost = cost_per_second(problem)
-        lowest = self._relaxed.usd_per_s_at(problem.goal_gbps)
-        try:
-            return solve_integers(
-                problem,
-                cost * (SCALE / lowest if lowest > 0 else 1.0),
-                extra=policy_rows(problem),
-                relative_gap=_NEAR,
-                time_limit_s=_POINT_S,
-            )
-        except SolverFailed:
-            return None
-
-    def _gap(self, found: IntegerSolution) -> float:
-        """Relative distance to the relaxed frontier."""
-        return relative_gap(found.usd_per_s, self._relaxed.usd_per_s_at(found.throughput_gbps))
+    slow = max(
+        fastest_at(lowest.usd_per_gbit * (1 + _SAME)) or lowest,
+        lowest,
+        key=lambda one: one.throughput_gbps,
+    )
+    fast = fastest_at(_NO_CEILING_USD_PER_GBIT) or slow
+    at_most = problem.with_goal(fast.throughput_gbps, fast.throughput_gbps)
+    cheaper = cheapest(at_most, exactly=True, proof_s=proof_s)
+    if cheaper is not None and cheaper.solution.usd_per_s < fast.usd_per_s:
+        fast = cheaper.solution
+    if fast.throughput_gbps <= slow.throughput_gbps * (1 + _SAME):
+        return [_bounded(problem, slow)]
+    rates = np.linspace(slow.throughput_gbps, fast.throughput_gbps, points)[1:-1]
+    between = [_cheapest_at(problem, gbps) for gbps in rates.tolist()]
+    inside = [one for one in between if one is not None]
+    return [_bounded(problem, slow), *inside, _bounded(problem, fast)]
 
 
-def _have_equal_instances(one: IntegerSolution, other: IntegerSolution) -> bool:
-    """True for equal instances in the same regions."""
-    return one.problem.tags == other.problem.tags and np.array_equal(one.instances, other.instances)
+def _bounded(problem: PlanProblem, solution: IntegerSolution) -> Incumbent:
+    """A solution with the relaxed price at its rate, or just below the highest rate."""
+    gbps = solution.throughput_gbps
+    relaxed = _relaxed_at(problem, gbps) or _relaxed_at(problem, gbps * (1 - _TOLERANCE))
+    return Incumbent(solution, relaxed.objective / relaxed.throughput_gbps if relaxed else 0.0)
 
 
-def _plan_of(
-    request: PlanRequest, relaxed: RelaxedFrontier, solution: IntegerSolution, solve_s: float
-) -> TransferPlan:
+def _relaxed_at(problem: PlanProblem, gbps: float) -> Relaxation | None:
+    return relax(problem.with_goal(gbps, gbps), cost_per_second(problem))
+
+
+def _cheapest_at(problem: PlanProblem, gbps: float) -> Incumbent | None:
+    """The cheapest solution found at one rate; None when the solver finds none."""
+    relaxed = _relaxed_at(problem, gbps)
+    if relaxed is None:
+        return None
+    bound = relaxed.objective / gbps
+    at_rate = problem.with_goal(gbps, gbps)
+    near = _on_edges(at_rate, relaxed)
+    if near is not None and Incumbent(near, bound).gap <= _FAR:
+        return Incumbent(near, bound)
+    wide = cheapest(at_rate, exactly=True, proof_s=0.0)
+    found = [one for one in (near, wide.solution if wide else None) if one is not None]
+    if not found:
+        return None
+    return Incumbent(min(found, key=lambda one: one.usd_per_s), bound)
+
+
+def _on_edges(problem: PlanProblem, relaxed: Relaxation) -> IntegerSolution | None:
+    """The integer model on the edges of the relaxed optimum; None when it has no solution."""
+    few = problem.with_edges(relaxed.flow_gbps > FLOW_TOLERANCE)
+    regions = ~few.relays
+    regions[few.tail] = regions[few.head] = True
+    few = few.with_regions(regions)
+    scale = SCALE / relaxed.objective if relaxed.objective > 0 else 1.0
+    try:
+        return solve_integers(
+            few,
+            cost_per_second(few) * scale,
+            extra=policy_rows(few),
+            relative_gap=_NEAR,
+            time_limit_s=_POINT_S,
+        )
+    except SolverFailed:
+        return None
+
+
+def _plan_of(request: PlanRequest, best: Incumbent, solve_s: float) -> TransferPlan:
     """The plan of a solution. Raises SolverFailed when it breaks (4b) to (4j)."""
-    found = candidate_from(request, solution)
-    # The fastest plan may exceed the last rate by a tolerance.
-    relaxed_usd_per_gb = relaxed.usd_per_gb_at(min(found.gbps, relaxed.most_gbps))
-    bound = min(relaxed_usd_per_gb, found.usd_per_gb)
+    found = candidate_from(request, best.solution)
+    bound = min(usd_per_gbit_to_usd_per_gb(best.bound), found.usd_per_gb)
     gap = relative_gap(found.usd_per_gb, bound)
     built = assemble(
         request,

@@ -61,7 +61,7 @@ def test_every_plan_of_the_json_holds_and_is_faster_and_dearer(document: dict[st
         assert one.cost.total_usd is not None
 
 
-def test_no_plan_lies_below_the_relaxed_breakpoints(document: dict[str, Any]) -> None:
+def test_no_plan_lies_below_the_relaxed_frontier(document: dict[str, Any]) -> None:
     relaxed = [(one["throughput_gbps"], one["usd_per_gb"]) for one in document["relaxed"]]
     assert relaxed == sorted(relaxed)
     for point in document["points"]:

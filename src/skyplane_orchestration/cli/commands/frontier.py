@@ -155,7 +155,7 @@ def _document(found: _Plans) -> dict[str, Any]:
         "points": [plan.to_dict() for plan in found.frontier],
         "relaxed": [
             {"throughput_gbps": gbps, "usd_per_gb": usd_per_gb}
-            for gbps, usd_per_gb in found.frontier.relaxed.points
+            for gbps, usd_per_gb in found.frontier.relaxed
         ],
         "chosen": found.chosen and found.chosen.to_dict(),
         **{name: plan and plan.to_dict() for name, plan in found.baselines.items()},

@@ -7,13 +7,9 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.plots.sheet import HEADER, HEIGHT, svg_document
-from skyplane_orchestration.planner.relaxed_frontier import RelaxedFrontier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,15 +21,13 @@ MARKS: Final = ("#1b7f5c", "#b3662f", "#6b4fa0", "#2b8ca3")
 MANY: Final = 40
 #: An axis starts at zero unless all plans are above this share of the largest.
 FAR_FROM_ZERO: Final = 0.4
-#: Points of the relaxed frontier, which is a curve between its breakpoints.
-CURVE_POINTS: Final = 400
 
 
 def frontier_svg(
     plans: Sequence[TransferPlan],
     marks: Mapping[str, TransferPlan],
     *,
-    relaxed: RelaxedFrontier | None = None,
+    relaxed: Sequence[tuple[float, float]] = (),
     chosen: TransferPlan | None = None,
 ) -> str:
     """One SVG document: plans as dots, the relaxed frontier as a line, marks with their names.
@@ -41,7 +35,7 @@ def frontier_svg(
     Args:
         plans: at least one, by ascending rate, as `frontier` returns them.
         marks: name -> a plan to compare with. Marks at the same place share a name.
-        relaxed: the bound below which there is no plan.
+        relaxed: rates (Gbit/s) and the prices (USD per GB) below which there is no plan.
         chosen: the plan of an objective; it has a ring.
 
     Raises MissingExtra without matplotlib.
@@ -62,7 +56,7 @@ def frontier_svg(
 def _draw(
     plans: Sequence[TransferPlan],
     marks: Mapping[str, TransferPlan],
-    relaxed: RelaxedFrontier | None,
+    relaxed: Sequence[tuple[float, float]],
     chosen: TransferPlan | None,
     figure: Figure,
 ) -> None:
@@ -72,10 +66,11 @@ def _draw(
     axes.ticklabel_format(style="plain", useOffset=False)
     rates = [plan.throughput_gbps for plan in (*plans, *marks.values())]
     least_gbps = 0.0 if min(rates) <= FAR_FROM_ZERO * max(rates) else min(rates)
-    if relaxed is not None and relaxed.points:
-        gbps, usd_per_gb = _bound(relaxed, least_gbps)
+    if relaxed:
         label = "relaxed frontier: no plan lies below"
-        axes.plot(gbps, usd_per_gb, color=BOUND, linewidth=1.5, label=label, gid="relaxed")
+        axes.plot(
+            *zip(*relaxed, strict=True), color=BOUND, linewidth=1.5, label=label, gid="relaxed"
+        )
     for number, (facts, names) in enumerate(_names_by_place(marks).items()):
         look = {"marker": "s", "markersize": 8, "color": MARKS[number % len(MARKS)]}
         label = f"{' and '.join(names)}: {facts}"
@@ -97,14 +92,6 @@ def _draw(
 
 def _point(axes: Axes, plan: TransferPlan, **look: Any) -> None:
     axes.plot(plan.throughput_gbps, plan.cost.usd_per_gb, linestyle="none", **look)
-
-
-def _bound(relaxed: RelaxedFrontier, least_gbps: float) -> tuple[Floats, list[float]]:
-    """Rates and least prices; between breakpoints the price is part of a hyperbola."""
-    even = np.linspace(least_gbps, relaxed.most_gbps, CURVE_POINTS)
-    rates = np.union1d(even, [gbps for gbps, _ in relaxed.points])
-    rates = rates[(rates > 0) & (rates >= least_gbps)]
-    return rates, [relaxed.usd_per_gb_at(gbps) for gbps in rates]
 
 
 def _names_by_place(marks: Mapping[str, TransferPlan]) -> dict[str, list[str]]:
