@@ -83,8 +83,9 @@ class Urls:
     def objects(self, **query: str) -> str:
         return self._with(f"/storage/v1/b/{self._bucket}/o", query)
 
-    def object(self, key: str, **query: str) -> str:
-        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}", query)
+    def object(self, key: str, action: str = "", /, **query: str) -> str:
+        """`action` is a path below the object's."""
+        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}{action}", query)
 
     def upload(self, key: str, **query: str) -> str:
         query = {"uploadType": "multipart", "name": key, **query}
@@ -92,8 +93,7 @@ class Urls:
 
     def rewrite(self, key: str, into: Urls, name: str, **query: str) -> str:
         """For a copy of the object to a name in another bucket."""
-        there = f"/rewriteTo/b/{into._bucket}/o/{quote(name, safe='')}"
-        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}{there}", query)
+        return self.object(key, f"/rewriteTo/b/{into._bucket}/o/{quote(name, safe='')}", **query)
 
     def beside(self, bucket: str) -> Urls:
         """The addresses of another bucket, for requests with the same credentials."""

@@ -28,7 +28,7 @@ State = Literal["ok", "warn", "fail"]
 
 _EXTRAS: Final = {
     "aws": "boto3",
-    "gcs": "google.cloud.storage",
+    "gcs": "google.auth",
     "gcp": "google.cloud.compute_v1",
     "azure": "azure.identity",
     "airflow": "airflow",
