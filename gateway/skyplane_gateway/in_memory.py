@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.control.calls import ControlCalls
 from skyplane_gateway.control.client import IN_MEMORY
 from skyplane_gateway.control.in_memory import MemoryServer
+from skyplane_gateway.control_server.calls import ControlCalls
 from skyplane_gateway.service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ async def open_gateway(config: GatewayConfig) -> InMemoryGateway:
     data = await asyncio.get_running_loop().create_server(
         service.router.accept, config.data_host, config.data_port
     )
-    server = MemoryServer(ControlCalls(service))
+    server = MemoryServer(ControlCalls(service).answer)
     return InMemoryGateway(
         service,
         (IN_MEMORY, server.number),

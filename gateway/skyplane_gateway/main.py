@@ -29,8 +29,8 @@ from aiohttp import web
 from skyplane_gateway.allocator import keep_freed_memory
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.listener import Listener
-from skyplane_gateway.control.server import ControlServer
 from skyplane_gateway.control.tls import client_context, server_context
+from skyplane_gateway.control_server.server import ControlServer
 from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_gateway.identifiers import wire_fleet_id
 from skyplane_gateway.pending_connections import (

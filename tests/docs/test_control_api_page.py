@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-from skyplane_gateway.control.calls import ControlCalls
+from skyplane_gateway.control_server.calls import ControlCalls
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "control-api.md"
 

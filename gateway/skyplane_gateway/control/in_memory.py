@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 
 from skyplane_gateway.control.caller import Caller
-from skyplane_gateway.control.calls import ControlCalls
 from skyplane_gateway.stores.listed_rows import ListedRows
+
+#: Answers a request with a status and a document: method, target, body, its caller, rows.
+Answer = Callable[
+    [str, str, bytes, Callable[[], Caller], ListedRows | None],
+    Awaitable[tuple[int, Mapping[str, object]]],
+]
 
 _numbers = count(1)
 _servers: dict[int, MemoryServer] = {}
@@ -21,8 +27,8 @@ _servers: dict[int, MemoryServer] = {}
 class MemoryServer:
     """Answers the callers of one gateway. Made on its event loop."""
 
-    def __init__(self, calls: ControlCalls) -> None:
-        self._calls = calls
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
         self.loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()
         self.number = next(_numbers)
@@ -40,9 +46,7 @@ class MemoryServer:
         assert task is not None
         self._tasks.add(task)
         try:
-            status, document = await self._calls.answer(
-                method, target, body, lambda: caller, listed
-            )
+            status, document = await self._answer(method, target, body, lambda: caller, listed)
         finally:
             self._tasks.discard(task)
         return status, json.dumps(document).encode()

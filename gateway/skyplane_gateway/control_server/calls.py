@@ -16,7 +16,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from skyplane_gateway.chunk_orders import ChunkOrder
 from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.control.caller import Caller
-from skyplane_gateway.control.interface import Gateway
 from skyplane_gateway.errors import (
     ConfigurationInvalid,
     InternalError,
@@ -27,6 +26,7 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.schema import parsed
+from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores.listed_rows import ListedRows
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class ControlCalls:
     """Maps requests to calls of one gateway."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayService) -> None:
         self._gateway = gateway
         orchestrator, lead, both = self._for_orchestrator, self._for_lead, self._for_both
         #: (method, path) -> call; `{key}` stands for the key of a transfer.

@@ -7,9 +7,9 @@ from typing import Final
 from aiohttp import web
 
 from skyplane_gateway.control.caller import Caller, caller_of
-from skyplane_gateway.control.calls import ControlCalls
-from skyplane_gateway.control.interface import Gateway
+from skyplane_gateway.control_server.calls import ControlCalls
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.service import GatewayService
 
 #: Largest request body. A batch of orders with the longest keys takes less than 1 MiB.
 _MAX_BODY_BYTES: Final = 16 << 20
@@ -18,7 +18,7 @@ _MAX_BODY_BYTES: Final = 16 << 20
 class ControlServer:
     """The HTTP application of one gateway."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewayService) -> None:
         self._fleet_key = gateway.config.fleet_key
         self._calls = ControlCalls(gateway)
 
