@@ -194,6 +194,27 @@ def test_a_solver_failure_is_not_bad_input() -> None:
         raise NotFound("after something was built")
 
 
+def test_what_a_library_in_c_prints_is_not_among_the_results() -> None:
+    """The solver has a debug line that no option turns off."""
+    code = (
+        "import ctypes, sys\n"
+        "from skyplane_orchestration.cli import main\n"
+        "run = main.main\n"
+        "def chatty(arguments):\n"
+        "    library = ctypes.CDLL(None)\n"
+        "    library.puts(b'HighsMipSolverData::run();')\n"
+        "    library.fflush(None)\n"
+        "    return run(arguments)\n"
+        "main.main = chatty\n"
+        "sys.argv[1:] = ['grid', 'show', 'shipped', '--json']\n"
+        "main.entry_point()"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["name"]
+    assert done.stderr == "HighsMipSolverData::run();\n"
+
+
 def test_a_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m skyplane_orchestration.cli grid show shipped --json | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)

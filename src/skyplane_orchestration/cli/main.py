@@ -109,10 +109,19 @@ def entry_point() -> None:
     # What a command loads lives to its end. Collections meanwhile find nothing, and take a tenth
     # of the time of a small job.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    _keep_stdout()
     code = main(sys.argv[1:])
     # A last collection of all loaded modules would take a tenth of a small job.
     gc.freeze()
     sys.exit(code)
+
+
+def _keep_stdout() -> None:
+    """Results go to a copy of descriptor 1; what C code prints, as the solver does, to stderr."""
+    if sys.stdout is not None:
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        sys.stdout = os.fdopen(os.dup(1), "w", encoding=encoding, errors=errors)
+        os.dup2(os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else 2, 1)
 
 
 def _complete() -> None:

@@ -5,15 +5,12 @@ A program is arrays only. A solver status becomes a result, None (infeasible) or
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,20 +22,8 @@ from skyplane_orchestration.grids.arrays import Floats, Mask
 _OPTIMAL, _OUT_OF_TIME, _INFEASIBLE = 0, 1, 2
 #: The least time limit of a second attempt.
 _LEAST_S: Final = 0.01
-#: How a debug line of HiGHS begins.
-_DEBUG_LINE: Final = b"HighsMipSolverData"
-
+#: Python's filters of warnings are those of the process.
 _one_at_a_time = threading.Lock()
-_C_LIBRARY = ctypes.CDLL(None)
-_C_LIBRARY.fdopen.restype = ctypes.c_void_p
-_C_LIBRARY.fflush.argtypes = (ctypes.c_void_p,)
-_C_LIBRARY.fwrite.argtypes = (
-    ctypes.c_char_p,
-    ctypes.c_size_t,
-    ctypes.c_size_t,
-    ctypes.c_void_p,
-)
-_MFD_CLOEXEC: Final = 1
 
 #: This heuristic of HiGHS takes longer than most of our programs do without it.
 _OPTIONS: Final = {"mip_heuristic_run_feasibility_jump": False}
@@ -184,77 +169,16 @@ def solve_integer(
 
 
 def _milp_quietly(cost: Floats, **arguments: Any) -> OptimizeResult:
-    """`scipy.optimize.milp` without HiGHS's output and without SciPy's warning about options."""
-    with _one_at_a_time, warnings.catch_warnings(), _debug_lines_suppressed():
+    """`scipy.optimize.milp` without SciPy's warning about options."""
+    with _one_at_a_time, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Unrecognized options detected")
         return milp(cost, **arguments)
 
 
-class _Stream(NamedTuple):
-    """A stream of C, and the file in memory that it writes to."""
-
-    stream: int
-    descriptor: int
-
-
-@cache
-def _replacement() -> _Stream | None:
-    """The stream that replaces C's `stdout`; None where it cannot be replaced.
-
-    It stays open for other threads. Python's own `memfd_create` is missing in builds for an older
-    glibc, such as those of uv and conda.
-    """
-    # Only glibc lets one assign its `stdout`.
-    if not all(hasattr(_C_LIBRARY, name) for name in ("gnu_get_libc_version", "memfd_create")):
-        return None
-    descriptor = _C_LIBRARY.memfd_create(b"highs", _MFD_CLOEXEC)
-    return None if descriptor < 0 else _Stream(_C_LIBRARY.fdopen(descriptor, b"a"), descriptor)
-
-
-#: C's `stdout` while it is replaced.
-_original_stdout: list[int | None] = []
-
-
-@contextmanager
-def _debug_lines_suppressed() -> Iterator[None]:
-    """Keeps a debug line of HiGHS, which no option disables, out of `plan --json`.
-
-    HiGHS uses C's `printf`, so C's `stdout` names another stream meanwhile; file descriptor 1 does
-    not change, and the output of other threads follows afterwards.
-    """
-    replacement = _replacement()
-    if replacement is None:
-        yield
-        return
-    stdout = ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout")
-    _original_stdout.append(stdout.value)
-    stdout.value = replacement.stream
-    try:
-        yield
-    finally:
-        stdout.value = _original_stdout[-1]
-        _print_kept_lines(replacement, _original_stdout.pop())
-
-
 def _reset_after_fork() -> None:
-    """A forked child has no thread that would release the lock and restore C's `stdout`."""
+    """A forked child has no thread that would release the lock."""
     global _one_at_a_time
     _one_at_a_time = threading.Lock()
-    if _original_stdout:
-        ctypes.c_void_p.in_dll(_C_LIBRARY, "stdout").value = _original_stdout.pop()
-    # The file in memory is the parent's.
-    _replacement.cache_clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
-
-
-def _print_kept_lines(replacement: _Stream, stream: int | None) -> None:
-    """Prints what other C code wrote to the replaced stream."""
-    _C_LIBRARY.fflush(replacement.stream)
-    size_bytes = os.fstat(replacement.descriptor).st_size
-    printed = os.pread(replacement.descriptor, size_bytes, 0).splitlines(keepends=True)
-    os.ftruncate(replacement.descriptor, 0)
-    kept = b"".join(line for line in printed if not line.startswith(_DEBUG_LINE))
-    if kept and stream:
-        _C_LIBRARY.fwrite(kept, 1, len(kept), stream)
