@@ -18,6 +18,7 @@ from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
+    NotFound,
     PermissionDenied,
     StoreUnavailable,
     TooManyDeletes,
@@ -203,6 +204,20 @@ def test_what_changes_after_the_listing_stays(ends: Path, monkeypatch: pytest.Mo
         "it is at the source now",
         "it was changed after it had been listed",
     ]
+
+
+def test_a_delete_whose_first_answer_was_lost_counts(
+    ends: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = LocalStore.delete
+
+    def again(self: LocalStore, key: str, *, if_match: str | None = None) -> None:
+        honest(self, key, if_match=if_match)
+        if if_match is not None:
+            raise NotFound("it is gone")
+
+    monkeypatch.setattr(LocalStore, "delete", again)
+    assert delete(job_of(ends)).deleted == len(EXTRA)
 
 
 def test_a_run_that_is_killed_between_deletes_is_finished_by_the_next(

@@ -15,6 +15,7 @@ from skyplane_gateway.errors import (
     GatewayUnreachable,
     SkyplaneError,
     StoreUnavailable,
+    Throttled,
     UnknownTransfer,
 )
 from skyplane_gateway.lead.retry import Retries
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 _ONCE_WITHIN_S: Final = 15.0
 
 #: After these errors the sink may have run the verb, or may still run it.
-_MAYBE_DONE: Final = (GatewayUnreachable, StoreUnavailable, asyncio.CancelledError)
+_MAYBE_DONE: Final = (GatewayUnreachable, StoreUnavailable, Throttled, asyncio.CancelledError)
 
 #: The sink does not answer, or does not serve this lead.
 _NO_ANSWER: Final = (GatewayUnreachable, UnknownTransfer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -273,7 +273,8 @@ def _delete(
         # Some stores have no conditional delete.
         if destination.head(listed.key).etag != listed.etag:
             return "kept", "it was changed after it had been listed"
-        destination.delete(listed.key, if_match=listed.etag)
+        with suppress(NotFound):  # So a delete is answered whose first answer was lost.
+            destination.delete(listed.key, if_match=listed.etag)
     except NotFound:
         return "gone", ""
     except PreconditionFailed:

@@ -134,6 +134,11 @@ HARMS: Final[dict[str, tuple[int, Rule, int]]] = {
     "18 the whole in place of a range": (0, Rule("whole", "GET", "/p/parts", times=2), 5),
     "19 SlowDown": (1, Rule("answer", "PUT", KEY, times=4, body=SLOW_DOWN), 8),
     "20 500 after a write": (1, after_its_effect("PUT", KEY, times=3), 5),
+    "20 SlowDown after an upload began": (
+        1,
+        Rule("answer", "POST", r"\?uploads", times=2, body=SLOW_DOWN, forward=True),
+        3,
+    ),
     "20 no answer to the completion": (1, Rule("drop-reply", "POST", COMPLETION), 1),
     "22 a part that the store has not kept": (
         1,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
 from skyplane_gateway.objects import IF_ABSENT, Credentials, ObjectAttributes, PartInfo, StoreSpec
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.azure.blocks import BlockId
@@ -106,6 +106,26 @@ def test_azure_marker_and_head(
     assert (info.etag, info.size_bytes, info.last_modified) == ('"e"', len(BODY), 1704164645)
     assert bool(info.leftover) == (fails == "marker")
     assert caplog.records[-1].levelno == logging.WARNING
+
+
+@pytest.mark.parametrize("kind", ["s3", "azure"])
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_conditional_delete_of_what_may_be_gone(
+    scripted: Any, reply: Any, kind: str, is_gone: bool
+) -> None:
+    """The condition fails, too, for a key that is gone; at S3 where a marker took its place."""
+    key = Credentials({"account_key": b64encode(b"0" * 64).decode()})
+    date = "Tue, 02 Jan 2024 03:04:05 GMT"
+    head = reply(200, headers={"ETag": '"new"', "Last-Modified": date, "Content-Length": "1"})
+    refused = reply(412, b"<Error><Code>PreconditionFailed</Code></Error>" * (kind == "s3"))
+    after = [refused, reply(404) if is_gone else head]
+    if kind == "s3":
+        store = scripted.open(*after)
+    else:
+        scripted.replies += after
+        store = open_without_retries(StoreSpec("azure", "acc/box", scripted.url), key)
+    with pytest.raises(NotFound if is_gone else PreconditionFailed):
+        store.delete("k", if_match='"old"')
 
 
 @pytest.fixture

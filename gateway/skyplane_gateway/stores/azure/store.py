@@ -237,9 +237,9 @@ class AzureStore:
             try:
                 self._container.send(removal)
             except Refused as error:
-                # Conditions come first: they fail for a blob that is gone, too.
-                is_gone = error.status == 412 and self._is_gone(key)
-                if error.code != "BlobNotFound" and not is_gone:
+                if error.status == 412:
+                    self._head(key, None)  # Conditions come first, also for a blob that is gone.
+                if error.code != "BlobNotFound":
                     raise
 
     def close(self) -> None:
@@ -274,13 +274,6 @@ class AzureStore:
             return tags_of(
                 self._container.send(Request("GET", key, 200, query={"comp": "tags"})).body
             )
-
-    def _is_gone(self, key: str) -> bool:
-        try:
-            self._head(key, None)
-        except Refused as error:
-            return error.status == 404
-        return False
 
     def _info(self, key: str, answer: Answer) -> ObjectInfo:
         info = info_of(key, answer.headers, trusted=self._container.trusts_checksum)

@@ -321,6 +321,8 @@ class S3Store:
             try:
                 self._client.delete_object(Bucket=self.spec.bucket, Key=key, **condition)
             except ClientError as error:
+                if code_of(error) == "PreconditionFailed":
+                    self.head(key)  # NotFound where a marker of the delete is the newest version.
                 if not condition or code_of(error) != "NotImplemented":
                     raise
                 self._client.delete_object(Bucket=self.spec.bucket, Key=key)
@@ -386,8 +388,7 @@ def _part_etag(answer: Mapping[str, Any], what: str) -> str:
     if not etag:
         raise StoreError(
             f"{what}: the store gives no ETag for the part but needs it to complete the "
-            "object; copy to another store, or in larger parts",
-            is_permanent=True,
+            "object; copy to another store, or in larger parts"
         )
     return etag
 

@@ -94,8 +94,8 @@ async def try_head(store: ObjectStore, key: str) -> ObjectInfo | None:
 class RetryingStore:
     """See `ObjectStore` and `Attempts`.
 
-    `create_upload` is retried only after throttling: after a lost response, a second upload
-    could stay open unnoticed.
+    `create_upload` is sent once. A store may have begun an upload before it said otherwise, and
+    the lead, which repeats the request, looks for that one.
 
     Args:
         renewal: opens the store with fresh credentials; None when they never expire.
@@ -233,9 +233,7 @@ class RetryingStore:
         return self.attempts.call(once)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self.attempts.call(
-            lambda: self._store.create_upload(key, attributes), retry_on=(Throttled,)
-        )
+        return self.attempts.call(lambda: self._store.create_upload(key, attributes), retry_on=())
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
@@ -246,7 +244,7 @@ class RetryingStore:
 
     def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self.attempts.call(
-            lambda: _copier(self._store).create_copy_upload(key, attributes), retry_on=(Throttled,)
+            lambda: _copier(self._store).create_copy_upload(key, attributes), retry_on=()
         )
 
     def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:

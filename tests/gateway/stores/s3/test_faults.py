@@ -184,7 +184,7 @@ def test_a_write_answered_without_etag(scripted: Any, reply: Any) -> None:
         store.put("k", BODY[::-1])
     with pytest.raises(errors.StoreError, match="no ETag") as caught:
         store.put_part("k", "u", 1, BODY, offset=0, crc32c=crc32c(BODY))
-    assert caught.value.is_permanent
+    assert not caught.value.is_permanent, "one answer may be a proxy's"
 
 
 # ------------------------------------------------------------------ listing

@@ -192,7 +192,8 @@ def test_keys_are_sent_verbatim(scripted: Any, reply: Any, key: str, path: str) 
 
 def test_a_version_is_deleted_conditionally(scripted: Any, reply: Any) -> None:
     body = b"<Error><Code>PreconditionFailed</Code><Message>no</Message></Error>"
-    store = scripted.open(reply(204), reply(412, body))
+    head = {"ETag": '"f"', "Content-Length": "1", "Last-Modified": "Tue, 02 Jan 2024 03:04:05 GMT"}
+    store = scripted.open(reply(204), reply(412, body), reply(200, headers=head))
     store.delete("k", if_match='"e"')
     assert scripted.requests[0].headers["if-match"] == '"e"'
     with pytest.raises(errors.PreconditionFailed):
