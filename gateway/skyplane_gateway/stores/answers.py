@@ -7,12 +7,12 @@ error, never an empty listing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.objects import MIB, ObjectAttributes
+from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.objects import MIB, ObjectAttributes, ObjectInfo
 
 #: Longest body that is not an object's. The longest page, of 5000 blobs at Azure, has 45 MiB of
 #: names (1024 characters of up to 9 bytes), 40 MiB of metadata and 5 MiB of properties.
@@ -47,6 +47,46 @@ def unavailable(what: str, why: object) -> StoreUnavailable:
         f"{what}: the answer {why}; check whether a proxy or another service answers at this "
         "address, and try again"
     )
+
+
+def broken_listing(what: str, why: str) -> StoreError:
+    """The error for a listing that may be incomplete."""
+    return StoreError(f"{what}: the listing cannot be relied on ({why}); list again")
+
+
+def in_order(
+    rows: Iterable[ObjectInfo], prefix: str, what: str, last: str | None = None
+) -> Iterator[ObjectInfo]:
+    """The rows of a listing of a prefix, after the key `last`.
+
+    Raises StoreError for one with another prefix, or that does not ascend.
+    """
+    for row in rows:
+        if not row.key.startswith(prefix):
+            raise broken_listing(what, f"{row.key!r} is not asked for")
+        # Order of code points is order of UTF-8 bytes.
+        if last is not None and row.key <= last:
+            raise broken_listing(what, f"{row.key!r} comes after {last!r}")
+        last = row.key
+        yield row
+
+
+def require_range(
+    status: int, content_range: str | None, offset: int, length: int, what: str
+) -> None:
+    """Raise StoreUnavailable unless the answer is that range of an object."""
+    last = offset + length - 1
+    if status != 206 or not (content_range or "").startswith(f"bytes {offset}-{last}/"):
+        raise StoreUnavailable(
+            f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
+            f"{content_range or 'no range'}; read the range again"
+        )
+
+
+def require_etag(found: str | None, if_match: str | None, what: str) -> None:
+    """Raise PreconditionFailed for another version: some servers ignore a read's condition."""
+    if if_match is not None and (found or "").strip('"') != if_match.strip('"'):
+        raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")
 
 
 def joined(pieces: Iterable[bytes]) -> bytes:

@@ -5,7 +5,7 @@ awscrt, a library of 12 MB, is imported with the first checksum: a listing needs
 
 from __future__ import annotations
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from hashlib import md5
 from pathlib import Path
@@ -51,6 +51,11 @@ def stated_crc32c(text: str | None) -> int | None:
     return None if found is None else int(found, 16)
 
 
+def crc32c_text(value: int) -> str:
+    """A CRC32C as stores take it: base64 of four big-endian bytes."""
+    return b64encode(value.to_bytes(4, "big")).decode()
+
+
 class Stated(NamedTuple):
     """What a store states of a whole body: CRC32C, CRC64NVME, CRC32 or MD5, and it in hex."""
 
@@ -84,7 +89,7 @@ class Comparison:
 
     @property
     def crc32c(self) -> int | None:
-        """CRC32C of the bytes so far, where that is what is compared."""
+        """CRC32C of the bytes so far, where they are compared by it."""
         return None if self._stated is None or self._stated.algorithm != "CRC32C" else self._sum
 
     def take(self, piece: Body) -> None:

@@ -220,9 +220,9 @@ def gcs_object(name: str, **more: object) -> dict[str, object]:
 
 
 def answers_crc() -> str:
-    from skyplane_gateway.stores.gcs.requests import to_text
+    from skyplane_gateway.stores.checksums import crc32c_text
 
-    return to_text(CRC)
+    return crc32c_text(CRC)
 
 
 def of_json(document: object, *needs: str) -> Good:

@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.answers import NoAnswer
+from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_range
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.requests import (
@@ -19,8 +19,6 @@ from skyplane_gateway.stores.azure.requests import (
     match_headers,
     not_carried_of,
     put_headers,
-    require_range,
-    require_version,
     size_of,
     written_info,
 )
@@ -44,8 +42,8 @@ class AzureAsyncRequests:
         found = answer.headers
         with _unsettled():
             if length:
-                require_range(answer.status, found, 0, length, key)
-            require_version(found, if_match, key)
+                require_range(answer.status, found.get("content-range"), 0, length, key)
+            require_etag(found.get("etag"), if_match, key)
             is_other = length == 0 and size_of(found) != 0
         if is_other or len(answer.body) != length:
             raise Unsettled("the answer has another length")

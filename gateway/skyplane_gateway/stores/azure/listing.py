@@ -8,10 +8,9 @@ from typing import Final
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from skyplane_gateway.errors import StoreError
 from skyplane_gateway.made_of import told_by
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.stores.answers import NoAnswer, read_xml
+from skyplane_gateway.stores.answers import NoAnswer, broken_listing, in_order, read_xml
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
@@ -43,16 +42,10 @@ def objects(
     rows = _sorted_runs(_flat(container, prefix, start_after, what))
     while True:
         try:
-            for row in rows:
-                if not row.key.startswith(prefix):
-                    raise _broken(what, f"{row.key!r} is not asked for")
-                if start_after is not None and row.key <= start_after:
-                    continue
-                # Order of code points is order of UTF-8 bytes.
-                if last is not None and row.key <= last:
-                    raise _broken(what, f"{row.key!r} comes after {last!r}")
-                last = row.key
-                yield row
+            for row in in_order(rows, prefix, what):
+                if start_after is None or row.key > start_after:
+                    last = row.key
+                    yield row
             return
         except _Hierarchical:
             start_after = last
@@ -134,7 +127,7 @@ def _pages(
         if not following:
             return
         if following == marker:
-            raise _broken(what, "the marker of the next page is repeated")
+            raise broken_listing(what, "the marker of the next page is repeated")
         marker = following
 
 
@@ -224,7 +217,3 @@ def _name(row: Element) -> str:
     if name is None or not name.text:
         raise NoAnswer("has a row without a name")
     return unquote(name.text) if name.get("Encoded") == "true" else name.text
-
-
-def _broken(what: str, why: str) -> StoreError:
-    return StoreError(f"{what}: the listing cannot be relied on ({why}); list again")

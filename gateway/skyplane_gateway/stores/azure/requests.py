@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from awscrt import checksums
 
-from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.errors import StoreError
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml, require
@@ -229,21 +229,3 @@ def modified_at(headers: Mapping[str, str]) -> float:
     if found is None:
         raise NoAnswer("has no last-modified that is a date")
     return found
-
-
-def require_range(
-    status: int, headers: Mapping[str, str], offset: int, length: int, what: str
-) -> None:
-    """Raise StoreUnavailable unless the answer is that range."""
-    found = headers.get("content-range", "")
-    if status != 206 or not found.startswith(f"bytes {offset}-{offset + length - 1}/"):
-        raise StoreUnavailable(
-            f"{what}: asked for bytes {offset} to {offset + length - 1}, the answer is {status} "
-            f"with {found or 'no range'}; read the range again"
-        )
-
-
-def require_version(headers: Mapping[str, str], if_match: str | None, what: str) -> None:
-    """Raise PreconditionFailed unless the answer is that version."""
-    if if_match is not None and headers.get("etag", "").strip('"') != if_match.strip('"'):
-        raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")

@@ -42,7 +42,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     Tags,
 )
-from skyplane_gateway.stores.answers import NoAnswer
+from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import Answer, Container, Request
@@ -55,8 +55,6 @@ from skyplane_gateway.stores.azure.requests import (
     match_headers,
     not_carried_of,
     put_headers,
-    require_range,
-    require_version,
     size_of,
     tags_of,
     written_info,
@@ -141,7 +139,7 @@ class AzureStore:
         if length == 0:
             with mapped(what):
                 headers = self._head(key, if_match).headers
-            require_version(headers, if_match, what)
+            require_etag(headers.get("etag"), if_match, what)
             found = tagged(attributes_of(headers), not_carried_of(headers), tags)
             return EmptyReader(*found)
         wanted = {"x-ms-range": f"bytes={offset}-{offset + length - 1}", **match_headers(if_match)}
@@ -152,8 +150,8 @@ class AzureStore:
         reader = AzureReader(answer, length, what, *found)
         reader.stated = self._container.stated(headers, length)
         try:
-            require_range(answer.status, headers, offset, length, what)
-            require_version(headers, if_match, what)
+            require_range(answer.status, headers.get("content-range"), offset, length, what)
+            require_etag(headers.get("etag"), if_match, what)
         except StoreError:
             reader.close()
             raise

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.stores.answers import NoAnswer, require
+from skyplane_gateway.stores.answers import NoAnswer, broken_listing, in_order, require
 from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.requests import ROW_FIELDS, info_of, require_object
@@ -33,7 +32,7 @@ def pages(client: Client, prefix: str, what: str, fields: str, **query: str) -> 
         if not token:
             return
         if token == query.get("pageToken"):
-            raise _broken(what, "the token of the next page is repeated")
+            raise broken_listing(what, "the token of the next page is repeated")
         query["pageToken"] = token
 
 
@@ -61,17 +60,11 @@ def objects(
     """
     # The service's start is inclusive.
     start = {"startOffset": start_after} if start_after else {}
-    last: str | None = None
-    for page in pages(client, prefix, what, ROW_FIELDS, **start):
-        for resource in page.get("items", ()):
-            key = resource["name"]
-            # Order of code points is order of UTF-8 bytes.
-            if last is not None and key <= last:
-                raise _broken(what, f"{key!r} comes after {last!r}")
-            last = key
-            if key != start_after and not key.startswith(UPLOADS_FOLDER):
-                yield info_of(key, resource, with_attributes=False)
-
-
-def _broken(what: str, why: str) -> StoreError:
-    return StoreError(f"{what}: the listing cannot be relied on ({why}); list again")
+    rows = (
+        info_of(resource["name"], resource, with_attributes=False)
+        for page in pages(client, prefix, what, ROW_FIELDS, **start)
+        for resource in page.get("items", ())
+    )
+    for row in in_order(rows, prefix, what):
+        if row.key != start_after and not row.key.startswith(UPLOADS_FOLDER):
+            yield row

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import json
 import uuid
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from skyplane_gateway.errors import PreconditionFailed, StoreUnavailable
 from skyplane_gateway.made_of import told_by
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, is_number, require, unavailable
-from skyplane_gateway.stores.checksums import Stated, hex_of, range_of_whole, stated_crc32c
+from skyplane_gateway.stores.checksums import (
+    Stated,
+    crc32c_text,
+    hex_of,
+    range_of_whole,
+    stated_crc32c,
+)
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
 
@@ -146,7 +150,7 @@ def resource_of(attributes: ObjectAttributes | None, crc32c: int | None = None) 
         if attributes.storage_class is not None:
             found["storageClass"] = attributes.storage_class
     if crc32c is not None:
-        found["crc32c"] = to_text(crc32c)
+        found["crc32c"] = crc32c_text(crc32c)
     return found
 
 
@@ -232,22 +236,6 @@ def read_headers(offset: int, length: int, if_match: str | None) -> dict[str, st
     return headers
 
 
-def require_answer(headers: Mapping[str, str], offset: int, last: int, what: str) -> None:
-    """Raise StoreUnavailable unless the answer is for that range."""
-    found = headers.get("Content-Range", "")
-    if not found.startswith(f"bytes {offset}-{last}/"):
-        raise StoreUnavailable(
-            f"{what}: asked for bytes {offset} to {last}, the answer has {found or 'no range'}; "
-            "read the range again"
-        )
-
-
-def require_generation(found: str | None, if_match: str | None, what: str) -> None:
-    """Compare the version of an answer: emulators ignore the condition of a read."""
-    if if_match is not None and found != if_match:
-        raise PreconditionFailed(f"{what}: it is no longer generation {if_match}; list it again")
-
-
 def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
     """From an answer of the XML API.
 
@@ -282,11 +270,6 @@ def stated_in(headers: Mapping[str, str], length: int) -> Stated | None:
     parts = headers.get("x-goog-hash", "").split(",")
     names = dict(part.strip().partition("=")[::2] for part in parts)
     return Stated.crc32c(stated_crc32c(names.get("crc32c")))
-
-
-def to_text(crc32c: int) -> str:
-    """Base64 of four big-endian bytes."""
-    return b64encode(crc32c.to_bytes(4, "big")).decode()
 
 
 def unix_s(text: str) -> float:

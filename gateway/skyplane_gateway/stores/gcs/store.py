@@ -24,6 +24,7 @@ from skyplane_gateway.objects import (
     StoreCapabilities,
     StoreSpec,
 )
+from skyplane_gateway.stores.answers import require_etag, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import crc32c_of
@@ -41,8 +42,6 @@ from skyplane_gateway.stores.gcs.requests import (
     info_of,
     not_carried_of_headers,
     read_headers,
-    require_answer,
-    require_generation,
     resource_of,
     stated_in,
 )
@@ -119,7 +118,7 @@ class GcsStore:
         what = self._client.doing("reading", check_gcs_key(key))
         if length == 0:
             info = info_of(key, self._bucket.look(key, what))
-            require_generation(info.etag, if_match, what)
+            require_etag(info.etag, if_match, what)
             return EmptyReader(info.attributes, info.not_carried)
         answer = self._client.send(
             "GET",
@@ -132,8 +131,8 @@ class GcsStore:
         )
         headers = answer.headers
         try:
-            require_generation(headers.get("x-goog-generation"), if_match, what)
-            require_answer(headers, offset, offset + length - 1, what)
+            require_etag(headers.get("x-goog-generation"), if_match, what)
+            require_range(answer.status_code, headers.get("Content-Range"), offset, length, what)
         except StoreError:
             answer.close()
             raise

@@ -39,15 +39,12 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.answers import marked_attributes, read_json
-from skyplane_gateway.stores.checksums import stated_crc32c
+from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.listing import pages
-from skyplane_gateway.stores.gcs.requests import (
-    to_text,
-    unix_s,
-)
+from skyplane_gateway.stores.gcs.requests import unix_s
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 from skyplane_gateway.stores.server_side import CopySource
 
@@ -198,7 +195,7 @@ class Uploads:
     ) -> Resource:
         resource: dict[str, Any] = {"name": name, "metadata": metadata}
         if crc32c is not None:
-            resource["crc32c"] = to_text(crc32c)
+            resource["crc32c"] = crc32c_text(crc32c)
         return self._bucket.insert(
             name, data, what, resource=resource, precondition=UNCONDITIONAL, crc32c=crc32c
         )

@@ -26,6 +26,7 @@ from skyplane_gateway.objects import (
     is_time_pin,
     time_pin,
 )
+from skyplane_gateway.stores.answers import require_etag
 from skyplane_gateway.stores.checksums import Stated
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.s3.client import open_client_and_session
@@ -135,16 +136,12 @@ class Bucket:
 def require_version(
     answer: Mapping[str, Any], size_bytes: int, if_match: str | None, what: str
 ) -> None:
-    """Compare the version of an answer: some servers ignore If-Match on reads."""
-    if if_match is None:
-        return
+    """Raise PreconditionFailed for an answer about another version; see `require_etag`."""
+    found = answer.get("ETag")
     if is_time_pin(if_match):
         modified = answer.get("LastModified")
-        found = "" if modified is None else time_pin(modified.timestamp(), size_bytes)
-    else:
-        found = answer.get("ETag", "")
-    if found.strip('"') != if_match.strip('"'):
-        raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")
+        found = None if modified is None else time_pin(modified.timestamp(), size_bytes)
+    require_etag(found, if_match, what)
 
 
 def write_failure(

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
+from skyplane_gateway.stores.answers import broken_listing
 from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.s3.errors import mapped
 from skyplane_gateway.stores.s3.requests import (
@@ -45,7 +45,7 @@ def objects(
     restores: Restores,
     server_clock: ServerClock,
 ) -> Iterator[ObjectInfo]:
-    """Every object under `prefix`, ascending.
+    """Every object under `prefix`, as the store lists them.
 
     The page with the first archived object is asked for twice.
 
@@ -54,7 +54,6 @@ def objects(
     arguments: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
     if start_after is not None:
         arguments["StartAfter"] = start_after
-    last = start_after
     while True:
         if restores.are_asked:
             arguments["OptionalObjectAttributes"] = ["RestoreStatus"]
@@ -66,14 +65,8 @@ def objects(
             restores.are_asked = True
             continue
         if page.get("KeyCount", len(contents)) != len(contents):
-            raise _broken(what, "a page holds fewer keys than it says")
+            raise broken_listing(what, "a page holds fewer keys than it says")
         for entry in contents:
-            if not entry["Key"].startswith(prefix):
-                raise _broken(what, f"{entry['Key']!r} is not asked for")
-            # Order of code points is order of UTF-8 bytes.
-            if last is not None and entry["Key"] <= last:
-                raise _broken(what, f"{entry['Key']!r} comes after {last!r}")
-            last = entry["Key"]
             yield ObjectInfo(
                 key=entry["Key"],
                 size_bytes=entry["Size"],
@@ -105,7 +98,7 @@ def uploads(client: S3Client, bucket: str, prefix: str, what: str) -> Iterator[U
         before = (arguments.get("KeyMarker"), arguments.get("UploadIdMarker"))
         after = (page.get("NextKeyMarker"), page.get("NextUploadIdMarker"))
         if after == before or after[0] is None:
-            raise _broken(what, "the marker of the next page is missing or repeated")
+            raise broken_listing(what, "the marker of the next page is missing or repeated")
         arguments["KeyMarker"], arguments["UploadIdMarker"] = after
 
 
@@ -132,9 +125,5 @@ def parts(
 
 def _next(token: Any, before: Any, what: str) -> Any:
     if token is None or token == "" or token == before:
-        raise _broken(what, "the marker of the next page is missing or repeated")
+        raise broken_listing(what, "the marker of the next page is missing or repeated")
     return token
-
-
-def _broken(what: str, why: str) -> StoreError:
-    return StoreError(f"{what}: the listing cannot be relied on ({why}); list again")

@@ -7,15 +7,13 @@ and its ETag or checksum agree.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import md5
 from typing import Any
 
 from skyplane_gateway.objects import Body, PartInfo
-from skyplane_gateway.stores.checksums import crc32c_of
-from skyplane_gateway.stores.s3.requests import to_header
+from skyplane_gateway.stores.checksums import crc32c_of, crc32c_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def of_body(data: Body) -> Fingerprint:
     return Fingerprint(
         size_bytes=len(data),
         etags=frozenset({md5(data, usedforsecurity=False).hexdigest()}),
-        checksums=frozenset({to_header(crc32c_of(data))}),
+        checksums=frozenset({crc32c_text(crc32c_of(data))}),
     )
 
 
@@ -52,12 +50,11 @@ def of_parts(size_bytes: int, parts: Sequence[PartInfo], crc32c: int | None) -> 
     """For a completed upload. S3 derives ETag and composite checksum from the parts."""
     checksums = set()
     if crc32c is not None:
-        checksums.add(to_header(crc32c))
+        checksums.add(crc32c_text(crc32c))
     known = [part.crc32c for part in parts if part.crc32c is not None]
     if known and len(known) == len(parts):
         joined = b"".join(value.to_bytes(4, "big") for value in known)
-        composite = b64encode(crc32c_of(joined).to_bytes(4, "big")).decode()
-        checksums.add(f"{composite}-{len(parts)}")
+        checksums.add(f"{crc32c_text(crc32c_of(joined))}-{len(parts)}")
     return Fingerprint(size_bytes, _composite_etag(parts), frozenset(checksums))
 
 

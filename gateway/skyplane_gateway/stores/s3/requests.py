@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,7 +15,7 @@ from skyplane_gateway.objects import (
     Tags,
     time_pin,
 )
-from skyplane_gateway.stores.checksums import Stated, hex_of, stated_crc32c
+from skyplane_gateway.stores.checksums import Stated, crc32c_text, hex_of, stated_crc32c
 from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 from skyplane_gateway.stores.server_side import CopySource
@@ -69,7 +68,7 @@ def part_arguments(parts: Sequence[PartInfo], *, with_checksums: bool) -> list[d
     for part in parts:
         entry: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
         if with_checksums and part.crc32c is not None:
-            entry["ChecksumCRC32C"] = to_header(part.crc32c)
+            entry["ChecksumCRC32C"] = crc32c_text(part.crc32c)
         listed.append(entry)
     return listed
 
@@ -213,8 +212,3 @@ def stated_of(answer: Mapping[str, Any]) -> Stated | None:
 def answered_at(answer: Mapping[str, Any]) -> float:
     """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
     return unix_s(answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")) or 0.0
-
-
-def to_header(crc32c: int) -> str:
-    """`x-amz-checksum-crc32c`: base64 of four big-endian bytes."""
-    return b64encode(crc32c.to_bytes(4, "big")).decode()

@@ -38,10 +38,10 @@ from skyplane_gateway.objects import (
     UploadInfo,
     is_time_pin,
 )
-from skyplane_gateway.stores.answers import unavailable
+from skyplane_gateway.stores.answers import in_order, require_range, unavailable
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants, has_bytes
-from skyplane_gateway.stores.checksums import stated_crc32c
+from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import SentBody
@@ -59,7 +59,6 @@ from skyplane_gateway.stores.s3.requests import (
     not_carried_of,
     part_arguments,
     precondition_arguments,
-    to_header,
 )
 from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
 from skyplane_gateway.stores.server_clock import ServerClock
@@ -121,8 +120,9 @@ class S3Store:
         self, prefix: str, *, start_after: str | None = None, wants: Wants | None = None
     ) -> Iterator[ObjectInfo]:
         what = self._bucket.doing("listing", prefix)
-        seen = self._restores, self.server_clock
-        return listing.objects(self._client, self.spec.bucket, prefix, start_after, what, *seen)
+        at, seen = (self._client, self.spec.bucket), (self._restores, self.server_clock)
+        rows = listing.objects(*at, prefix, start_after, what, *seen)
+        return in_order(rows, prefix, what, start_after)
 
     def head(self, key: str) -> ObjectInfo:
         with mapped(self._bucket.doing("looking at", check_key(key))):
@@ -144,13 +144,14 @@ class S3Store:
             require_version(head, head["ContentLength"], if_match, what)
             found = tagged(attributes_of(head), not_carried_of(head), tags)
             return EmptyReader(*found)
-        last = offset + length - 1
+        wanted = f"bytes={offset}-{offset + length - 1}"
         with mapped(what):
-            answer = self._client.get_object(
-                Bucket=self.spec.bucket, Key=key, Range=f"bytes={offset}-{last}", **pin
-            )
+            answer = self._client.get_object(Bucket=self.spec.bucket, Key=key, Range=wanted, **pin)
         try:
-            size_bytes = _require_range(answer, offset, last, what)
+            content_range = answer.get("ContentRange", "")
+            status = answer["ResponseMetadata"]["HTTPStatusCode"]
+            require_range(status, content_range, offset, length, what)
+            size_bytes = _whole_size(content_range)
             require_version(answer, size_bytes, if_match, what)
             is_whole = (offset, length) == (0, size_bytes)
             stated = self._bucket.stated(answer) if is_whole else None
@@ -180,7 +181,7 @@ class S3Store:
         precondition = bucket.sendable_precondition(key, precondition, what)
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
         if crc32c is not None and bucket.sends_checksum:
-            arguments["ChecksumCRC32C"] = to_header(crc32c)
+            arguments["ChecksumCRC32C"] = crc32c_text(crc32c)
         try:
             answer = self._client.put_object(
                 Bucket=self.spec.bucket, Key=key, Body=_sent(data), **arguments
@@ -230,7 +231,7 @@ class S3Store:
         what = bucket.doing(f"writing part {number} of", key)
         arguments: dict[str, Any] = {"Body": _sent(data)}
         if bucket.sends_checksum:
-            arguments["ChecksumCRC32C"] = to_header(crc32c)
+            arguments["ChecksumCRC32C"] = crc32c_text(crc32c)
         with mapped(what):
             answer = self._client.upload_part(
                 Bucket=self.spec.bucket, Key=key, UploadId=upload_id, PartNumber=number, **arguments
@@ -271,7 +272,7 @@ class S3Store:
             if all(part.crc32c is not None for part in parts):
                 arguments["ChecksumType"] = "FULL_OBJECT"
                 if crc32c is not None:
-                    arguments["ChecksumCRC32C"] = to_header(crc32c)
+                    arguments["ChecksumCRC32C"] = crc32c_text(crc32c)
         listed: Any = part_arguments(parts, with_checksums=bucket.sends_checksum)
         try:
             answer = self._client.complete_multipart_upload(
@@ -398,15 +399,7 @@ def _sent(data: Body) -> Any:
     return SentBody(data)
 
 
-def _require_range(answer: Mapping[str, Any], offset: int, last: int, what: str) -> int:
-    """The size of the whole object, from the answer to a request for that range."""
-    status = answer["ResponseMetadata"]["HTTPStatusCode"]
-    content_range = answer.get("ContentRange", "")
-    if status != 206 or not content_range.startswith(f"bytes {offset}-{last}/"):
-        raise StoreUnavailable(
-            f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
-            f"{content_range or 'no range'}; read the range again"
-        )
+def _whole_size(content_range: str) -> int:
+    """The size of the whole object; -1 for `*`, which a server may answer: no time pin fits it."""
     whole = content_range.partition("/")[2]
-    # A server may answer `*` for the size; then no time pin fits.
     return int(whole) if whole.isdecimal() else -1

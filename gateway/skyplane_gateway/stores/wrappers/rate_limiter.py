@@ -94,18 +94,6 @@ class RateLimiter:
         self._in_last_window = 0
 
     @property
-    def rate_per_s(self) -> float:
-        """The current rate."""
-        with self._condition:
-            return self._rate
-
-    @property
-    def in_flight(self) -> int:
-        """Requests between `acquire` and `release`."""
-        with self._condition:
-            return self._in_flight
-
-    @property
     def is_throttling(self) -> bool:
         """The store throttled recently, so that requests may still wait."""
         with self._condition:

@@ -96,7 +96,7 @@ def test_a_request_that_succeeds_needs_no_thread() -> None:
         return scene
 
     scene = asyncio.run(main())
-    assert (scene.requests.sent, scene.limiter.in_flight) == (2, 0)
+    assert (scene.requests.sent, scene.limiter._in_flight) == (2, 0)
 
 
 def test_a_request_that_fails_is_left_to_a_thread() -> None:
@@ -106,7 +106,7 @@ def test_a_request_that_fails_is_left_to_a_thread() -> None:
         assert await scene.put() is None
         return scene
 
-    assert asyncio.run(main()).limiter.in_flight == 0
+    assert asyncio.run(main()).limiter._in_flight == 0
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_a_thread_does_from_the_start(spoil: Callable[[Scene], None], data:
         return scene
 
     scene = asyncio.run(main())
-    assert (scene.requests.sent, scene.limiter.in_flight) == (0, 0)
+    assert (scene.requests.sent, scene.limiter._in_flight) == (0, 0)
 
 
 def throttle(limiter: RateLimiter) -> None:
@@ -157,7 +157,7 @@ def test_no_more_requests_than_the_limit_are_in_flight() -> None:
         scene.requests.gate.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert found.count(INFO) == 4
-        assert scene.limiter.in_flight == 0
+        assert scene.limiter._in_flight == 0
 
     asyncio.run(asyncio.wait_for(main(), 30))
 

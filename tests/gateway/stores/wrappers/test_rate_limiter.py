@@ -66,9 +66,9 @@ def test_one_burst_of_throttling_halves_the_rate_once(
     for permit in permits:
         limiter.throttled(permit, None)
         limiter.release()
-    assert limiter.rate_per_s == pytest.approx(50, abs=1)
+    assert limiter._rate == pytest.approx(50, abs=1)
     limiter.throttled(limiter.acquire(running), None)
-    assert limiter.rate_per_s < 30
+    assert limiter._rate < 30
 
 
 def test_throttling_halves_the_rate_in_use(time: VirtualTime, running: threading.Event) -> None:
@@ -77,7 +77,7 @@ def test_throttling_halves_the_rate_in_use(time: VirtualTime, running: threading
         ask(limiter, running)
         time.now_s += 0.1
     limiter.throttled(limiter.acquire(running), None)
-    assert limiter.rate_per_s == pytest.approx(5, abs=1)
+    assert limiter._rate == pytest.approx(5, abs=1)
 
 
 def test_the_rate_never_falls_below_its_floor(time: VirtualTime, running: threading.Event) -> None:
@@ -85,7 +85,7 @@ def test_the_rate_never_falls_below_its_floor(time: VirtualTime, running: thread
     for _ in range(20):
         limiter.throttled(limiter.acquire(running), None)
         limiter.release()
-    assert limiter.rate_per_s == 2
+    assert limiter._rate == 2
 
 
 def test_success_brings_the_rate_back_to_its_ceiling(
@@ -94,14 +94,14 @@ def test_success_brings_the_rate_back_to_its_ceiling(
     limiter = limiter_in(time, Limits(ceiling=100, growth_per_s=10))
     limiter.throttled(limiter.acquire(running), None)
     limiter.release()
-    low = limiter.rate_per_s
+    low = limiter._rate
     before_s = time.now_s
-    while limiter.rate_per_s < 100:
+    while limiter._rate < 100:
         ask(limiter, running)
     # The rate grows by time, not by the number of requests.
     assert time.now_s - before_s == pytest.approx((100 - low) / 10, rel=0.2)
     ask(limiter, running, 100)
-    assert limiter.rate_per_s == 100
+    assert limiter._rate == 100
 
 
 def test_no_request_is_sent_before_retry_after(time: VirtualTime, running: threading.Event) -> None:
@@ -121,10 +121,10 @@ def test_a_request_above_the_limit_waits_for_another_to_end(running: threading.E
     fourth.start()
     fourth.join(0.05)
     assert fourth.is_alive()
-    assert limiter.in_flight == 3
+    assert limiter._in_flight == 3
     limiter.release()
     fourth.join(10)
-    assert limiter.in_flight == 3
+    assert limiter._in_flight == 3
 
 
 def test_a_wait_for_a_free_place_can_be_cancelled() -> None:
@@ -172,5 +172,5 @@ def test_transfers_of_one_bucket_share_its_limiter() -> None:
 
 
 def test_a_file_system_has_no_rate_limit() -> None:
-    assert limiter_of(StoreSpec("file", "/")).rate_per_s == float("inf")
-    assert limiter_of(StoreSpec("s3", "c")).rate_per_s < float("inf")
+    assert limiter_of(StoreSpec("file", "/"))._rate == float("inf")
+    assert limiter_of(StoreSpec("s3", "c"))._rate < float("inf")

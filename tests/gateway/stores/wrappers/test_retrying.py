@@ -128,17 +128,17 @@ def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None
     limiter = store.attempts.limiter
     for number in range(200):
         store.put(f"before/{number}", b"x")
-    assert limiter.rate_per_s == 100
+    assert limiter._rate == 100
     world.storm_until_s = world.now_s + 30
     began = len(world.asked)
     store.put("during", b"x")
     assert world.now_s >= world.storm_until_s
     # At the old rate there would be 3,000 requests.
     assert len(world.asked) - began < 30
-    assert limiter.rate_per_s < 20
+    assert limiter._rate < 20
     for number in range(2000):
         store.put(f"after/{number}", b"x")
-    assert limiter.rate_per_s == 100
+    assert limiter._rate == 100
     assert len(list(store.list(""))) == 2201
 
 
@@ -414,16 +414,16 @@ def test_a_reader_holds_its_permit_until_it_is_closed(
     store = world.limited(Limits(concurrent=2))
     limiter = store.attempts.limiter
     reader = store.read("k", offset=0, length=10, if_match=info.etag)
-    assert limiter.in_flight == 1
+    assert limiter._in_flight == 1
     while reader.readinto(memoryview(bytearray(10))):
-        assert limiter.in_flight == 1
+        assert limiter._in_flight == 1
     reader.close()
     reader.close()
-    assert limiter.in_flight == 0
+    assert limiter._in_flight == 0
     world.before["read"] = [lambda: errors.NotFound("gone")]
     with pytest.raises(errors.NotFound):
         store.read("k", offset=0, length=10, if_match=None)
-    assert limiter.in_flight == 0
+    assert limiter._in_flight == 0
 
 
 def break_listing(
