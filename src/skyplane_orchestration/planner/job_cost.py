@@ -2,8 +2,8 @@
 
 An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
 price times `overhead(G) / G`, and the overhead never falls as G rises. So the overhead at the
-goal prices every plan at its cost or below: a bound. The search prices plans with the overhead of
-the last plan's rate until that rate repeats. The difference that remains is the reported gap.
+goal prices every plan at its cost or below: a bound. The search then prices plans with the overhead
+of the rate of the plan found. The difference that remains is the reported gap.
 
 `wait` is the provisioning time of the slowest cloud in the plan. The search first assumes that
 every plan waits for its ends only. If the result uses a slower cloud, the search runs once per
@@ -30,8 +30,6 @@ from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.regions import least_instances
 from skyplane_orchestration.planner.solution import IntegerSolution
 
-#: Rounds per wait.
-ROUNDS: Final = 4
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
 #: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
@@ -164,38 +162,19 @@ def least_total(
         return None
     bound = request.total_usd(at_goal.bound)
     best = candidate_from(request, at_goal.solution, wait_s)
-    gbps = best.gbps
-    for _ in range(ROUNDS):
-        # Plans priced with the overhead of the rate that the last one had.
-        if _is_near(best, bound) or gbps <= problem.goal_gbps * (1 + SAME_RATE):
-            break
-        found = cheapest(priced_at(request, problem, gbps, wait_s), exactly=False, proof_s=0.0)
-        if found is None:
-            break
-        candidate = candidate_from(request, found.solution, wait_s)
-        best = _cheaper(best, candidate)
-        if abs(candidate.gbps - gbps) <= SAME_RATE * gbps:
-            break
-        gbps = candidate.gbps
-    if not _is_near(best, bound):
-        best = _cheaper(best, _at_goal(request, problem, wait_s, proof_s))
-        bound = max(bound, _bound_by_ends(request, problem, wait_s, proof_s))
+    if _is_near(best, bound):
+        return BoundedCandidate(best, min(best.usd, bound))
+    # With the overhead of its own rate another plan may be cheaper. At the goal itself there are
+    # the fewest instances, which suits a short job.
+    goal = problem.goal_gbps
+    for part, gbps in ((problem, best.gbps), (problem.with_goal(goal, goal), goal)):
+        exactly = part is not problem
+        found = cheapest(priced_at(request, part, gbps, wait_s), exactly=exactly, proof_s=0.0)
+        if found is not None:
+            candidate = candidate_from(request, found.solution, wait_s)
+            best = min(best, candidate, key=lambda one: one.usd)
+    bound = max(bound, _bound_by_ends(request, problem, wait_s, proof_s))
     return BoundedCandidate(best, min(best.usd, bound))
-
-
-def _cheaper(one: Candidate, other: Candidate | None) -> Candidate:
-    """The cheaper of the two."""
-    return one if other is None or one.usd <= other.usd else other
-
-
-def _at_goal(
-    request: PlanRequest, problem: PlanProblem, wait_s: float, proof_s: float
-) -> Candidate | None:
-    """The cheapest plan at the goal: it has the fewest instances, which suits a short job."""
-    at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    at_price = priced_at(request, at_goal, problem.goal_gbps, wait_s)
-    found = cheapest(at_price, exactly=True, proof_s=proof_s)
-    return None if found is None else candidate_from(request, found.solution, wait_s)
 
 
 def _is_near(best: Candidate, bound_usd: float) -> bool:

@@ -21,7 +21,7 @@ from skyplane_orchestration.planner.constraint_names import (
     POLICY_MAX_JOB_USD,
     THROUGHPUT_FLOOR,
 )
-from skyplane_orchestration.planner.cost_ceiling import fastest_under_price, fastest_under_total
+from skyplane_orchestration.planner.cost_ceiling import Ceilings, fastest_under
 from skyplane_orchestration.planner.job_cost import BoundedCandidate, Candidate, is_within
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, largest_throughput
@@ -196,58 +196,33 @@ class ObjectiveSearch:
 
     def _fastest(self, objective: MaximizeThroughput) -> BoundedCandidate:
         """The fastest plan under the ceiling of the objective and the ceiling of the policy."""
-        per_gb = objective.max_usd_per_gb
         totals = [usd for usd in (objective.max_cost_usd, self.max_job_usd) if usd is not None]
-        usd = min(totals, default=None)
-        by_price = None
-        if per_gb is not None:
-            by_price = fastest_under_price(self.request, self.problem, per_gb, self.proof_s)
-            if by_price is None:
-                raise self._price_ceiling_infeasible(per_gb)
-            if usd is None or is_within(by_price.candidate.usd, usd):
-                return by_price
-        by_total = self._fastest_under_total(usd or math.inf)
-        if by_price is None or is_within(by_total.candidate.usd_per_gb, per_gb or math.inf):
-            return by_total
-        return self._fastest_under_both(by_price, by_total, per_gb or math.inf, usd or math.inf)
+        per_gb = objective.max_usd_per_gb
+        ceilings = Ceilings(math.inf if per_gb is None else per_gb, min(totals, default=math.inf))
 
-    def _fastest_under_total(self, usd: float) -> BoundedCandidate:
         def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
-            return fastest_under_total(self.request, problem, usd, wait_s, self.proof_s)
+            return fastest_under(self.request, problem, ceilings, wait_s, self.proof_s)
 
-        found = job_cost.best_over_waits(self.problem, solve, maximize=True)
-        if found is not None:
-            return found
-        # The solver stays below a ceiling by its tolerance, so it misses the smallest total.
-        least = self._least_total(MinimizeCost(ANY_RATE_GBPS))
-        if is_within(least.candidate.usd, usd):
-            return BoundedCandidate(least.candidate, self.problem.most_gbps)
-        raise infeasibility.total_ceiling_infeasible(
-            self.request.route, usd, least.candidate.usd, is_policy=usd == self.max_job_usd
-        )
-
-    def _fastest_under_both(
-        self, by_price: BoundedCandidate, by_total: BoundedCandidate, usd_per_gb: float, usd: float
-    ) -> BoundedCandidate:
-        """The fastest plan where the plan under each ceiling breaks the other ceiling.
-
-        A smaller total keeps both ceilings. The gap reports what that may cost in throughput.
-        """
-        bound = min(by_price.bound, by_total.bound)
-        lower_usd = min(usd, self.request.total_usd(usd_per_gb_to_usd_per_gbit(usd_per_gb)))
-        try:
-            found = self._fastest_under_total(lower_usd)
-        except PlanInfeasible:
-            found = self._least_total(MinimizeCost(ANY_RATE_GBPS))
-            if not is_within(found.candidate.usd, usd):
-                raise
-            if not is_within(found.candidate.usd_per_gb, usd_per_gb):
-                raise
-        return BoundedCandidate(found.candidate, max(bound, found.candidate.gbps))
-
-    def _price_ceiling_infeasible(self, usd_per_gb: float) -> PlanInfeasible:
-        found = cheapest(self.problem, exactly=False, proof_s=0.0)
+        if totals:
+            found = job_cost.best_over_waits(self.problem, solve, maximize=True)
+        else:
+            found = solve(self.problem, job_cost.provision_waits(self.problem)[0])
         if found is None:
-            return self._goal_infeasible(self.problem)
-        least = job_cost.candidate_from(self.request, found.solution).usd_per_gb
-        return infeasibility.price_ceiling_infeasible(self.request.route, usd_per_gb, least)
+            raise self._ceilings_infeasible(ceilings)
+        return found
+
+    def _ceilings_infeasible(self, ceilings: Ceilings) -> PlanInfeasible:
+        per_gb, usd = ceilings.usd_per_gb, ceilings.usd
+        if math.isfinite(per_gb):
+            found = cheapest(self.problem, exactly=False, proof_s=0.0)
+            if found is None:
+                return self._goal_infeasible(self.problem)
+            least = job_cost.candidate_from(self.request, found.solution).usd_per_gb
+            if math.isinf(usd) or not is_within(least, per_gb):
+                return infeasibility.price_ceiling_infeasible(self.request.route, per_gb, least)
+            # A total this small keeps both ceilings.
+            usd = min(usd, self.request.total_usd(usd_per_gb_to_usd_per_gbit(per_gb)))
+        least_usd = self._least_total(MinimizeCost(ANY_RATE_GBPS)).candidate.usd
+        return infeasibility.total_ceiling_infeasible(
+            self.request.route, usd, least_usd, is_policy=usd == self.max_job_usd
+        )
