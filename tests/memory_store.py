@@ -41,8 +41,6 @@ registry._MODULES["memory"] = "tests.memory_store"
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=True,
-    ordered_listing=True,
-    supports_metadata=True,
     min_part_bytes=1,
     max_part_bytes=5 * 1024 * MIB,
     max_parts=10_000,

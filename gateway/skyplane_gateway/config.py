@@ -49,8 +49,6 @@ MIB: Final = 1 << 20
 #: Most connections of a hop: throughput saturates near 64 (paper section 4.2).
 MAX_CONNECTIONS: Final = 64
 
-_HELLO_KEY_BYTES: Final = 32
-
 #: Requests to object stores at the same time.
 DEFAULT_STORE_THREADS: Final = 16
 
@@ -67,15 +65,14 @@ _DURATIONS: Final = (
 )
 
 
-def _require_key(peer: str, text: str) -> None:
+def require_hex_of_32_bytes(name: str, text: str) -> None:
+    """Raise ConfigurationInvalid for any other text; `name` is that of the value."""
     try:
         length = len(bytes.fromhex(text))
     except ValueError:
         length = 0
-    if length != _HELLO_KEY_BYTES:
-        raise ConfigurationInvalid(
-            f"hello_keys_hex: the key for {peer} is not the hex of {_HELLO_KEY_BYTES} bytes"
-        )
+    if length != 32:
+        raise ConfigurationInvalid(f"{name} is not the hex of 32 bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ class GatewayConfig(Document, what="the gateway configuration"):
     def __post_init__(self) -> None:
         check(self)
         for peer, text in self.hello_keys_hex.items():
-            _require_key(peer, text)
+            require_hex_of_32_bytes(f"hello_keys_hex: the key for {peer}", text)
         for name in _DURATIONS:
             value = getattr(self, name)
             if value is not None and value <= 0:

@@ -228,8 +228,6 @@ class StoreCapabilities:
     Attributes:
         trusts_checksum: the CRC32C that `head` and finished writes return is that of the
             stored bytes. Where False, read the object to verify it.
-        ordered_listing: `list` yields keys in ascending order of their UTF-8 bytes.
-        supports_metadata: the store keeps attributes.
         min_part_bytes: of all parts but the last.
         max_parts: parts in one upload.
         rewrite_s: the shortest average time between writes of one key.
@@ -238,8 +236,6 @@ class StoreCapabilities:
     """
 
     trusts_checksum: bool
-    ordered_listing: bool
-    supports_metadata: bool
     min_part_bytes: int
     max_part_bytes: int
     max_parts: int
@@ -269,7 +265,7 @@ class StoreSpec:
     """Which store. Contains no secret, so it may appear in plans, fleets and logs.
 
     Attributes:
-        kind: `s3`, `gcs`, `azure`, `file` or `memory`.
+        kind: `s3`, `gcs`, `azure` or `file`.
         bucket: the bucket's name; for `azure` `account/container`; for `file` the absolute root
             directory (`/` for all).
         endpoint_url: where an S3-compatible store or an emulator answers; None for the cloud's own.
@@ -301,13 +297,12 @@ class StoreSpec:
         kind, bucket = data.get("kind"), data.get("bucket")
         if not isinstance(kind, str) or not isinstance(bucket, str) or not bucket:
             raise ConfigurationInvalid("a store needs a kind and a bucket, both non-empty strings")
-        options = sorted((str(k), str(v)) for k, v in dict(data.get("options") or {}).items())
         return cls(
             kind=kind,
             bucket=bucket,
             endpoint_url=data.get("endpoint_url"),
             region=data.get("region"),
-            options=tuple(options),
+            options=_pairs(data.get("options")),
         )
 
 

@@ -10,8 +10,6 @@ from skyplane_gateway.objects import MIB, Credentials, StoreCapabilities
 def _capabilities(min_part_bytes: int = 1, max_parts: int = 10_000) -> StoreCapabilities:
     return StoreCapabilities(
         trusts_checksum=True,
-        ordered_listing=True,
-        supports_metadata=True,
         min_part_bytes=min_part_bytes,
         max_part_bytes=5 * 1024 * MIB,
         max_parts=max_parts,

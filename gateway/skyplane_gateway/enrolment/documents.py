@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.config import GatewayConfig, require_hex_of_32_bytes
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.identifiers import wire_fleet_id
 from skyplane_gateway.schema import decode, encode, parsed
@@ -38,18 +38,8 @@ MOST_DELIVERY_BYTES: Final = 4 << 20
 #: The URI name in the self-signed certificate of an instance that is not enrolled.
 UNENROLLED_URI: Final = "skyplane://unenrolled"
 
-_RANDOM_BYTES: Final = 32
 _LABEL: Final = f"skyplane enrolment v{ENROLMENT_VERSION}"
 _HIGHEST_PORT: Final = 65535
-
-
-def _require_hex(name: str, text: str) -> None:
-    try:
-        length = len(bytes.fromhex(text))
-    except ValueError:
-        length = 0
-    if length != _RANDOM_BYTES:
-        raise ConfigurationInvalid(f"{name} is not the hex of {_RANDOM_BYTES} bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +66,7 @@ class EnrolmentDocument:
 
     def __post_init__(self) -> None:
         wire_fleet_id(self.fleet_key)
-        _require_hex("token_hex", self.token_hex)
+        require_hex_of_32_bytes("token_hex", self.token_hex)
         if not self.instance:
             raise ConfigurationInvalid("an enrolment needs the name of its instance")
         if not 0 <= self.port <= _HIGHEST_PORT:
@@ -103,7 +93,7 @@ class Challenge:
     challenge_hex: str
 
     def __post_init__(self) -> None:
-        _require_hex("challenge_hex", self.challenge_hex)
+        require_hex_of_32_bytes("challenge_hex", self.challenge_hex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +103,7 @@ class Proof:
     proof_hex: str
 
     def __post_init__(self) -> None:
-        _require_hex("proof_hex", self.proof_hex)
+        require_hex_of_32_bytes("proof_hex", self.proof_hex)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ from skyplane_gateway.schema import Document
 #: Most hops in the totals, more than any plan has; hops with few bytes are dropped first.
 MAX_HOPS: Final = 256
 
+#: Fields of `Totals` that sum the counters with the same names.
+COUNTS: Final = ("not_carried", "server_side", "server_side_bytes", "unchecked")
+
 
 @dataclass(frozen=True, slots=True)
 class SentRow:
@@ -48,10 +51,7 @@ class Totals(Document, what="the totals of a transfer"):
         return Totals(
             seconds=self.seconds + other.seconds,
             sent=_joined((*self.sent, *other.sent)),
-            server_side=self.server_side + other.server_side,
-            server_side_bytes=self.server_side_bytes + other.server_side_bytes,
-            unchecked=self.unchecked + other.unchecked,
-            not_carried=self.not_carried + other.not_carried,
+            **{name: getattr(self, name) + getattr(other, name) for name in COUNTS},
             not_carried_by_name={
                 name: self.not_carried_by_name.get(name, 0) + other.not_carried_by_name.get(name, 0)
                 for name in sorted({*self.not_carried_by_name, *other.not_carried_by_name})

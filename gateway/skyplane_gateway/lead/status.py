@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from skyplane_gateway.config import Route, TransferState
 from skyplane_gateway.errors import SkyplaneError
-from skyplane_gateway.journal.totals import Totals, sent_over
+from skyplane_gateway.journal.totals import COUNTS, Totals, sent_over
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.dispatcher import Dispatcher
 
@@ -56,10 +56,7 @@ class TransferStatus:
             Totals(
                 seconds=self._seconds,
                 sent=sent_over(self._routes, self._dispatcher.delivered_bytes()),
-                server_side=counters.server_side,
-                server_side_bytes=counters.server_side_bytes,
-                unchecked=counters.unchecked,
-                not_carried=counters.not_carried,
+                **{name: getattr(counters, name) for name in COUNTS},
                 not_carried_by_name=counters.not_carried_by_name,
             )
         )
@@ -85,11 +82,8 @@ class TransferStatus:
             "objects": counters.found,
             "bytes": counters.found_bytes,
             **{name: getattr(counters, name) for name in _COUNTERS},
-            "server_side": totals.server_side,
-            "server_side_bytes": totals.server_side_bytes,
+            **{name: getattr(totals, name) for name in COUNTS},
             "server_side_refusal": self._context.server_side.refusal,
-            "unchecked": totals.unchecked,
-            "not_carried": totals.not_carried,
             "not_carried_by_name": dict(totals.not_carried_by_name),
             "seconds": self._seconds,
             "earlier": self.earlier.to_dict(),

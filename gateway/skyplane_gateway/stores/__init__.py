@@ -1,4 +1,4 @@
-"""Object stores behind one protocol (`base.ObjectStore`): clouds, files, and memory for tests."""
+"""Object stores behind one protocol (`base.ObjectStore`): clouds and files."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class CopyLab:
             store, store, "", "to/", chunk_bytes=len(PART), server_side_copy=server_side != "none"
         )
         capabilities = StoreCapabilities(
-            True, True, True, 1, 1 << 40, 10_000, 1 << 50, server_side_copy=server_side
+            True, 1, 1 << 40, 10_000, 1 << 50, server_side_copy=server_side
         )
         context = TransferContext(
             spec=spec,

@@ -38,8 +38,6 @@ SPEC: Final = TransferSpec(
 )
 CAN: Final = StoreCapabilities(
     trusts_checksum=True,
-    ordered_listing=True,
-    supports_metadata=True,
     min_part_bytes=5 * MIB,
     max_part_bytes=512 * MIB,
     max_parts=100,

@@ -207,12 +207,9 @@ def is_block_blob(headers: Mapping[str, str]) -> bool:
 def chosen_tier(headers: Mapping[str, str]) -> str | None:
     """The tier that was chosen for this blob; None for the usual one."""
     tier = headers.get("x-ms-access-tier", _DEFAULT_TIER)
-    return None if tier == _DEFAULT_TIER or is_inferred(headers) else tier
-
-
-def is_inferred(headers: Mapping[str, str]) -> bool:
-    """Whether the tier is the account's default, and not chosen for this blob."""
-    return headers.get("x-ms-access-tier-inferred", "").lower() == "true"
+    # Inferred: it is the account's default.
+    is_inferred = headers.get("x-ms-access-tier-inferred", "").lower() == "true"
+    return None if tier == _DEFAULT_TIER or is_inferred else tier
 
 
 def size_of(headers: Mapping[str, str]) -> int:

@@ -90,8 +90,6 @@ class AzureStore:
         self._is_flat = False
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._container.trusts_checksum,
-            ordered_listing=True,
-            supports_metadata=True,
             min_part_bytes=1,
             max_part_bytes=_MAX_BLOCK_BYTES,
             max_parts=_MAX_BLOCKS,

@@ -6,7 +6,7 @@ it, and reports that of the whole object also for objects of several parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
@@ -19,7 +19,6 @@ from skyplane_gateway.objects import (
     Credentials,
     ObjectAttributes,
     ObjectInfo,
-    PartInfo,
     Precondition,
     StoreCapabilities,
     StoreSpec,
@@ -60,8 +59,6 @@ __all__ = [
 _TIB: Final = MIB * MIB
 _CAPABILITIES: Final = StoreCapabilities(
     trusts_checksum=True,
-    ordered_listing=True,
-    supports_metadata=True,
     min_part_bytes=1,
     max_part_bytes=5 * 1024 * MIB,
     max_parts=10_000,
@@ -86,9 +83,10 @@ class GcsStore:
         self._client = Client(spec, credentials)
         self.server_clock = self._client.server_clock
         self._bucket = Bucket(self._client)
-        self._uploads = Uploads(self._bucket)
-        self.abort_upload, self.list_parts = self._uploads.abort, self._uploads.parts
-        self.list_uploads, self.copy_part = self._uploads.open_uploads, self._uploads.copy_part
+        self._uploads = uploads = Uploads(self._bucket)
+        self.put_part, self.copy_part = uploads.put_part, uploads.copy_part
+        self.complete_upload, self.abort_upload = uploads.complete, uploads.abort
+        self.list_uploads, self.list_parts = uploads.open_uploads, uploads.parts
 
     @cached_property
     def async_requests(self) -> AsyncRequests | None:
@@ -173,25 +171,8 @@ class GcsStore:
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self._uploads.create(check_gcs_key(key), placed(attributes, self.spec, key))
 
-    def put_part(
-        self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
-    ) -> PartInfo:
-        return self._uploads.put_part(key, upload_id, number, data, offset, crc32c)
-
     def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self.create_upload(key, attributes)
-
-    def complete_upload(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[PartInfo],
-        *,
-        precondition: Precondition = UNCONDITIONAL,
-        size_bytes: int,
-        crc32c: int | None = None,
-    ) -> ObjectInfo:
-        return self._uploads.complete(key, upload_id, parts, precondition, size_bytes, crc32c)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         what = self._client.doing("deleting", check_gcs_key(key))

@@ -82,7 +82,7 @@ class Uploads:
         return upload_id
 
     def put_part(
-        self, key: str, upload_id: str, number: int, data: Body, offset: int, crc32c: int
+        self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
         what = self._bucket.doing(f"writing part {number} of", key)
         _require_id(upload_id, what)
@@ -116,9 +116,10 @@ class Uploads:
         key: str,
         upload_id: str,
         parts: Sequence[PartInfo],
-        precondition: Precondition,
+        *,
+        precondition: Precondition = UNCONDITIONAL,
         size_bytes: int,
-        crc32c: int | None,
+        crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._bucket.doing("completing", key)
         _require_id(upload_id, what)

@@ -58,8 +58,6 @@ from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,
-    ordered_listing=True,
-    supports_metadata=False,
     min_part_bytes=1,
     max_part_bytes=1 << 40,
     max_parts=100_000,

@@ -29,7 +29,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.stores.answers import require_etag
 from skyplane_gateway.stores.checksums import Stated
 from skyplane_gateway.stores.options import checksum_use, uses_md5
-from skyplane_gateway.stores.s3.client import open_client_and_session
+from skyplane_gateway.stores.s3.client import open_client
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
 from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
@@ -51,7 +51,7 @@ class Bucket:
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
         self.name = spec.bucket
-        self.client, self.session = open_client_and_session(spec, credentials)
+        self.client, self.session = open_client(spec, credentials)
         self._at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
         checksum = checksum_use(spec)
         self.trusts_checksum = checksum == "trusted"

@@ -62,16 +62,10 @@ def _check_options(spec: StoreSpec) -> None:
         raise ConfigurationInvalid("option sse-kms-key-id needs sse=aws:kms or sse=aws:kms:dsse")
 
 
-def open_client(spec: StoreSpec, credentials: Credentials | None) -> S3Client:
-    """A thread-safe client; makes no request."""
-    client, _ = open_client_and_session(spec, credentials)
-    return client
-
-
-def open_client_and_session(
+def open_client(
     spec: StoreSpec, credentials: Credentials | None
 ) -> tuple[S3Client, botocore.session.Session]:
-    """`open_client`, and the session with its credentials and configuration."""
+    """A thread-safe client, and the session with its credentials; makes no request."""
     _check_options(spec)
     try:
         with _BUILDING:
@@ -256,7 +250,7 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
     """
     at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
     what = f"asking for the region of s3://{spec.bucket}{at}"
-    client = open_client(spec, credentials)
+    client, _ = open_client(spec, credentials)
     try:
         answer = client.head_bucket(Bucket=spec.bucket)
         headers = answer["ResponseMetadata"]["HTTPHeaders"]

@@ -94,8 +94,6 @@ class S3Store:
         self.server_clock = ServerClock()
         self.capabilities = StoreCapabilities(
             trusts_checksum=self._bucket.trusts_checksum,
-            ordered_listing=True,
-            supports_metadata=True,
             min_part_bytes=5 * MIB,
             max_part_bytes=5 * _GIB,
             max_parts=10_000,
