@@ -15,6 +15,20 @@ print([name for name in sdks if name in sys.modules])
 """
 
 
+_GOOGLE = """
+import sys
+from skyplane_gateway.errors import StoreUnavailable
+from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores.registry import open_without_retries
+store = open_without_retries(StoreSpec("gcs", "bkt", "http://127.0.0.1:9"))
+for verb in (lambda: store.head("k"), lambda: store._bucket.compose("k", [("p", "1")], "joining")):
+    try:
+        verb()
+    except StoreUnavailable:
+        print("google.cloud.storage" in sys.modules)
+"""
+
+
 def _printed(script: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -24,3 +38,7 @@ def _printed(script: str) -> list[str]:
 
 def test_no_sdk_is_loaded_before_its_store_is_opened() -> None:
     assert _printed(_SCRIPT) == ["[]"]
+
+
+def test_google_s_client_is_loaded_by_a_rare_verb() -> None:
+    assert _printed(_GOOGLE) == ["False", "True"]

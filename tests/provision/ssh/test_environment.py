@@ -32,4 +32,4 @@ def test_an_environment_is_made_once_and_after_a_failure_again(tmp_path: Path) -
 
 def test_requirements_come_with_the_package() -> None:
     names = {line.partition("==")[0] for line in gateway_requirements().splitlines()}
-    assert {"aiohttp", "awscrt", "boto3", "google-auth", "azure-storage-blob"} <= names
+    assert {"aiohttp", "awscrt", "boto3", "google-cloud-storage", "azure-storage-blob"} <= names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.stores.answers import require, unavailable
 from skyplane_gateway.stores.checksums import verify
-from skyplane_gateway.stores.gcs.client import Client
+from skyplane_gateway.stores.gcs.client import ONCE, Client
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
@@ -110,17 +111,17 @@ class Bucket:
         `removes_sources` deletes them in the same request, without a fee for early deletion and
         without soft delete. Emulators do not know it.
         """
-        document = {
-            "sourceObjects": [
-                {"name": name, "generation": int(generation)} for name, generation in sources
-            ],
-            "destination": resource_of(attributes),
-            "deleteSourceObjects": removes_sources,
-        }
-        query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
-        url = self.client.urls.object(key, "/compose", **query)
-        made = self.client.send_for_json("POST", url, what, _OBJECT, document=document)
-        return info_of(key, self._about(key, made, what))
+        with self.client.sdk(what) as bucket:
+            made = bucket.blob(key)
+            # The blob's JSON, for which the client has no public name.
+            made._properties.update(resource_of(attributes))
+            made.compose(
+                [bucket.blob(name, generation=generation) for name, generation in sources],
+                if_generation_match=precondition_query(precondition).get("ifGenerationMatch"),
+                delete_source_objects=removes_sources,
+                **ONCE,
+            )
+        return info_of(key, made._properties)
 
     def copy_from(
         self, source: CopySource, name: str, what: str, metadata: Mapping[str, str]
@@ -134,13 +135,14 @@ class Bucket:
             NotFound: the source is gone.
         """
         urls = self.client.urls.beside(source.store.bucket)
-        document = {"contentType": "application/octet-stream", "metadata": metadata}
+        body = json.dumps({"contentType": "application/octet-stream", "metadata": metadata})
         query = {"sourceGeneration": source.etag, "fields": _REWRITE_FIELDS}
         while True:
             url = urls.rewrite(source.key, self.client.urls, name, **query)
+            headers = {"Content-Type": "application/json"}
             try:
                 answer = self.client.send_for_json(
-                    "POST", url, what, "storage#rewriteResponse", document=document
+                    "POST", url, what, "storage#rewriteResponse", headers=headers, data=body
                 )
             except NotFound as error:
                 # So the service says that a version is gone.

@@ -1,9 +1,14 @@
-"""Sends requests of one bucket, each once, with Google's credentials."""
+"""Sends requests of one bucket, each once, with Google's credentials.
+
+Requests that are rare go through Google's own client, by the same connections.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 import google.auth.transport.requests
@@ -14,10 +19,12 @@ from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDe
 from skyplane_gateway.keeping import CLASSES, KEEP
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import (
+    UNREADABLE,
     NoAnswer,
     joined,
     read_json,
     require,
+    unavailable,
 )
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
 from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
@@ -39,6 +46,8 @@ _CONNECTIONS: Final = 64
 #: Waits for a connection, and for the next bytes of an answer or to be sent.
 _TIMEOUT_S: Final = (10, 60)
 _STEP_BYTES: Final = 64 << 10
+#: Arguments of each verb of Google's client.
+ONCE: Final[Mapping[str, Any]] = {"retry": None, "timeout": _TIMEOUT_S}
 
 
 class Client:
@@ -86,14 +95,11 @@ class Client:
         *,
         headers: Mapping[str, str] | None = None,
         data: Any = None,
-        document: Mapping[str, Any] | None = None,
         expected: tuple[int, ...] = (200,),
         stream: bool = False,
         has_checksum: bool = False,
     ) -> requests.Response:
-        """The answer to one request, whose body is `data` or a JSON document.
-
-        With `stream` its body is not read yet.
+        """The answer to one request; with `stream` its body is not read yet.
 
         Raises StoreError for any status but the expected ones.
         """
@@ -102,7 +108,6 @@ class Client:
                 method,
                 url,
                 data=data,
-                json=document,
                 headers={"Accept-Encoding": "gzip", **(headers or {})},
                 timeout=_TIMEOUT_S,
                 allow_redirects=False,
@@ -120,6 +125,38 @@ class Client:
         answer = self.send(method, url, what, **more)
         with mapped(what):
             return read_json(answer.content, kind)
+
+    @contextmanager
+    def sdk(self, what: str) -> Iterator[Any]:
+        """The bucket of Google's own client, for one request, made with `ONCE`.
+
+        Raises StoreError. That client takes long to import, so other requests do without.
+        """
+        from google.api_core.exceptions import GoogleAPICallError
+
+        try:
+            with mapped(what):
+                yield self._sdk_bucket
+        except GoogleAPICallError as error:
+            raise self._refused(error.response, what) from error
+        except UNREADABLE as error:
+            raise unavailable(what, f"cannot be read ({type(error).__name__})") from error
+
+    @cached_property
+    def _sdk_bucket(self) -> Any:
+        from google.cloud.storage import Client as SdkClient
+
+        session = self._opened()
+        sdk = SdkClient(
+            # None: requests about objects need no project.
+            project=None,
+            credentials=session.credentials,
+            _http=session,
+            client_options={"api_endpoint": self.urls.base},
+        )
+        # Without this a thread of its own asks for the bucket, which may not be allowed.
+        sdk._bucket_metadata_cache = None
+        return sdk.bucket(self.spec.bucket, self.spec.option("user_project") or None)
 
     def _refused(
         self, answer: requests.Response, what: str, *, has_checksum: bool = False

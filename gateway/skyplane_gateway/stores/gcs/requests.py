@@ -87,9 +87,8 @@ class Urls:
     def objects(self, **query: str) -> str:
         return self._with(f"/storage/v1/b/{self._bucket}/o", query)
 
-    def object(self, key: str, action: str = "", /, **query: str) -> str:
-        """`action` is a path below the object's."""
-        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}{action}", query)
+    def object(self, key: str, **query: str) -> str:
+        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}", query)
 
     def upload(self, key: str, **query: str) -> str:
         query = {"uploadType": "multipart", "name": key, **query}
@@ -97,7 +96,8 @@ class Urls:
 
     def rewrite(self, key: str, into: Urls, name: str, **query: str) -> str:
         """For a copy of the object to a name in another bucket."""
-        return self.object(key, f"/rewriteTo/b/{into._bucket}/o/{quote(name, safe='')}", **query)
+        there = f"/rewriteTo/b/{into._bucket}/o/{quote(name, safe='')}"
+        return self._with(f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}{there}", query)
 
     def beside(self, bucket: str) -> Urls:
         """The addresses of another bucket, for requests with the same credentials."""

@@ -1,4 +1,4 @@
-"""Google Cloud Storage, through its HTTP APIs.
+"""Google Cloud Storage: hot verbs through its HTTP APIs, rare ones through google-cloud-storage.
 
 The version of an object is its generation. Bodies are sent with their CRC32C. The service checks
 it, and reports that of the whole object also for objects of several parts.

@@ -28,7 +28,7 @@ State = Literal["ok", "warn", "fail"]
 
 _EXTRAS: Final = {
     "aws": "boto3",
-    "gcs": "google.auth",
+    "gcs": "google.cloud.storage",
     "gcp": "google.cloud.compute_v1",
     "azure": "azure.identity",
     "airflow": "airflow",

@@ -75,7 +75,10 @@ def test_a_delete_names_the_version(scripted: Any, reply: Any) -> None:
     assert asked == [["7"], None, ["7"]]
 
 
-def test_a_compose_is_sent_once(scripted: Any, reply: Any) -> None:
+def test_google_s_own_client_sends_each_request_once_and_no_other(
+    scripted: Any, reply: Any
+) -> None:
+    """It would retry a 503, and ask for the bucket in a thread."""
     options = (("user_project", "p"),)
     credentials = Credentials({"access_token": "t", "expires_at": "1"})
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, options), credentials)
