@@ -89,6 +89,22 @@ def require_etag(found: str | None, if_match: str | None, what: str) -> None:
         raise PreconditionFailed(f"{what}: it is no longer the version {if_match}; list it again")
 
 
+def require_made(found: ObjectInfo, etag: str | None, size_bytes: int, what: str) -> ObjectInfo:
+    """The object of a completed upload, as a look at it shows it.
+
+    Raises:
+        PreconditionFailed: it has another ETag than the completion told (None: it told none).
+        StoreError: it has another size.
+    """
+    if etag is not None and found.etag.strip('"') != etag.strip('"'):
+        raise PreconditionFailed(
+            f"{what}: another write replaced the object at once; list it again"
+        )
+    if found.size_bytes != size_bytes:
+        raise StoreError(f"{what}: the store made {found.size_bytes} bytes of it, not {size_bytes}")
+    return found
+
+
 def joined(pieces: Iterable[bytes]) -> bytes:
     """The pieces in one. Raises NoAnswer for an endless one."""
     found, size_bytes = [], 0

@@ -23,7 +23,6 @@ from urllib3.exceptions import HTTPError
 from skyplane_gateway.errors import (
     InvalidKey,
     NotFound,
-    PreconditionFailed,
     SkyplaneError,
     StoreError,
     StoreUnavailable,
@@ -42,7 +41,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     Tags,
 )
-from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_range
+from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_made, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import Answer, Container, Request
@@ -217,15 +216,7 @@ class AzureStore:
                 written = written_info(key, made, size_bytes, None, trusted)
             log.warning("%r is written, but cannot be looked at: %s", key, error)
             return replace(written, leftover=leftover)
-        if info.etag != made.get("etag", info.etag):
-            raise PreconditionFailed(
-                f"{what}: another write replaced the object at once; list it again"
-            )
-        if info.size_bytes != size_bytes:
-            raise StoreError(
-                f"{what}: the store made {info.size_bytes} bytes of it, not {size_bytes}"
-            )
-        return info
+        return require_made(info, made.get("etag"), size_bytes, what)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         removal = Request("DELETE", check_azure_key(key), 202, match_headers(if_match))

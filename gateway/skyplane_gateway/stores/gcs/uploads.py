@@ -38,7 +38,7 @@ from skyplane_gateway.objects import (
     Precondition,
     UploadInfo,
 )
-from skyplane_gateway.stores.answers import marked_attributes, read_json
+from skyplane_gateway.stores.answers import marked_attributes, read_json, require_made
 from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
@@ -144,12 +144,7 @@ class Uploads:
             if earlier is None:
                 raise
             made = earlier
-        made = self._tidied(made, upload_id)
-        if made.size_bytes != size_bytes:
-            raise StoreError(
-                f"{what}: the store made {made.size_bytes} bytes of it, not {size_bytes}"
-            )
-        return made
+        return require_made(self._tidied(made, upload_id), None, size_bytes, what)
 
     def _tidied(self, made: ObjectInfo, upload_id: str) -> ObjectInfo:
         """Remove the upload of an object that is there: what stays is no failure of the object."""

@@ -38,7 +38,7 @@ from skyplane_gateway.objects import (
     UploadInfo,
     is_time_pin,
 )
-from skyplane_gateway.stores.answers import in_order, require_range, unavailable
+from skyplane_gateway.stores.answers import in_order, require_made, require_range, unavailable
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
@@ -371,15 +371,8 @@ class S3Store:
             crc32c = full_checksum(answer) if trusted else None
             return ObjectInfo(key, size_bytes, etag, answered_at(answer), crc32c)
         # A server that gives no ETag here has given one for the completion.
-        if head.get("ETag", etag).strip('"') != etag.strip('"'):
-            raise PreconditionFailed(
-                f"{what}: another write replaced the object at once; list it again"
-            )
-        if head["ContentLength"] != size_bytes:
-            raise StoreError(
-                f"{what}: the store made {head['ContentLength']} bytes of it, not {size_bytes}"
-            )
-        return self._bucket.info(key, head)
+        told = etag if "ETag" in head else None
+        return require_made(self._bucket.info(key, head), told, size_bytes, what)
 
 
 def _part_etag(answer: Mapping[str, Any], what: str) -> str:
