@@ -41,7 +41,9 @@ def point(problem: PlanProblem, **values: float) -> Floats:
 
 def rows(block: RowBlock, x: Floats) -> list[float]:
     """The rows' values, without the trivial ones."""
-    return [round(float(value), 9) for value in block.matrix @ x if abs(value) > 1e-12]
+    return [
+        round(float(value), 9) for value in formulation.stacked([block]) @ x if abs(value) > 1e-12
+    ]
 
 
 def integer_edges(problem: PlanProblem) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 THROUGHPUT_FLOOR: Final = "throughput_floor"
-THROUGHPUT_MOST: Final = "throughput_most"
 DEADLINE: Final = "deadline"
 COST_CEILING: Final = "cost_ceiling"
 POLICY: Final = "policy"

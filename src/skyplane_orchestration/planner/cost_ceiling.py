@@ -31,7 +31,7 @@ _RATE_GAP: Final = 1e-3
 #: Most pairs of programs for a total, and most steps of the bisection.
 _ROUNDS: Final = 4
 _HALVINGS: Final = 16
-#: No further step starts after this many seconds.
+#: No further step of the bisection starts after this many seconds.
 PATIENCE_S: Final = 3.0
 
 
@@ -117,7 +117,7 @@ class _CeilingSearch:
         """Bisect the rates between the best plan and the bound."""
         if self.best is None and not self._try_from(self.problem.goal_gbps):
             return
-        high, until_s = self.bound, time.monotonic() + PATIENCE_S / 2
+        high, until_s = self.bound, time.monotonic() + PATIENCE_S
         for _ in range(_HALVINGS):
             if not self._is_open(high) or time.monotonic() > until_s:
                 break

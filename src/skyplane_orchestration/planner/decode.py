@@ -7,13 +7,14 @@ rebuilt from the paths, so that both always agree.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order
 
+from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.overlay import Overlay, flows_over, instances_needed
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, IntegerSolution
@@ -74,21 +75,17 @@ def _options(solution: IntegerSolution) -> dict[str, int]:
 def _paths(solution: IntegerSolution) -> dict[tuple[str, ...], float]:
     """Simple paths with their flows, scaled to add up to the throughput."""
     problem = solution.problem
-    ahead: dict[int, dict[int, float]] = {}
     # Flow without a connection is the solver's tolerance.
     carried = (solution.connections > 0) & (solution.flow_gbps > FLOW_TOLERANCE)
-    for edge in np.flatnonzero(carried):
-        flow = float(solution.flow_gbps[edge])
-        ahead.setdefault(int(problem.tail[edge]), {})[int(problem.head[edge])] = flow
+    left = np.zeros((problem.region_count, problem.region_count))
+    left[problem.tail[carried], problem.head[carried]] = solution.flow_gbps[carried]
     found: dict[tuple[str, ...], float] = {}
-    while path := _shortest_path(ahead, problem.src, problem.dst):
-        hops = list(pairwise(path))
-        flow = min(ahead[tail][head] for tail, head in hops)
+    while path := _shortest_path(left, problem.src, problem.dst):
+        hops = path[:-1], path[1:]
+        flow = float(left[hops].min())
         found[tuple(problem.tags[region] for region in path)] = flow
-        for tail, head in hops:
-            ahead[tail][head] -= flow
-            if ahead[tail][head] <= FLOW_TOLERANCE:
-                del ahead[tail][head]
+        left[hops] -= flow
+        left[left <= FLOW_TOLERANCE] = 0.0
     scale = solution.throughput_gbps / sum(found.values()) if found else 1.0
     return {
         regions: flow * scale
@@ -96,19 +93,10 @@ def _paths(solution: IntegerSolution) -> dict[tuple[str, ...], float]:
     }
 
 
-def _shortest_path(ahead: Mapping[int, Mapping[int, float]], source: int, sink: int) -> list[int]:
-    """The regions of a path with the fewest hops (breadth first); empty without a path."""
-    before = {source: source}
-    queue = deque([source])
-    while queue and sink not in before:
-        region = queue.popleft()
-        for neighbour in ahead.get(region, ()):
-            if neighbour not in before:
-                before[neighbour] = region
-                queue.append(neighbour)
-    if sink not in before:
-        return []
+def _shortest_path(flows: Floats, source: int, sink: int) -> list[int]:
+    """The regions of a path with the fewest hops over flows (V, V); empty without a path."""
+    _, before = breadth_first_order(csr_array(flows), source)
     path = [sink]
-    while path[-1] != source:
-        path.append(before[path[-1]])
-    return path[::-1]
+    while before[path[-1]] >= 0:
+        path.append(int(before[path[-1]]))
+    return path[::-1] if path[-1] == source else []

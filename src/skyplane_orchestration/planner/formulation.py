@@ -61,13 +61,6 @@ class RowBlock:
     upper: Floats
     columns: int
 
-    @property
-    def matrix(self) -> sparse.csr_array:
-        """(rows, columns of the model)"""
-        row, column, value = self.entries
-        shape = (len(self.upper), self.columns)
-        return sparse.csr_array((value, (row, column)), shape=shape)
-
 
 def columns_of(problem: PlanProblem) -> Columns:
     edges, regions, options = problem.edge_count, problem.region_count, problem.option_count
@@ -87,19 +80,13 @@ def columns_of(problem: PlanProblem) -> Columns:
 
 def stacked(blocks: Sequence[RowBlock]) -> sparse.csc_array:
     """All rows of the blocks, in order, as one matrix."""
-    ends = np.cumsum([len(block.upper) for block in blocks])
+    starts = np.cumsum([0, *(len(block.upper) for block in blocks)])
     row = np.concatenate(
-        [
-            block.entries[0] + (end - len(block.upper))
-            for block, end in zip(blocks, ends, strict=True)
-        ]
+        [block.entries[0] + start for block, start in zip(blocks, starts[:-1], strict=True)]
     )
     column = np.concatenate([block.entries[1] for block in blocks])
     value = np.concatenate([block.entries[2] for block in blocks])
-    count = blocks[0].columns
-    order = np.argsort(column, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(column, minlength=count))])
-    return sparse.csc_array((value[order], row[order], starts), shape=(int(ends[-1]), count))
+    return sparse.csc_array((value, (row, column)), shape=(int(starts[-1]), blocks[0].columns))
 
 
 def _block(

@@ -141,7 +141,7 @@ def goal_infeasible(problem: PlanProblem, request: PlanRequest) -> PlanInfeasibl
     solution, relaxed = largest
     most = rounded_down(solution.throughput_gbps)
     overlay = decode(solution)
-    names = limits_reached(request, overlay, problem.tags, relaxed.region_price)
+    names = limits_reached(request, overlay, problem.tags, relaxed.limit_price)
     words = [_with_count(name, request, overlay) for name in names]
     return PlanInfeasible(
         f"no plan moves {problem.goal_gbps:g} Gbit/s from {request.route}; the most is"

@@ -192,5 +192,9 @@ def _bound_by_ends(
     if found is None:
         return 0.0
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    usd_per_s = float(least_instances(at_goal) @ problem.cheapest_usd_per_s)
+    least = least_instances(at_goal)
+    usd_per_s = sum(
+        float(least[end] * problem.usd_per_s[problem.option_region == end].min())
+        for end in problem.ends
+    )
     return request.total_usd(found.bound) + usd_per_s * wait_s

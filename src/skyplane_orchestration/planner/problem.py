@@ -121,18 +121,6 @@ class PlanProblem:
         mask: Mask = count[self.option_region] > 1
         return mask
 
-    @property
-    def cheapest_usd_per_s(self) -> Floats:
-        """(V,) price of a region's cheapest instance; 0 if it has none."""
-        least = self.per_region(np.minimum, self.usd_per_s, np.inf)
-        return np.where(np.isfinite(least), least, 0.0)
-
-    def per_region(self, combine: np.ufunc, values: Floats, start: float) -> Floats:
-        """(V,) values (K,) of the options combined by region, starting from `start`."""
-        found = np.full(self.region_count, start)
-        combine.at(found, self.option_region, values)
-        return found
-
     def by_edge(self, values: Floats) -> dict[tuple[str, str], float]:
         """Values (E,) by the region tags of their edges."""
         ends = zip(self.tail, self.head, strict=True)

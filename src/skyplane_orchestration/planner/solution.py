@@ -24,10 +24,8 @@ class Relaxation:
         objective: its value, in the unit of the cost vector.
         flow_gbps, instances, throughput_gbps: the solution, (E,), (K,) and a scalar.
         edge_reduced_cost: (E,) increase of the objective per Gbit/s forced onto an edge.
-        shadow_price: name of a row block -> its duals: increase of the objective per unit by
-            which the limit is tightened, >= 0 for limits, of either sign for balances. Also
-            `instance_quota` (K,), `throughput_floor` and `throughput_most` (1,).
-        region_price: the duals of the inequalities alone.
+        limit_price: name of a block of inequalities -> its duals: increase of the objective per
+            unit by which the limit is tightened, >= 0.
     """
 
     objective: float
@@ -35,8 +33,7 @@ class Relaxation:
     instances: Floats
     throughput_gbps: float
     edge_reduced_cost: Floats
-    shadow_price: Mapping[str, Floats]
-    region_price: Mapping[str, Floats]
+    limit_price: Mapping[str, Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

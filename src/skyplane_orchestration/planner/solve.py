@@ -11,11 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.planner.constraint_names import (
-    INSTANCE_QUOTA,
-    THROUGHPUT_FLOOR,
-    THROUGHPUT_MOST,
-)
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
     choice_rows,
@@ -139,31 +134,18 @@ def _relaxation(
 ) -> Relaxation:
     """The optimum by the model's names, in the unit of the cost before scaling."""
     columns = columns_of(problem)
-    below, equal = _by_kind(blocks)
-    limits = _split(below, answer.below_price / scale)
+    below, _ = _by_kind(blocks)
+    ends = np.cumsum([len(block.upper) for block in below])
+    prices = np.split(answer.below_price / scale, ends[:-1])
     reduced = program.reduced_cost(answer) / scale
-    rate = reduced[columns.throughput]
     return Relaxation(
         objective=answer.objective / scale,
         flow_gbps=answer.x[columns.flow],
         instances=answer.x[columns.instances],
         throughput_gbps=float(answer.x[columns.throughput]),
         edge_reduced_cost=np.maximum(reduced[columns.flow], 0.0),
-        shadow_price={
-            **limits,
-            **_split(equal, answer.equal_price / scale),
-            INSTANCE_QUOTA: np.maximum(-reduced[columns.instances], 0.0),
-            THROUGHPUT_FLOOR: np.array([max(rate, 0.0)]),
-            THROUGHPUT_MOST: np.array([max(-rate, 0.0)]),
-        },
-        region_price=limits,
+        limit_price={block.name: price for block, price in zip(below, prices, strict=True)},
     )
-
-
-def _split(blocks: Sequence[RowBlock], values: Floats) -> dict[str, Floats]:
-    ends = np.cumsum([len(block.upper) for block in blocks])
-    parts = np.split(values, ends[:-1])
-    return {block.name: part for block, part in zip(blocks, parts, strict=True)}
 
 
 def _bounds(problem: PlanProblem) -> tuple[Floats, Floats]:

@@ -41,11 +41,10 @@ def test_the_search_finds_what_the_model_solved_at_once_finds(
 def test_the_proof_finds_what_was_not_promising(
     random_problem: RandomProblem, seed: int, exactly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With nothing promising beside what the relaxation uses, and the model never at once."""
+    """With nothing promising beside what the relaxation uses."""
     problem = random_problem(seed)
     best = cheapest(problem, exactly=exactly, proof_s=30.0)
     monkeypatch.setattr(regions, "EXTRA_RELAYS", 0)
-    monkeypatch.setattr(restricted, "SMALL_PROBLEM_EDGES", 0)
     found = cheapest(problem, exactly=exactly, proof_s=30.0)
     assert (found is None) == (best is None)
     if found is None or best is None:
@@ -69,7 +68,6 @@ def test_the_bound_on_the_rate_under_a_ceiling_is_above_what_the_model_at_once_f
     )
     assert at_once is not None
     monkeypatch.setattr(regions, "EXTRA_RELAYS", 0)
-    monkeypatch.setattr(restricted, "SMALL_PROBLEM_EDGES", 0)
     found = fastest(problem, price, proof_s=30.0)
     if at_once.throughput_gbps <= 1e-6:
         assert found is None

@@ -30,7 +30,7 @@ from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.regions import least_instances, restricted_regions
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
-    TIE_WEIGHT,
+    SAME_RATE,
     cheapest_restricted,
     cost_margin,
     cost_scale,
@@ -112,7 +112,7 @@ def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxatio
     """
     free = problem.with_goal(0.0, problem.most_gbps)
     relaxed = relax(free, _bound_objective(free))
-    if relaxed is None or relaxed.throughput_gbps <= TIE_WEIGHT:
+    if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
         return None
     best = fastest_restricted(free.with_regions(restricted_regions(free, relaxed)), None)
     return None if best is None else (best, relaxed)
@@ -128,11 +128,11 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Inc
     free = problem.with_goal(0.0, problem.most_gbps)
     ceiling = cost_ceiling(free, usd_per_gbit, -CEILING_SLACK_GBPS)
     relaxed = relax(free, _bound_objective(free), extra=[ceiling])
-    if relaxed is None or relaxed.throughput_gbps <= TIE_WEIGHT:
+    if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
         return None
     regions = restricted_regions(free, relaxed)
     most = fastest_restricted(free.with_regions(regions), usd_per_gbit)
-    if most is None or most.throughput_gbps <= TIE_WEIGHT:
+    if most is None or most.throughput_gbps <= SAME_RATE:
         return None
     bound = _throughput_bound(free, relaxed)
     if bound > most.throughput_gbps * (1 + OPTIMAL_GAP):
@@ -161,7 +161,7 @@ def _throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
 
 def _cheapest_at_same_rate(problem: PlanProblem, most: IntegerSolution) -> IntegerSolution:
     """The cheapest plan at the rate of `most`; `most` itself if the solver finds no other."""
-    rate = most.throughput_gbps * (1 - TIE_WEIGHT)
+    rate = most.throughput_gbps * (1 - SAME_RATE)
     try:
         found = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=0.0)
     except SolverFailed:

@@ -20,25 +20,22 @@ from skyplane_orchestration.planner.formulation import (
     cost_ceiling,
     cost_per_second,
     policy_rows,
-    relay_limit,
-    relay_switch,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Incumbent, IntegerSolution
 from skyplane_orchestration.planner.solve import HOP_WEIGHT, solve_integers
 
-#: Share of the objective that breaking a tie in favour of one relay less may cost.
-TIE_WEIGHT: Final = 1e-6
-#: The same with M real, where the bound counts: too small to loosen it.
-_ROUGH_TIE: Final = 1e-7
-#: Relative gaps for the solver: for a final solution, and for an intermediate one.
-FINAL_GAP, ROUGH_GAP = 1e-6, 3e-5
+#: Rates within this share of each other are equal.
+SAME_RATE: Final = 1e-6
+#: Share of the objective that breaking a tie in favour of one relay less may cost: too small to
+#: loosen the bound.
+_TIE_WEIGHT: Final = 1e-7
+#: Relative gap for the solver.
+_GAP: Final = 3e-5
 #: Costs are scaled to this, far above the solver's absolute tolerances.
 SCALE: Final = 1000.0
 #: Slack that a solution leaves below a ceiling: twice the solver's tolerance.
 CEILING_SLACK_GBPS: Final = 2e-6
-#: Up to this many edges the full model is solved directly.
-SMALL_PROBLEM_EDGES: Final = 31
 #: Time limit of the first attempt; its solution is accepted if it is within ACCEPTED_GAP.
 FIRST_LIMIT_S: Final = 0.15
 ACCEPTED_GAP: Final = 0.001
@@ -50,8 +47,9 @@ DINKELBACH_STEPS: Final = 8
 #: Share of one connection that counts as rounding.
 _ROUNDING: Final = 1e-6
 
-#: Solves a problem for a cost vector.
-Solve = Callable[[PlanProblem, Floats], IntegerSolution | None]
+#: A cost vector, and rows beyond those of the model, of a problem.
+CostOf = Callable[[PlanProblem], Floats]
+RowsOf = Callable[[PlanProblem], Sequence[RowBlock]]
 
 
 def cheapest_restricted(problem: PlanProblem, bound: float) -> Incumbent | None:
@@ -62,20 +60,13 @@ def cheapest_restricted(problem: PlanProblem, bound: float) -> Incumbent | None:
     Args:
         bound: lower bound in USD per Gbit, from the relaxation.
     """
-    if problem.edge_count <= SMALL_PROBLEM_EDGES:
-        return _dinkelbach(problem, bound, solve_full)
-    rough = _dinkelbach(problem, bound, solve_real_connections)
+    rough = _dinkelbach(problem, bound)
     if rough is None:
         return None
-    rounded = round_connections_up(rough.solution)
-    if rounded is not None:
-        return Incumbent(rounded, rough.bound)
     price, scale = rough.solution.usd_per_gbit, cost_scale(problem, rough.solution.usd_per_gbit)
-    used = problem.with_regions(rough.solution.used_regions | ~problem.relays)
-    best = solve_full(used, cost_margin(used, price, scale) + _ties(used, TIE_WEIGHT), ROUGH_GAP)
-    if best is None:
-        cost = cost_margin(problem, price, scale) + _ties(problem, TIE_WEIGHT)
-        best = solve_full(problem, cost)
+    best = _with_whole_connections(
+        rough.solution, lambda part: cost_margin(part, price, scale) + _ties(part), policy_rows
+    )
     return None if best is None else Incumbent(best, rough.bound)
 
 
@@ -84,43 +75,42 @@ def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> Inte
 
     None when infeasible. Its `bound`, negated, bounds Gbit/s on these regions.
     """
-    if problem.edge_count <= SMALL_PROBLEM_EDGES:
-        rows = [*_ceiling_rows(problem, usd_per_gbit), *_relay_rows(problem)]
-        return _solve_in_time(problem, throughput_objective(problem), rows)
-    ceiling = _ceiling_rows(problem, usd_per_gbit)
-    rough = solve_real_connections(problem, throughput_objective(problem), extra=ceiling)
-    if rough is None:
-        return None
+
+    def rows(part: PlanProblem) -> list[RowBlock]:
+        if usd_per_gbit is None:
+            return policy_rows(part)
+        return [cost_ceiling(part, usd_per_gbit, CEILING_SLACK_GBPS), *policy_rows(part)]
+
+    rough = _solve_real_connections(problem, throughput_objective(problem), rows(problem))
+    return rough and _with_whole_connections(rough, throughput_objective, rows)
+
+
+def _with_whole_connections(
+    rough: IntegerSolution, cost_of: CostOf, rows_of: RowsOf
+) -> IntegerSolution | None:
+    """A solution of the full model from one with M real; None when infeasible."""
     rounded = round_connections_up(rough)
     if rounded is not None:
         return rounded
-    used = problem.with_regions(rough.used_regions | ~problem.relays)
-    rows = [*_ceiling_rows(used, usd_per_gbit), *_relay_rows(used)]
-    return _solve_in_time(used, throughput_objective(used), rows, ROUGH_GAP)
+    problem = rough.problem
+    for part in (problem.with_regions(rough.used_regions | ~problem.relays), problem):
+        found = _solve_in_time(part, cost_of(part), rows_of(part))
+        if found is not None:
+            return found
+    return None
 
 
-def solve_full(
-    problem: PlanProblem, cost: Floats, gap: float = FINAL_GAP
-) -> IntegerSolution | None:
-    """The full model of the paper: N and M integer."""
-    return _solve_in_time(problem, cost, _relay_rows(problem), gap)
-
-
-def solve_real_connections(
-    problem: PlanProblem,
-    cost: Floats,
-    *,
-    extra: Sequence[RowBlock] = (),
-    time_limit_s: float = LAST_LIMIT_S,
+def _solve_real_connections(
+    problem: PlanProblem, cost: Floats, rows: Sequence[RowBlock]
 ) -> IntegerSolution | None:
     """N integer, M real: a bound, and the regions that matter."""
     return solve_integers(
         problem,
         cost,
-        extra=[*extra, *policy_rows(problem)],
+        extra=rows,
         integer_edges=np.zeros(problem.edge_count, dtype=bool),
-        relative_gap=ROUGH_GAP,
-        time_limit_s=time_limit_s,
+        relative_gap=_GAP,
+        time_limit_s=LAST_LIMIT_S,
     )
 
 
@@ -159,40 +149,39 @@ def throughput_objective(problem: PlanProblem, hop_weight: float = HOP_WEIGHT) -
     return cost
 
 
-def _dinkelbach(problem: PlanProblem, bound: float, solve: Solve) -> Incumbent | None:
-    """The least cost / G from the goal up, by Dinkelbach's method (1967).
+def _dinkelbach(problem: PlanProblem, bound: float) -> Incumbent | None:
+    """The least cost / G from the goal up with M real, by Dinkelbach's method (1967).
 
     The minimum of cost - price * G is negative while some plan is cheaper than the price. The
     first price is the bound, so the first solution is often optimal; it is where G is fixed.
     """
     scale = cost_scale(problem, bound)
-    weight = TIE_WEIGHT if solve is solve_full else _ROUGH_TIE
-    tolerance = TIE_WEIGHT if solve is solve_full else ROUGH_GAP
-    ties, max_ties = _ties(problem, weight), _max_ties(problem, weight)
+    ties, max_ties = _ties(problem), SCALE * _TIE_WEIGHT * 1.01 * problem.region_count
     best: Incumbent | None = None
     price = bound
     for _ in range(1 if problem.goal_gbps == problem.most_gbps else DINKELBACH_STEPS):
-        found = solve(problem, cost_margin(problem, price, scale) + ties)
+        cost = cost_margin(problem, price, scale) + ties
+        found = _solve_real_connections(problem, cost, policy_rows(problem))
         if found is None:
             return best
         proven = max(price_bound(found, max_ties, price, scale), bound)
-        if best is not None and found.usd_per_gbit >= best.solution.usd_per_gbit * (1 - tolerance):
+        if best is not None and found.usd_per_gbit >= best.solution.usd_per_gbit * (1 - _GAP):
             cheaper = min(found, best.solution, key=lambda one: one.usd_per_gbit)
             return Incumbent(cheaper, max(proven, best.bound))
         best = Incumbent(found, proven)
-        if best.gap <= tolerance:
+        if best.gap <= _GAP:
             return best
         price = found.usd_per_gbit
     return best
 
 
 def _solve_in_time(
-    problem: PlanProblem, cost: Floats, rows: list[RowBlock], gap: float = FINAL_GAP
+    problem: PlanProblem, cost: Floats, rows: Sequence[RowBlock]
 ) -> IntegerSolution | None:
     """The full model: the first attempt if its gap is accepted, else one with more time."""
     try:
         found = solve_integers(
-            problem, cost, extra=rows, relative_gap=gap, time_limit_s=FIRST_LIMIT_S
+            problem, cost, extra=rows, relative_gap=_GAP, time_limit_s=FIRST_LIMIT_S
         )
     except SolverFailed:
         found = None
@@ -204,35 +193,15 @@ def _solve_in_time(
     )
 
 
-def _ties(problem: PlanProblem, weight: float) -> Floats:
-    """Small weights that break ties: `weight` per relay, a hundredth of it per region's instances.
+def _ties(problem: PlanProblem) -> Floats:
+    """Small weights that break ties: the most instances of a relay weigh `_TIE_WEIGHT`.
 
-    With M real there is no relay variable, so the instances of a relay carry its weight.
+    Those of any region weigh a hundredth of it in addition.
     """
-    columns = columns_of(problem)
-    ties = np.zeros(columns.count)
-    relays = problem.relays.astype(np.float64)
-    ties[columns.relaying] = SCALE * weight * relays
-    share = 0.01 if weight == TIE_WEIGHT else relays[problem.option_region] + 0.01
-    ties[columns.instances] = SCALE * weight * share / np.maximum(problem.quota, 1.0)
+    ties = np.zeros(columns_of(problem).count)
+    share = problem.relays[problem.option_region] + 0.01
+    ties[columns_of(problem).instances] = SCALE * _TIE_WEIGHT * share / problem.quota
     return ties
-
-
-def _max_ties(problem: PlanProblem, weight: float) -> float:
-    """The largest sum of the weights of `_ties`."""
-    return SCALE * weight * 1.01 * problem.region_count
-
-
-def _ceiling_rows(problem: PlanProblem, usd_per_gbit: float | None) -> list[RowBlock]:
-    if usd_per_gbit is None:
-        return []
-    return [cost_ceiling(problem, usd_per_gbit, CEILING_SLACK_GBPS)]
-
-
-def _relay_rows(problem: PlanProblem) -> list[RowBlock]:
-    """Rows that count relays, with the job's limit if it has one."""
-    most = problem.region_count if problem.max_relays is None else problem.max_relays
-    return [relay_switch(problem), relay_limit(problem, most)]
 
 
 def round_connections_up(solution: IntegerSolution) -> IntegerSolution | None:

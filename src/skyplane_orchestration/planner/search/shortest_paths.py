@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from scipy.sparse.csgraph import csgraph_from_dense, dijkstra
 
 from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.constraint_names import (
@@ -45,12 +46,7 @@ def edge_matrix(problem: PlanProblem, value: Floats) -> Floats:
 
 
 def shortest_distances(lengths: Floats, start: int) -> Floats:
-    """(V,) the length of the shortest path from one region to each, by Bellman-Ford."""
-    distance = np.full(len(lengths), np.inf)
-    distance[start] = 0.0
-    for _ in range(len(lengths)):
-        shorter = np.minimum(distance, (distance[:, None] + lengths).min(axis=0))
-        if np.array_equal(shorter, distance):
-            break
-        distance = shorter
-    return distance
+    """(V,) the length of the shortest path from one region to each; lengths (V, V) >= 0."""
+    graph = csgraph_from_dense(lengths, null_value=np.inf)
+    distances: Floats = dijkstra(graph, indices=[start])[0]
+    return distances
