@@ -20,7 +20,7 @@ from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject
 from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
-from skyplane_gateway.stores.checksums import Comparison, Stated
+from skyplane_gateway.stores.checksums import Stated, compare
 from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.wrappers.retrying import try_read
 
@@ -90,11 +90,9 @@ class ObjectReader:
 
 
 def _compared(wanted: RangeOrder, found: WholeObject) -> SmallObject | SkyplaneError:
-    comparison = Comparison(wanted.source_key, stated_of(wanted, found))
     try:
         kept = kept_of(wanted, found)
-        comparison.take(found.data)
-        comparison.finish()
+        compare(wanted.source_key, found.data, stated_of(wanted, found))
     except SkyplaneError as error:
         return error
     return SmallObject(found.data, checksum(found.data), *kept)

@@ -114,6 +114,13 @@ class Comparison:
         )
 
 
+def compare(key: str, body: Body, stated: Stated | None) -> None:
+    """As a `Comparison`, of a body in one piece."""
+    comparison = Comparison(key, stated)
+    comparison.take(body)
+    comparison.finish()
+
+
 def verify(what: str, data: Body, crc32c: int) -> None:
     """Raise ChecksumMismatch unless `data` has the checksum it came with."""
     found = crc32c_of(data)

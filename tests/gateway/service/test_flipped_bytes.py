@@ -22,7 +22,8 @@ from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
 
 from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.errors import ChecksumMismatch
+from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
 from skyplane_gateway.stores.registry import open_without_retries
 
 MIB: Final = 1 << 20
@@ -261,3 +262,23 @@ def test_files_are_not_counted_as_unchecked(tmp_path: Path, fleet_of: Any, kit: 
     spec = StoreSpec("file", str(tmp_path))
     status = copied(fleet_of, kit, "in the process", spec, kit.memory_spec())
     assert (status["copied"], status["unchecked"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("kind", "target"), [("gcs", "alt=media"), ("azure", "/uploads/")])
+def test_the_attributes_of_an_upload_are_those_that_it_began_with(
+    places: dict[str, Place], kind: str, target: str
+) -> None:
+    """The parts' temporary objects have a marker with them, which is read for the commit."""
+    place, began = places[kind], ObjectAttributes(metadata=(("owner", "somebody"),))
+    marker = Rule("rewrite", "GET", target, pattern=b"somebody", replacement=b"anybody.")
+    with running(place.endpoint, [marker]) as proxy:
+        store = open_without_retries(StoreSpec(kind, place.bucket, proxy.url), place.credentials)
+        upload_id = store.create_upload("k", began)
+        part = store.put_part("k", upload_id, 1, b"body", offset=0, crc32c=crc32c(b"body"))
+        given: Any = {"size_bytes": 4, "crc32c": part.crc32c}
+        with pytest.raises(ChecksumMismatch):
+            store.complete_upload("k", upload_id, [part], **given)
+        made = store.complete_upload("k", upload_id, [part], **given)
+        store.close()
+    assert made.attributes is not None
+    assert made.attributes.metadata == began.metadata

@@ -35,11 +35,15 @@ def complete(store: ObjectStore, upload_id: str, parts: list[PartInfo]) -> Any:
 
 
 def gcs_answers(reply: Any) -> list[Any]:
-    crc = b64encode(CRC32C.to_bytes(4, "big")).decode()
+    crc, of_marker = (
+        b64encode(crc32c(body).to_bytes(4, "big")).decode()
+        for body in (BODY, json.dumps(ObjectAttributes().to_dict()).encode())
+    )
     time = "2026-11-23T10:00:00Z"
     row = {"kind": "storage#object", "size": str(len(BODY)), "timeCreated": time, "crc32c": crc}
     row["updated"] = time
     marker = {**row, "name": f".skyplane/uploads/{UPLOAD}.upload", "generation": "1"}
+    marker["crc32c"] = of_marker
     part = {**row, "name": f".skyplane/uploads/{UPLOAD}/00001", "generation": "7"}
     made = {**row, "name": "k", "generation": "9"}
     page = {"kind": "storage#objects", "items": [part]}

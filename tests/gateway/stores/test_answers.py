@@ -219,10 +219,10 @@ def gcs_object(name: str, **more: object) -> dict[str, object]:
     }
 
 
-def answers_crc() -> str:
+def answers_crc(body: bytes = BODY) -> str:
     from skyplane_gateway.stores.checksums import crc32c_text
 
-    return crc32c_text(CRC)
+    return crc32c_text(crc32c(body))
 
 
 def of_json(document: object, *needs: str) -> Good:
@@ -240,7 +240,9 @@ ATTRIBUTES: dict[str, object] = {
     "cache_control": None,
     "metadata": {},
 }
-GCS_MARKER = of_json(gcs_object(MARKER), *GCS_NEEDS)
+GCS_MARKER = of_json(
+    gcs_object(MARKER, crc32c=answers_crc(json.dumps(ATTRIBUTES).encode())), *GCS_NEEDS
+)
 
 
 def gcs_page(*names: str, **more: object) -> Good:

@@ -48,8 +48,10 @@ from skyplane_gateway.stores.azure.errors import Refused, mapped, translate
 from skyplane_gateway.stores.azure.requests import (
     attribute_headers,
     crc64_header,
+    md5_of,
     precondition_headers,
 )
+from skyplane_gateway.stores.checksums import Stated, compare
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 
 log = logging.getLogger(__name__)
@@ -75,7 +77,8 @@ class Uploads:
         body = json.dumps({"key": key, "attributes": attributes.to_dict()}).encode()
         headers = {"x-ms-blob-type": "BlockBlob", "x-ms-blob-content-type": "application/json"}
         with mapped(what):
-            self._container.send(Request("PUT", _marker(key, upload_id), 201, headers), body)
+            marker = Request("PUT", _marker(key, upload_id), 201, {**headers, **crc64_header(body)})
+            self._container.send(marker, body)
         return upload_id
 
     def put_part(self, key: str, upload_id: str, number: int, data: Body, crc32c: int) -> PartInfo:
@@ -179,9 +182,11 @@ class Uploads:
 
     def _read_marker(self, name: str, what: str) -> dict[str, Any]:
         with mapped(what):
-            found = read_json(self._container.send(Request("GET", name, 200)).body)
+            answer = self._container.send(Request("GET", name, 200))
+            found = read_json(answer.body)
             require(found, "key")
             marked_attributes(found.get("attributes"))
+            compare(name, answer.body, Stated.md5(md5_of(answer.headers)))
         return found
 
     def _remove_marker(self, key: str, upload_id: str) -> str:

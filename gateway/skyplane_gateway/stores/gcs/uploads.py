@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 from skyplane_gateway.errors import (
@@ -39,7 +39,13 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.answers import marked_attributes, read_json, require_made
-from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
+from skyplane_gateway.stores.checksums import (
+    Stated,
+    compare,
+    crc32c_of,
+    crc32c_text,
+    stated_crc32c,
+)
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
 from skyplane_gateway.stores.gcs.errors import mapped
@@ -71,7 +77,8 @@ class Uploads:
         upload_id = uuid.uuid4().hex
         what = self._bucket.doing("beginning an upload of", key)
         document = json.dumps((attributes or ObjectAttributes()).to_dict()).encode()
-        marker = self._write(_marker(upload_id), document, what, {_KEY: quote(key)}, None)
+        metadata, crc32c = {_KEY: quote(key)}, crc32c_of(document)
+        marker = self._write(_marker(upload_id), document, what, metadata, crc32c)
         if marker.get("retentionExpirationTime") or marker.get("eventBasedHold"):
             raise StoreError(
                 f"{what}: the bucket keeps every object for a time (retention policy or default "
@@ -187,11 +194,9 @@ class Uploads:
         )
 
     def _write(
-        self, name: str, data: Body, what: str, metadata: dict[str, str], crc32c: int | None
+        self, name: str, data: Body, what: str, metadata: dict[str, str], crc32c: int
     ) -> Resource:
-        resource: dict[str, Any] = {"name": name, "metadata": metadata}
-        if crc32c is not None:
-            resource["crc32c"] = crc32c_text(crc32c)
+        resource = {"name": name, "metadata": metadata, "crc32c": crc32c_text(crc32c)}
         return self._bucket.insert(
             name, data, what, resource=resource, precondition=UNCONDITIONAL, crc32c=crc32c
         )
@@ -199,9 +204,11 @@ class Uploads:
     def _attributes(self, upload_id: str, marker: Resource, what: str) -> ObjectAttributes:
         client = self._bucket.client
         url = client.urls.object(_marker(upload_id), alt="media", generation=marker["generation"])
-        answer = client.send("GET", url, what)
+        body = client.send("GET", url, what).content
         with mapped(what):
-            return marked_attributes(read_json(answer.content))
+            found = marked_attributes(read_json(body))
+        compare(_marker(upload_id), body, Stated.crc32c(stated_crc32c(marker.get("crc32c"))))
+        return found
 
     def _rows(self, upload_id: str, what: str) -> Iterator[Resource]:
         """All temporary objects of an upload but its marker."""

@@ -24,6 +24,7 @@ from skyplane_gateway.journal.orphans import find_transfers
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import StoreSpec, open_store
+from skyplane_gateway.stores.checksums import crc32c_text
 from skyplane_gateway.stores.gcs import uploads
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client
@@ -189,6 +190,7 @@ def test_the_compose_request_pins_parts_and_the_object(scripted: Any, reply: Any
     part = {**row, "name": f".skyplane/uploads/{upload_id}/00001", "generation": "7"}
     done = {**row, "name": key, "generation": "9"}
     marker = {**row, "name": f".skyplane/uploads/{upload_id}.upload", "generation": "1"}
+    marker["crc32c"] = crc32c_text(crc32c(json.dumps(ATTRIBUTES.to_dict()).encode()))
     page = {"kind": "storage#objects"}
     answers = [marker, ATTRIBUTES.to_dict(), {**page, "items": [part]}, done, None, page]
     scripted.replies += [reply(200, json.dumps(answer).encode()) for answer in answers]
