@@ -28,6 +28,7 @@ from skyplane_gateway.errors import (
     NotFound,
     PreconditionFailed,
     StoreError,
+    StoreUnavailable,
 )
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
@@ -145,8 +146,8 @@ class Uploads:
             pieces = self._pieces(upload_id, parts, what)
             _require_whole(pieces, size_bytes, crc32c, what)
             made = self._composed(key, upload_id, pieces, attributes, precondition, what)
-        except (PreconditionFailed, NotFound, ChecksumMismatch):
-            # An earlier attempt whose answer was lost may have made the object from the same parts.
+        except (PreconditionFailed, NotFound, ChecksumMismatch, StoreUnavailable):
+            # An attempt whose answer was lost may have made the object from the same parts.
             earlier = find_written(attributes, unix_s(marker["timeCreated"]))
             if earlier is None:
                 raise
