@@ -72,14 +72,19 @@ def in_order(
 
 
 def require_range(
-    status: int, content_range: str | None, offset: int, length: int, what: str
+    status: int, headers: Mapping[str, str], offset: int, length: int, what: str
 ) -> None:
-    """Raise StoreUnavailable unless the answer is that range of an object."""
-    last = offset + length - 1
-    if status != 206 or not (content_range or "").startswith(f"bytes {offset}-{last}/"):
+    """Raise StoreUnavailable unless the answer is that range of an object, and no longer.
+
+    A body that is shorter breaks off. Names of headers are in lower case, or have no case.
+    """
+    last, sent = offset + length - 1, headers.get("content-length", "")
+    content_range = headers.get("content-range", "no range")
+    is_longer = is_number(sent) and int(sent) > length
+    if status != 206 or is_longer or not content_range.startswith(f"bytes {offset}-{last}/"):
         raise StoreUnavailable(
             f"{what}: asked for bytes {offset} to {last}, the answer is {status} with "
-            f"{content_range or 'no range'}; read the range again"
+            f"{content_range} in {sent} bytes; read the range again"
         )
 
 

@@ -406,6 +406,8 @@ def shapes(good: Good, kind: str) -> Iterator[tuple[str, Good]]:
         yield "cut off", replace(good, body=good.body[: len(good.body) // 2])
         yield "twice", replace(good, body=good.body * 2)
         yield "too long", replace(good, body=good.body + b" " * LIMIT_BYTES)
+    if good.status == 206:
+        yield "longer than its range", replace(good, body=b" " + good.body)
     for need in good.needs:
         yield from ((f"{name} {need}", bad) for name, bad in without(good, need))
 

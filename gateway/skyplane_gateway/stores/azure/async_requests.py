@@ -42,7 +42,7 @@ class AzureAsyncRequests:
         found = answer.headers
         with _unsettled():
             if length:
-                require_range(answer.status, found.get("content-range"), 0, length, key)
+                require_range(answer.status, found, 0, length, key)
             require_etag(found.get("etag"), if_match, key)
             is_other = length == 0 and size_of(found) != 0
         if is_other or len(answer.body) != length:

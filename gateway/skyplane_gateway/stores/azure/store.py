@@ -147,7 +147,7 @@ class AzureStore:
         reader = AzureReader(answer, length, what, *found)
         reader.stated = self._container.stated(headers, length)
         try:
-            require_range(answer.status, headers.get("content-range"), offset, length, what)
+            require_range(answer.status, headers, offset, length, what)
             require_etag(headers.get("etag"), if_match, what)
         except StoreError:
             reader.close()

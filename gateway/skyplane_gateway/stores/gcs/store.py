@@ -130,7 +130,7 @@ class GcsStore:
         headers = answer.headers
         try:
             require_etag(headers.get("x-goog-generation"), if_match, what)
-            require_range(answer.status_code, headers.get("Content-Range"), offset, length, what)
+            require_range(answer.status_code, headers, offset, length, what)
         except StoreError:
             answer.close()
             raise

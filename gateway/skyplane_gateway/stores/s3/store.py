@@ -147,8 +147,8 @@ class S3Store:
             answer = self._client.get_object(Bucket=self.spec.bucket, Key=key, Range=wanted, **pin)
         try:
             content_range = answer.get("ContentRange", "")
-            status = answer["ResponseMetadata"]["HTTPStatusCode"]
-            require_range(status, content_range, offset, length, what)
+            told = answer["ResponseMetadata"]
+            require_range(told["HTTPStatusCode"], told["HTTPHeaders"], offset, length, what)
             size_bytes = _whole_size(content_range)
             require_version(answer, size_bytes, if_match, what)
             is_whole = (offset, length) == (0, size_bytes)
