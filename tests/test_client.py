@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -820,6 +821,20 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     with pytest.raises(PlanInfeasible, match=r"no gateway can run in aws:ap-northeast-1, by my"):
         client.plan_to_all(fast, [far])
+
+
+@pytest.mark.parametrize("name", ["exclude_regions", "allow_regions"])
+@pytest.mark.parametrize("glob", ["azrue:*", "aws:us-est-1", "gcp:eu-*"])
+def test_a_glob_that_matches_no_region_of_the_grid_is_refused(
+    client: Client, name: str, glob: str
+) -> None:
+    """It would protect nothing, in whatever face the job is made."""
+    job = replace(JOB, policy=Policy.from_dict({name: ["azure:*", glob]}))
+    for make in (client.plan, client.run, lambda one: client.plan_to_all(one, [JOB.destination])):
+        with pytest.raises(ConfigurationInvalid, match=rf"{name} {re.escape(repr(glob))} matches"):
+            make(job)
+    with pytest.raises(ConfigurationInvalid, match="matches no region of the grid"):
+        client.grid_within_quotas((A, B), job.policy)
 
 
 def test_quotas_of_relays_do_not_limit_sources_and_sinks(client: Client, script: Script) -> None:

@@ -58,9 +58,9 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (ALL, f"{ENDS} --exclude-regions ,", "',' names nothing"),
     *[
         (COPYING, f"{{tree}} {{tmp}}/new --exclude {old}", "use --exclude-regions (in a key, wri")
-        for old in ("azure:*", "aws:us-east-1,gcp:*", "x:y")
+        for old in ("azure:*", "aws:us-east-1,gcp:*", "x:y", "x[:]y:z")
     ],
-    (("cp -r",), "{tree} {tmp}/new --exclude-regions *.tmp", "use --exclude to skip objects"),
+    (("cp -r",), "{tree} {tmp}/new --exclude-regions *.tmp", "use exclude to skip objects"),
     (ALL, f"{ENDS} --frobnicate", "--frobnicate"),
     (ALL, f"{ENDS} --min-throughput-gbps 1 --deadline-s 1", "not allowed with"),
     (ALL, f"{ENDS} --min-through 1", "unrecognized arguments"),

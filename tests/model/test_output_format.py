@@ -29,7 +29,13 @@ def test_the_suffix_is_the_format(name: str, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["m.json", "m.txt", "m.parquet.gz", "m.csv.zst", "m.XLSX", "s3://b/m.svg", "m.html"]
+    "name",
+    [
+        *("m.json", "m.txt", "m.parquet.gz", "m.csv.zst", "m.XLSX", "s3://b/m.svg", "m.html"),
+        # A template of several lines ends in one.
+        *("m.csv ", "m.csv~", "m.csv-2026-01-31", "s3://b/m.parquet?versionId=1", "m.tar_gz"),
+        "m.csv\n",
+    ],
 )
 def test_another_suffix_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationInvalid) as refused:

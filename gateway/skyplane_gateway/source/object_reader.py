@@ -120,15 +120,15 @@ def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAtt
 
     Raises MetadataNotCarried where the order is strict and the copy would lack some.
     """
-    attributes, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
-    attributes = marked(attributes, wanted.mark)
+    told, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
+    attributes = marked(told, wanted.mark)
     tags = kept_tags(wanted.tags_for, attributes.tags)
     if tags != attributes.tags or wanted.storage_class is not None:
         attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)
     kept = {"tags": tags, "storage-class": wanted.storage_class}
     lacks = tuple(name for name in lacks if not kept.get(name))
     if not wanted.keeps_attributes:
-        lacks += lost_attributes(attributes, wanted.destination_key)
+        lacks += lost_attributes(told, wanted.destination_key)
     if wanted.strict_metadata:
         require_carried(wanted.source_key, lacks)
     stated = stated_of(wanted, reader)

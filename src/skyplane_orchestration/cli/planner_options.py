@@ -198,7 +198,7 @@ def refuse_excluded_regions(patterns: Sequence[str], client: Client) -> None:
     Raises ConfigurationInvalid for a colon, and warns of a pattern that also matches regions.
     """
     for pattern in patterns:
-        if ":" in pattern:
+        if ":" in pattern.replace("[:]", ""):
             raise ConfigurationInvalid(
                 f"--exclude {pattern!r} leaves out keys, and this seems to be a region: use"
                 " --exclude-regions (in a key, write [:] for the colon)"
@@ -247,23 +247,13 @@ def proof_s_from(options: argparse.Namespace) -> float:
 
 
 def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
-    """The allowed regions and the highest cost of a job.
-
-    Raises ConfigurationInvalid for a region or glob without a match: it would have no effect.
-    """
-    from skyplane_orchestration.model.location import nearest_names
+    """The allowed regions and the highest cost of a job; errors as `require_known_regions`."""
+    from skyplane_orchestration.transfer.planning import require_known_regions
 
     if options.allow:
         log.warning("--allow is now --allow-regions; the next release refuses the old name")
-    allowed, excluded = (*options.allow_regions, *options.allow), options.exclude_regions
-    for option, globs in (("--exclude-regions", excluded), ("--allow-regions", allowed)):
-        for glob in globs:
-            if not any(fnmatchcase(tag, glob) for tag in regions):
-                near = nearest_names(glob, regions)
-                hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
-                raise ConfigurationInvalid(
-                    f"{option} {glob!r} matches no region of the grid; {hint}"
-                    " (use --exclude to skip objects)"
-                )
     given = fields_from(Policy, options)
-    return Policy(**{**given, "allow_regions": allowed, "exclude_regions": tuple(excluded)})
+    given["allow_regions"] = (*options.allow_regions, *options.allow)
+    policy = Policy(**given | {"exclude_regions": tuple(options.exclude_regions)})
+    require_known_regions(policy, regions)
+    return policy

@@ -13,7 +13,7 @@ from skyplane_orchestration.model.location import holds_template
 MANIFESTS: Final = (".parquet", ".jsonl", ".ndjson", ".csv")
 
 #: A run id of Airflow may end in `.123456+00:00`, which names no format.
-_SUFFIX: Final = re.compile(r".*(\.[A-Za-z][A-Za-z0-9]*)", re.DOTALL)
+_SUFFIX: Final = re.compile(r".*(\.[A-Za-z][^./]*)", re.DOTALL)
 
 
 def suffix_of(name: str, known: Sequence[str]) -> str:
@@ -28,7 +28,8 @@ def suffix_of(name: str, known: Sequence[str]) -> str:
     suffix = found[1].lower() if found else known[0]
     if suffix not in known:
         raise ConfigurationInvalid(
-            f"{name!r} cannot be written as {suffix}; use a name that ends in {', '.join(known)}"
+            f"{name!r} cannot be written as {ascii(suffix)[1:-1]}; use a name that ends in "
+            + ", ".join(known)
         )
     return suffix
 

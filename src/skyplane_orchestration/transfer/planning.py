@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -16,7 +17,7 @@ from skyplane_orchestration.model.job import (
     TransferJob,
     objective_from_dict,
 )
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, nearest_names
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
@@ -50,7 +51,9 @@ def within_quotas(
     """The grid with what a provisioner knows of its account, for plans between these regions.
 
     Raises CloudUnavailable: an end does not answer. Other regions that do not answer get no relay.
+    Also errors as `require_known_regions`.
     """
+    require_known_regions(policy, grid.tags)
     may_run = (*ends, *(tag for tag in grid.tags if policy.may_relay(tag)))
     quotas, silent = answered(provisioner.quotas, tuple(dict.fromkeys(may_run)))
     for end in ends:
@@ -62,6 +65,19 @@ def within_quotas(
     closed = (RegionQuota(tag, _ANSWERING, instances=0) for tag in silent)
     left = (_left_by(grid, one) for one in refused)
     return replace(grid.with_account((*held, *closed, *left)), provision_s=provisioner.provision_s)
+
+
+def require_known_regions(policy: Policy, tags: Sequence[str]) -> None:
+    """Raises ConfigurationInvalid for a glob without a match in the grid: it protects nothing."""
+    for name in ("exclude_regions", "allow_regions"):
+        for glob in getattr(policy, name):
+            if not any(fnmatchcase(tag, glob) for tag in tags):
+                near = nearest_names(glob, tags)
+                hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
+                raise ConfigurationInvalid(
+                    f"{name} {glob!r} matches no region of the grid; {hint} (use exclude to skip "
+                    "objects)"
+                )
 
 
 def plan_job(

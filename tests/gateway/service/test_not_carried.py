@@ -113,6 +113,19 @@ async def test_what_files_do_not_keep_is_counted_and_reported(
         }
 
 
+async def test_a_time_that_no_file_can_have_is_lost(
+    fleet_of: Any, kit: Any, tmp_path: Path
+) -> None:
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        source = kit.memory_spec()
+        for key, size in SIZES.items():
+            told = ObjectAttributes(metadata=(("mtime", "yesterday"),))
+            open_store(source).put(key, bytes(size), attributes=told)
+        target = StoreSpec("file", str(tmp_path))
+        status = await fleet.run(kit.copy_spec(source, target, chunk_bytes=CHUNK))
+        assert status["not_carried_by_name"] == {"user-metadata": len(SIZES)}
+
+
 async def test_a_strict_transfer_fails_objects_that_a_file_would_reduce(
     fleet_of: Any, kit: Any, tmp_path: Path
 ) -> None:
