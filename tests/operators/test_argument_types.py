@@ -227,6 +227,32 @@ def test_a_list_is_read_where_the_whole_argument_was_a_template(hook: FakeHook) 
     assert read("[ab]*") == ("[ab]*",)
     assert read("['*.csv']") == ("['*.csv']",)
     assert read(["{{ params.glob }}", "x"]) == ("[ab]*", "x")
+    assert read(" {{ params.skip }}\n") == ("*.csv", "*.tmp")
+    assert read("{% if 1 %}{{ params.skip }}{% endif %}") == ("*.csv", "*.tmp")
+    assert read("[{{ params.one[0] }}b]*") == ("[*b]*",)
+
+
+#: Beside a template, or of two templates, a list is neither a pattern nor a list.
+BESIDE: Final = (
+    *("tmp/{{ x }}", "{{ x }}/**", "tmp/{{ x | tojson }}", "{{ x }}{{ x }}", "{{ x[0] }},{{ x }}"),
+    *(["tmp/{{ x }}"], ("{{ x }}/**",), "['{{ x[0] }}']", '["{{ x[0] }}", "b"]'),
+)
+
+
+@pytest.mark.parametrize("name", ["exclude", "include", "publish_last", "files_from"])
+@pytest.mark.parametrize("given", BESIDE)
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_list_beside_a_template_is_no_pattern(
+    hook: FakeHook, context: Any, name: str, given: Any, is_native: bool
+) -> None:
+    with DAG("d", schedule=None, render_template_as_native_obj=is_native):
+        task = made(SkyplaneTransferOperator, **{name: given})
+    task.render_template_fields({**context, "x": ["*.csv", "tmp/"]})
+    if isinstance(getattr(task, name), list) and isinstance(given, str):
+        return  # A native environment is there to make lists of such texts.
+    with pytest.raises(AirflowFailException, match=name):
+        task.execute(context)
+    assert hook.clients == {}
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from skyplane_orchestration.model.location import Location, holds_template
 #: Not Airflow's `to_boolean`, which reads every other text as False.
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
-#: How Python writes objects that are no literals.
-_OBJECT: Final = re.compile(r"(frozenset|deque|dict_\w+|range|array)\(|<.* at 0x[0-9a-f]+>")
+#: How Python writes objects that are no literals, and in a text lists and objects of texts.
+_OBJECT: Final = re.compile(
+    r"^(frozenset|deque|dict_\w+|range|array)\(|^<.* at 0x[0-9a-f]+>|[\[{]['\"]"
+)
 
 
 def from_text(hint: Any, value: Any, *, is_whole: bool = False) -> Any:
@@ -101,7 +103,7 @@ def is_no_text(text: str) -> bool:
     """Whether a template made the text of None, a boolean, a list or another object."""
     found = _read(text)
     is_object = isinstance(found, bool | list | tuple | set | Mapping)
-    return found is None or is_object or _OBJECT.match(text) is not None
+    return found is None or is_object or _OBJECT.search(text) is not None
 
 
 def _read(value: Any) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, reduce
 from inspect import Parameter, Signature, signature
 from itertools import product
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_origin, get_type_hints
 
 from skyplane_gateway.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -30,6 +31,8 @@ else:
     Document = Mapping[str, Any]
 
 _LISTS: Final = (list, tuple, set, frozenset)
+#: A text that is a template as a whole.
+_WHOLE: Final = re.compile(r"\s*\{[{%].*[%}]\}\s*", re.DOTALL)
 _PACKAGE: Final = __name__.partition(".")[0]
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -97,6 +100,12 @@ def rendered(hint: Any, value: Any, name: str, *, is_whole: bool = False) -> Any
     if is_whole and _is_none(value) and Mapping[str, Any] not in options_of(hint):
         raise _misread(name, None)
     return checked(hint, from_text(hint, value, is_whole=is_whole), name)
+
+
+def is_entry(hint: Any, given: object) -> bool:
+    """Whether a text in place of a list is an entry of it, since its template is only a part."""
+    is_part = isinstance(given, str) and not _WHOLE.fullmatch(given)
+    return is_part and any(get_origin(one) is Sequence for one in options_of(hint))
 
 
 def refuse_misread(name: str, given: object, found: object, *, is_entry: bool = False) -> None:

@@ -18,6 +18,7 @@ from skyplane_orchestration.model.location import Location, holds_template
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.operators.arguments import (
+    is_entry,
     is_known,
     is_own,
     names_of,
@@ -104,8 +105,8 @@ class SkyplaneOperator(BaseOperator):
             refuse_unrendered(name, value)
             given = self._unrendered.get(name, value)
             is_list = isinstance(given, Mapping | list | tuple | set | TransferJob)
-            if is_list:
-                refuse_misread(name, given, value)
+            if is_list or is_entry(hint, given):
+                refuse_misread(name, given, value, is_entry=not is_list)
             found[name] = rendered(hint, value, name, is_whole=not is_list and not is_known(given))
         return found
 
