@@ -463,19 +463,6 @@ def excluded_keys(options: argparse.Namespace) -> tuple[str, ...]:
     return (*options.exclude, *options.exclude_keys)
 
 
-def _deletes_from(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of a job for its deletes; only `sync` has these options."""
-    most = getattr(options, "max_delete", None)
-    is_sure = getattr(options, "allow_unmatched_patterns", False)
-    if not getattr(options, "delete", False):
-        if most is not None or is_sure:
-            option = "--max-delete" if most is not None else "--allow-unmatched-patterns"
-            raise ConfigurationInvalid(f"{option} needs --delete")
-        return {}
-    found = {"delete": True, "allow_unmatched_patterns": is_sure}
-    return found if most is None else {**found, "max_delete": most}
-
-
 def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
     """The fields of a dataclass that the subcommand has an option for, of the same name."""
     names = (field.name for field in fields(kind))
@@ -485,15 +472,15 @@ def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
 def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
     """The job of a subcommand that copies, with more of its fields. Raises ConfigurationInvalid."""
     given = fields_from(TransferJob, options)
-    for name in ("delete", "max_delete", "allow_unmatched_patterns"):
-        given.pop(name, None)
+    for name in ("max_delete", "allow_unmatched_patterns"):
+        if given.get(name) not in (None, False) and not given["delete"]:
+            raise ConfigurationInvalid(f"--{name.replace('_', '-')} needs --delete")
+    if given.get("max_delete") is None:
+        given.pop("max_delete", None)
     given |= {
         "source": location_from(options, "src"),
         "destination": location_from(options, "dst"),
-        "include": tuple(options.include),
         "exclude": excluded_keys(options),
-        "publish_last": tuple(options.publish_last),
         "limits": Limits(chunk_mib=options.chunk_mib),
-        **_deletes_from(options),
     }
     return TransferJob(**{**given, **more})

@@ -253,7 +253,6 @@ def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:
     if options.allow:
         log.warning("--allow is now --allow-regions; the next release refuses the old name")
     given = fields_from(Policy, options)
-    given["allow_regions"] = (*options.allow_regions, *options.allow)
-    policy = Policy(**given | {"exclude_regions": tuple(options.exclude_regions)})
+    policy = Policy(**given | {"allow_regions": (*options.allow_regions, *options.allow)})
     require_known_regions(policy, regions)
     return policy
