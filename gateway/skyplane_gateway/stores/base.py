@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from skyplane_gateway.errors import ObjectTooLarge, StoreUnavailable
 from skyplane_gateway.objects import (
@@ -35,6 +35,8 @@ from skyplane_gateway.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.checksums import Comparison, Stated
+
+Source = TypeVar("Source")
 
 #: Whether a caller wants a key; for one that ends in a slash, any key below it.
 Wants = Callable[[str], bool]
@@ -88,16 +90,18 @@ class ClosingReader(ABC):
     def close(self) -> None: ...
 
 
-class RangeReader(ClosingReader):
+class RangeReader(ClosingReader, Generic[Source]):
     """The body of one ranged read, checked for its length.
 
     Args:
+        source: the open file or answer that `_fill` reads.
         length: of the range, in bytes.
         what: the request, as error messages name it.
     """
 
     def __init__(
         self,
+        source: Source,
         length: int,
         what: str,
         attributes: ObjectAttributes | None,
@@ -105,6 +109,7 @@ class RangeReader(ClosingReader):
     ) -> None:
         self.attributes = attributes
         self.not_carried = not_carried
+        self._source = source
         self._left = length
         self._what = what
 
@@ -124,13 +129,13 @@ class RangeReader(ClosingReader):
         """As `readinto`, within the range; 0 where the body has ended."""
 
 
-class EmptyReader(RangeReader):
+class EmptyReader(RangeReader[None]):
     """A range of no bytes."""
 
     def __init__(
         self, attributes: ObjectAttributes | None, not_carried: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(0, "", attributes, not_carried)
+        super().__init__(None, 0, "", attributes, not_carried)
 
     def _fill(self, view: memoryview) -> int:
         return 0

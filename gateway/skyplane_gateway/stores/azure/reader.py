@@ -6,7 +6,6 @@ from typing import Final
 
 from urllib3 import BaseHTTPResponse
 
-from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores.azure.errors import mapped
 from skyplane_gateway.stores.base import RangeReader
 
@@ -14,19 +13,8 @@ from skyplane_gateway.stores.base import RangeReader
 _STEP_BYTES: Final = 1 << 20
 
 
-class AzureReader(RangeReader):
+class AzureReader(RangeReader[BaseHTTPResponse]):
     """See `Reader`. Holds one connection of the pool until its end or `close`."""
-
-    def __init__(
-        self,
-        answer: BaseHTTPResponse,
-        length: int,
-        what: str,
-        attributes: ObjectAttributes,
-        not_carried: tuple[str, ...],
-    ) -> None:
-        super().__init__(length, what, attributes, not_carried)
-        self._answer = answer
 
     def readinto(self, buffer: memoryview) -> int:
         count = super().readinto(buffer)
@@ -36,12 +24,12 @@ class AzureReader(RangeReader):
 
     def _fill(self, view: memoryview) -> int:
         with mapped(self._what):
-            data = self._answer.read(min(len(view), _STEP_BYTES), decode_content=False)
+            data = self._source.read(min(len(view), _STEP_BYTES), decode_content=False)
         view[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
         """A connection whose body was read to its end is used again."""
         if self._left:
-            self._answer.close()
-        self._answer.release_conn()
+            self._source.close()
+        self._source.release_conn()

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from http.client import HTTPException
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from http.client import HTTPException, HTTPResponse
+from typing import Any
 
 from botocore.exceptions import IncompleteReadError
+from botocore.response import StreamingBody
 
 from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.s3.body import direct_reader, release
 from skyplane_gateway.stores.s3.errors import mapped
 
-if TYPE_CHECKING:
-    from botocore.response import StreamingBody
 
-
-class S3Reader(RangeReader):
+class S3Reader(RangeReader[StreamingBody]):
     """See `Reader`. Holds one connection of the pool until its end or `close`."""
 
-    def __init__(
-        self,
-        body: StreamingBody,
-        length: int,
-        what: str,
-        attributes: ObjectAttributes,
-        not_carried: tuple[str, ...],
-    ) -> None:
-        super().__init__(length, what, attributes, not_carried)
-        self._body = body
-        self._direct = direct_reader(body)
+    @cached_property
+    def _direct(self) -> HTTPResponse | None:
+        return direct_reader(self._source)
 
     def _fill(self, view: memoryview) -> int:
         if self._direct is None:
@@ -47,11 +37,11 @@ class S3Reader(RangeReader):
     def _read(self, view: Any) -> int:
         with mapped(self._what):
             try:
-                return int(self._body.readinto(view))
+                return int(self._source.readinto(view))
             except IncompleteReadError:
                 return 0
 
     def close(self) -> None:
         if self._left == 0 and self._direct is not None:
-            release(self._body)
-        self._body.close()
+            release(self._source)
+        self._source.close()
