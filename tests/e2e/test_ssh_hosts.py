@@ -115,7 +115,7 @@ def test_a_copy_between_two_hosts_is_encrypted_and_leaves_nothing(
 def _why_no_registry() -> str:
     """What pip of the system's Python says where it finds no package; empty if it finds one."""
     with tempfile.TemporaryDirectory() as folder:
-        look = ["-m", "pip", "download", "--no-deps", "--quiet", "--dest", folder, "httptools"]
+        look = ["-m", "pip", "download", "--no-deps", "--quiet", "--dest", folder, "tenacity"]
         made = subprocess.run(
             ["/usr/bin/python3", "-m", "venv", f"{folder}/own"], capture_output=True, check=False
         )
