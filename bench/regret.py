@@ -137,7 +137,9 @@ def reached(
     edges = set(zip(problem.tail[used], problem.head[used], strict=True))
     kept = [edge in edges for edge in zip(truth.tail, truth.head, strict=True)]
     own = replace(truth.with_edges(np.array(kept)), quota=np.maximum(plan.instances, 0.0))
-    found = _solved(relax(own, most_flow(own, usd_per_gbit), instances_at_least=own.quota))
+    # The plan's instances are paid for, whatever flows through them.
+    paid = replace(own, usd_per_s=np.zeros_like(own.usd_per_s))
+    found = _solved(relax(paid, most_flow(paid, usd_per_gbit)))
     usd_per_s = found.flow_gbps @ own.usd_per_gbit + own.quota @ own.usd_per_s
     return found.throughput_gbps, float(usd_per_s) / found.throughput_gbps
 

@@ -64,21 +64,20 @@ def test_edge_capacity(problem: PlanProblem) -> None:
     assert (block.lower == -np.inf).all()
 
 
-def test_source_outflow(problem: PlanProblem) -> None:
-    block = formulation.source_outflow(problem)
-    assert rows(block, point(problem, F_st=2, F_sr=3, F_rt=3, G=4)) == [1]
+def test_flow_balance(problem: PlanProblem) -> None:
+    """The rows are those of s, r and t, in the order of their tags."""
+    block = formulation.flow_balance(problem)
+    letters = [tag.partition(":")[2] for tag in problem.tags]
+
+    def at(region: str, **values: float) -> float:
+        x = point(problem, **values)
+        return float((formulation.stacked([block]) @ x)[letters.index(region)])
+
+    assert at("s", F_st=2, F_sr=3, F_rt=3, G=4) == 1
+    assert at("t", F_st=2, F_rt=1, G=4) == 1
+    assert at("r", F_sr=3, F_rt=1, F_st=9) == -2
     assert (block.lower == 0).all()
     assert (block.upper == 0).all()
-
-
-def test_sink_inflow(problem: PlanProblem) -> None:
-    assert rows(formulation.sink_inflow(problem), point(problem, F_st=2, F_rt=1, G=4)) == [-1]
-
-
-def test_flow_conservation(problem: PlanProblem) -> None:
-    block = formulation.flow_conservation(problem)
-    assert len(block.upper) == 1
-    assert rows(block, point(problem, F_sr=3, F_rt=1, F_st=9)) == [2]
 
 
 def test_ingress_limit(problem: PlanProblem) -> None:
@@ -128,9 +127,7 @@ def test_every_equation_of_the_paper_has_a_name(problem: PlanProblem) -> None:
     names = [block.name for block in formulation.model_rows(problem, integer_edges(problem))]
     assert names == [
         "edge_capacity",
-        "source_outflow",
-        "sink_inflow",
-        "flow_conservation",
+        "flow_balance",
         "ingress_limit",
         "egress_limit",
         "connection_limit_out",

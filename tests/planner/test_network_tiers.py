@@ -87,7 +87,8 @@ def test_frontier_trees_and_explanation_count_the_same_prices() -> None:
     tree = multicast_plan(GRID, BELGIUM, [VIRGINIA], AT_3, limits=DIRECT, policy=policy)
     assert tree.instances[BELGIUM].network_tier == "standard"
     explained = explain_plan(GRID, found, limits=DIRECT, policy=policy)
-    assert explained.direct_egress_usd_per_gb == per_gb(0.085)
+    assert explained.direct is not None
+    assert explained.direct.edges[0].usd_per_gb == per_gb(0.085)
 
 
 def test_services_are_compared_at_their_own_prices() -> None:

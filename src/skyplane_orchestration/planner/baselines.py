@@ -6,8 +6,7 @@ Both fill whole instances and ignore the price.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
@@ -72,11 +71,16 @@ def best_relay(
     Raises UnknownRegion, and PlanInfeasible when the grid has no such path.
     """
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
-    chains: list[tuple[str, ...]] = [(src, dst)]
-    if limits.max_relays != 0:
-        relays = [tag for tag in grid.tags if tag not in (src, dst) and policy.may_relay(tag)]
-        chains += [(src, relay, dst) for relay in relays]
-    return _fastest_chain(request, "ron", chains, instances)
+    return _fastest_chain(request, "ron", _chains(request, policy), instances)
+
+
+def _chains(request: PlanRequest, policy: Policy) -> list[tuple[str, ...]]:
+    """The direct path, and those over one relay that policy and limits allow."""
+    ends = src, dst = request.src, request.dst
+    if request.limits.max_relays == 0:
+        return [ends]
+    relays = [tag for tag in request.grid.tags if tag not in ends and policy.may_relay(tag)]
+    return [ends, *((src, relay, dst) for relay in relays)]
 
 
 def baselines(
@@ -96,20 +100,15 @@ def baselines(
 
     Raises UnknownRegion.
     """
-    kinds: tuple[tuple[str, Callable[..., TransferPlan]], ...] = (
-        ("direct", direct),
-        ("ron", partial(best_relay, policy=policy)),
-    )
+    request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     most = max(most_instances(grid, tag, limits) for tag in (src, dst))
     found: dict[str, tuple[int, TransferPlan | PlanInfeasible]] = {}
-    for name, baseline in kinds:
+    for kind, chains in (("direct", [(src, dst)]), ("ron", _chains(request, policy))):
         for suffix, count in (("1", 1), ("n", most)):
-            result: TransferPlan | PlanInfeasible
             try:
-                result = baseline(grid, src, dst, count, volume_gb, objects=objects, limits=limits)
+                found[f"{kind}_{suffix}"] = count, _fastest_chain(request, kind, chains, count)
             except PlanInfeasible as error:
-                result = error
-            found[f"{name}_{suffix}"] = count, result
+                found[f"{kind}_{suffix}"] = count, error
     return found
 
 

@@ -178,10 +178,15 @@ def compare(
     )
     goal, words = _goal(grid, src, dst, objective, limits)
     cheapest = plan_for(goal)
-    ways, ceiling = [_way_of_plan("cheapest", "cheapest", cheapest, words)], None
+    ways, ceiling = [_way("cheapest", "cheapest", cheapest, words)], None
     if cheapest.edges:
         ceiling, price = _ceiling(objective, cheapest)
-        ways += _fastest(plan_for, objective, ceiling, price)
+        limited = plan_for(ceiling) if ceiling is objective else _planned(plan_for, ceiling)
+        unlimited = _planned(plan_for, MaximizeThroughput(max_usd_per_gb=_NO_CEILING_USD_PER_GB))
+        ways += [
+            _way("fastest_at_ceiling", "fastest at a price", limited, price),
+            _way("fastest", "fastest", unlimited, "at any price"),
+        ]
         others = baselines(
             tiered, src, dst, volume_gb, objects=objects, limits=limits, policy=policy
         )
@@ -233,40 +238,25 @@ def _ceiling(objective: Objective | None, cheapest: TransferPlan) -> tuple[Maxim
     return ceiling, f"{words} {ceiling.max_usd_per_gb:.4g} USD per GB"
 
 
-def _fastest(
-    plan_for: Callable[[Objective], TransferPlan],
-    objective: Objective | None,
-    ceiling: MaximizeThroughput,
-    price: str,
-) -> list[Way]:
-    name, title = "fastest_at_ceiling", "fastest at a price"
-    if ceiling is objective:
-        limited = _way_of_plan(name, title, plan_for(ceiling), price)
-    else:
-        limited = _way_or_reason(name, title, lambda: plan_for(ceiling), price)
-    unlimited = MaximizeThroughput(max_usd_per_gb=_NO_CEILING_USD_PER_GB)
-    return [
-        limited,
-        _way_or_reason("fastest", "fastest", lambda: plan_for(unlimited), "at any price"),
-    ]
+def _planned(
+    plan_for: Callable[[Objective], TransferPlan], objective: Objective
+) -> TransferPlan | PlanInfeasible:
+    try:
+        return plan_for(objective)
+    except PlanInfeasible as error:
+        return error
 
 
 def _baseline(name: str, count: int, result: TransferPlan | PlanInfeasible) -> Way:
     is_relayed = name.startswith("ron")
     title = f"{'RON' if is_relayed else 'direct'}, {count} instance{'s' if count > 1 else ''}"
-    if isinstance(result, PlanInfeasible):
-        return Way(name, title, reason=result.message)
-    return _way_of_plan(name, title, result, _RON if is_relayed else "")
+    return _way(name, title, result, _RON if is_relayed else "")
 
 
-def _way_or_reason(name: str, title: str, make: Callable[[], TransferPlan], note: str = "") -> Way:
-    try:
-        return _way_of_plan(name, title, make(), note)
-    except PlanInfeasible as error:
-        return Way(name, title, reason=error.message)
-
-
-def _way_of_plan(name: str, title: str, found: TransferPlan, note: str = "") -> Way:
+def _way(name: str, title: str, found: TransferPlan | PlanInfeasible, note: str) -> Way:
+    """The row of a plan, or why there is none."""
+    if isinstance(found, PlanInfeasible):
+        return Way(name, title, reason=found.message)
     cost = found.cost
     return Way(
         name=name,

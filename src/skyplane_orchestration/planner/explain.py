@@ -84,7 +84,6 @@ class Explanation:
     Attributes:
         plan: the plan to explain.
         direct: the direct path with one instance at each end; None if there is none.
-        direct_egress_usd_per_gb: egress of the direct edge; None if there is none.
         relays: by region tag.
         more: one more instance per region, where that improves the plan; else None.
         money, more_money: the plan's cost, and 10 % more.
@@ -94,7 +93,6 @@ class Explanation:
 
     plan: TransferPlan
     direct: TransferPlan | None
-    direct_egress_usd_per_gb: float | None
     relays: tuple[RelayValue, ...]
     more: RaisedQuota | None
     money: float
@@ -131,7 +129,7 @@ def explain_plan(
     grid = with_network_tier(grid, policy.network_tier)
     money = price_of(explained)
     if not explained.edges:
-        return Explanation(explained, None, None, (), None, money, money * MORE_MONEY, None)
+        return Explanation(explained, None, (), None, money, money * MORE_MONEY, None)
     objective = objective_from_dict(explained.objective)
     rates = tuple(rate_sentences(grid, explained, objective))
     # All second plans count the same rates as the plan, whatever their own objective.
@@ -159,7 +157,6 @@ def explain_plan(
     return Explanation(
         explained,
         alone,
-        alone.edges[0].usd_per_gb if alone else None,
         tuple(_relay_value(explained, tag, replan, (grid, limits)) for tag in explained.relays),
         _raised_quota(grid, explained, replan, limits),
         money,
@@ -298,8 +295,8 @@ def _sentences(why: Explanation) -> Iterator[str]:
 
 def _relay_sentence(why: Explanation, relay: RelayValue) -> str:
     egress = f"{relay.egress_usd_per_gb:.4f} USD per GB of egress"
-    if why.direct_egress_usd_per_gb is not None:
-        egress += f" (direct: {why.direct_egress_usd_per_gb:.4f})"
+    if why.direct is not None:
+        egress += f" (direct: {why.direct.edges[0].usd_per_gb:.4f})"
     if relay.gbps_without is None:
         rate = "the plan's money buys nothing"
     else:

@@ -116,15 +116,6 @@ def _instances(problem: PlanProblem, factor: Floats) -> Entries:
     )
 
 
-def _balance_at(problem: PlanProblem, region: int, sign: float) -> Entries:
-    """The entries sign * (outflow - inflow) of one region, in row 0."""
-    outward = np.flatnonzero(problem.tail == region)
-    inward = np.flatnonzero(problem.head == region)
-    column = np.concatenate([outward, inward])
-    value = sign * np.concatenate([np.ones(len(outward)), -np.ones(len(inward))])
-    return np.zeros_like(column), column, value
-
-
 def _throughput(problem: PlanProblem, factor: float) -> Entries:
     """The entry factor * G, in row 0."""
     column = np.array([columns_of(problem).throughput])
@@ -146,28 +137,17 @@ def edge_capacity(problem: PlanProblem, integer_edges: Mask) -> RowBlock:
     return _block("edge_capacity", problem, len(edge), entries, -np.inf, 0.0)
 
 
-def source_outflow(problem: PlanProblem) -> RowBlock:
-    """sum_v F_sv - sum_v F_vs - G = 0   (4c)"""
-    entries = [_balance_at(problem, problem.src, 1.0), _throughput(problem, -1.0)]
-    return _block("source_outflow", problem, 1, entries, 0.0, 0.0)
-
-
-def sink_inflow(problem: PlanProblem) -> RowBlock:
-    """sum_u F_ut - sum_u F_tu - G = 0   (4d)"""
-    entries = [_balance_at(problem, problem.dst, -1.0), _throughput(problem, -1.0)]
-    return _block("sink_inflow", problem, 1, entries, 0.0, 0.0)
-
-
-def flow_conservation(problem: PlanProblem) -> RowBlock:
-    """sum_u F_uv - sum_u F_vu = 0 at every relay   (4e)"""
-    number = np.cumsum(problem.relays) - 1
+def flow_balance(problem: PlanProblem) -> RowBlock:
+    """sum_v F_uv - sum_v F_vu = G at the source (4c), -G at the sink (4d), 0 at a relay (4e)"""
     edge = _numbers(problem.edge_count)
-    inward, outward = problem.relays[problem.head], problem.relays[problem.tail]
+    ends = np.array([problem.src, problem.dst])
+    throughput = np.full(2, columns_of(problem).throughput)
     entries = [
-        (number[problem.head[inward]], edge[inward], np.ones(int(inward.sum()))),
-        (number[problem.tail[outward]], edge[outward], -np.ones(int(outward.sum()))),
+        (problem.tail, edge, np.ones(len(edge))),
+        (problem.head, edge, -np.ones(len(edge))),
+        (ends, throughput, np.array([-1.0, 1.0])),
     ]
-    return _block("flow_conservation", problem, int(problem.relays.sum()), entries, 0.0, 0.0)
+    return _block("flow_balance", problem, problem.region_count, entries, 0.0, 0.0)
 
 
 def ingress_limit(problem: PlanProblem) -> RowBlock:
@@ -325,9 +305,7 @@ def model_rows(problem: PlanProblem, integer_edges: Mask) -> list[RowBlock]:
     """
     rows = [
         edge_capacity(problem, integer_edges),
-        source_outflow(problem),
-        sink_inflow(problem),
-        flow_conservation(problem),
+        flow_balance(problem),
         ingress_limit(problem),
         egress_limit(problem),
         connection_limit_out(problem, integer_edges),

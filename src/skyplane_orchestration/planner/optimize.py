@@ -24,6 +24,7 @@ from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.burst import counted, notes_on_bursts
 from skyplane_orchestration.planner.check import violations
 from skyplane_orchestration.planner.gap import gap_of, solver_status
+from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
 
 logger = logging.getLogger(__name__)
@@ -127,12 +128,21 @@ def _plan_over_edges(
     best = search.best(objective)
     candidate = remove_thin_paths(search, objective, best.candidate)
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)
+    solver = SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started)
+    binding = search.binding(objective, candidate)
+    return checked_plan(request, candidate.overlay, objective, binding, solver)
+
+
+def checked_plan(
+    request: PlanRequest,
+    overlay: Overlay,
+    objective: Objective,
+    binding: tuple[str, ...],
+    solver: SolverReport,
+) -> TransferPlan:
+    """The plan of an overlay. Raises SolverFailed when it breaks (4b) to (4j)."""
     found = assemble(
-        request,
-        candidate.overlay,
-        objective=objective_to_dict(objective),
-        binding=search.binding(objective, candidate),
-        solver=SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started),
+        request, overlay, objective=objective_to_dict(objective), binding=binding, solver=solver
     )
     broken = violations(found, request.grid, request.limits)
     if broken:

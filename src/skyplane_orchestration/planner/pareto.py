@@ -23,11 +23,9 @@ from skyplane_orchestration.model.job import (
     Limits,
     MinimizeCost,
     Policy,
-    objective_to_dict,
 )
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
-from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
-from skyplane_orchestration.planner.check import violations
+from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
 from skyplane_orchestration.planner.gap import relative_gap, solver_status
@@ -38,7 +36,7 @@ from skyplane_orchestration.planner.infeasibility import (
 )
 from skyplane_orchestration.planner.job_cost import candidate_from
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
-from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
+from skyplane_orchestration.planner.optimize import PROOF_S, checked_plan, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
 from skyplane_orchestration.planner.search.restricted import SCALE
@@ -255,18 +253,14 @@ def _on_edges(problem: PlanProblem, relaxed: Relaxation) -> IntegerSolution | No
 
 
 def _plan_of(request: PlanRequest, best: Incumbent, solve_s: float) -> TransferPlan:
-    """The plan of a solution. Raises SolverFailed when it breaks (4b) to (4j)."""
+    """The plan of a solution."""
     found = candidate_from(request, best.solution)
     bound = min(usd_per_gbit_to_usd_per_gb(best.bound), found.usd_per_gb)
     gap = relative_gap(found.usd_per_gb, bound)
-    built = assemble(
+    return checked_plan(
         request,
         found.overlay,
-        objective=objective_to_dict(MinimizeCost(found.gbps, exactly=True)),
-        binding=(THROUGHPUT_FLOOR, *binding_limits(request, found.overlay)),
-        solver=SolverReport(solver_status(gap), gap, bound, solve_s),
+        MinimizeCost(found.gbps, exactly=True),
+        (THROUGHPUT_FLOOR, *binding_limits(request, found.overlay)),
+        SolverReport(solver_status(gap), gap, bound, solve_s),
     )
-    broken = violations(built, request.grid, request.limits)
-    if broken:
-        raise SolverFailed(f"a frontier plan breaks its constraints: {'; '.join(broken)}")
-    return built

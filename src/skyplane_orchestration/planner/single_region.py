@@ -176,27 +176,32 @@ class SingleRegion:
     def _fastest(self, objective: MaximizeThroughput, max_job_usd: float | None) -> Overlay:
         if self.most_gbps <= 0:
             raise self._floor_infeasible(MinimizeCost(1.0), 1.0)
-        per_gb = objective.max_usd_per_gb
-        usd = min((most for most in (objective.max_cost_usd, max_job_usd) if most), default=None)
-        cheapest = self.cost(self.overlay(1))
-        if per_gb is not None and cheapest.usd_per_gb > per_gb:
-            raise infeasibility.price_ceiling_infeasible(
-                self._request.route, per_gb, cheapest.usd_per_gb
-            )
-        if usd is not None and cheapest.total_usd is not None and cheapest.total_usd > usd:
-            raise infeasibility.total_ceiling_infeasible(
-                self._request.route, usd, cheapest.total_usd, is_policy=usd == max_job_usd
-            )
+        per_gb = math.inf if objective.max_usd_per_gb is None else objective.max_usd_per_gb
+        usd = min(
+            (most for most in (objective.max_cost_usd, max_job_usd) if most), default=math.inf
+        )
+        route = self._request.route
 
-        def is_too_expensive(count: int) -> bool:
+        def refusal(count: int) -> PlanInfeasible | None:
             cost = self.cost(self.overlay(count))
-            return (per_gb is not None and cost.usd_per_gb > per_gb) or (
-                usd is not None and cost.total_usd is not None and cost.total_usd > usd
-            )
+            total = cost.total_usd or 0.0
+            if cost.usd_per_gb > per_gb:
+                return infeasibility.price_ceiling_infeasible(route, per_gb, cost.usd_per_gb)
+            if total > usd:
+                is_policy = usd == max_job_usd
+                return infeasibility.total_ceiling_infeasible(
+                    route, usd, total, is_policy=is_policy
+                )
+            return None
 
-        # One instance is affordable, and no number after the first that is too expensive.
+        refused = refusal(1)
+        if refused is not None:
+            raise refused
+        # No number of instances is affordable after the first that is not.
         more = range(2, min(self._quota.instances, self._instances_for(self.most_gbps)) + 1)
-        return self.overlay(1 + bisect_left(more, True, key=is_too_expensive))
+        return self.overlay(
+            1 + bisect_left(more, True, key=lambda count: refusal(count) is not None)
+        )
 
 
 def _distance_to_feasible(error: PlanInfeasible) -> tuple[int, float]:

@@ -45,11 +45,7 @@ HOP_WEIGHT = 1e-5
 
 
 def relax(
-    problem: PlanProblem,
-    cost: Floats,
-    *,
-    extra: Sequence[RowBlock] = (),
-    instances_at_least: Floats | None = None,
+    problem: PlanProblem, cost: Floats, *, extra: Sequence[RowBlock] = ()
 ) -> Relaxation | None:
     """Minimise cost @ x over the relaxed model, throughput in [goal, most]; None if infeasible.
 
@@ -58,7 +54,6 @@ def relax(
 
     Args:
         extra: more rows (a cost ceiling, cuts).
-        instances_at_least: (K,) lower bounds of N.
 
     Raises SolverFailed when HiGHS ends without a result.
     """
@@ -67,8 +62,6 @@ def relax(
     lower, upper = _bounds(problem)
     if problem.goal_gbps < min(problem.read_gbps, problem.write_gbps) <= problem.most_gbps:
         upper[columns.throughput] = np.inf  # the store's row has the limit and its shadow price
-    if instances_at_least is not None:
-        lower[columns.instances] = instances_at_least
     scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
     program = _program(cost * scale, blocks, (lower, upper))
     answer = _by_column_generation(program, columns.flow, _starting_columns(problem))

@@ -16,7 +16,6 @@ from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.model.job import Objective
 from skyplane_orchestration.planner.job_cost import Candidate
 from skyplane_orchestration.planner.objectives import ObjectiveSearch
-from skyplane_orchestration.planner.overlay import Overlay
 
 #: The least share of the rate that a path carries.
 LEAST_SHARE: Final = 0.01
@@ -24,22 +23,15 @@ LEAST_SHARE: Final = 0.01
 _ROUNDING: Final = 1e-9
 
 
-def thin_paths(overlay: Overlay) -> list[tuple[str, ...]]:
-    """The paths that carry less than `LEAST_SHARE` of the rate."""
-    least = overlay.throughput_gbps * LEAST_SHARE * (1 - _ROUNDING)
-    return [path for path, flow in overlay.paths.items() if flow < least]
-
-
 def remove_thin_paths(search: ObjectiveSearch, objective: Objective, found: Candidate) -> Candidate:
     """The candidate, or the best one over the edges of its other paths if it has thin paths.
 
     A candidate whose floor needs the flow of the thin paths stays as it is.
     """
-    thin = set(thin_paths(found.overlay))
-    if not thin:
+    paths, least = found.overlay.paths, found.gbps * LEAST_SHARE * (1 - _ROUNDING)
+    if all(flow >= least for flow in paths.values()):
         return found
-    paths = found.overlay.paths
-    kept = {edge for path in paths if path not in thin for edge in pairwise(path)}
+    kept = {edge for path, flow in paths.items() if flow >= least for edge in pairwise(path)}
     edges = search.problem.by_edge(search.problem.capacity_gbps)
     narrow = search.problem.with_edges(np.array([edge in kept for edge in edges]))
     try:

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.planner.pricing.billing import cloud_of
 from skyplane_orchestration.planner.pricing.costs import request_usd
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
@@ -111,9 +112,9 @@ def quote_services(
     serve the route. Raises UnknownRegion for a region that the grid does not have.
     """
     for tag in (src, dst):
-        if _cloud(tag) != "local":
+        if cloud_of(tag) != "local":
             grid.index_of(tag)
-    route = f"{_cloud(src)}>{_cloud(dst)}"
+    route = f"{cloud_of(src)}>{cloud_of(dst)}"
     quotes: list[ServiceQuote] = []
     for service in load_services():
         offers = [offer for offer in service.offers if route in offer.routes]
@@ -159,7 +160,7 @@ def _quote(
 
 
 def _notes(grid: Grid, offer: ServiceOffer, src: str, dst: str) -> tuple[str, ...]:
-    route = offer.routes[f"{_cloud(src)}>{_cloud(dst)}"]
+    route = offer.routes[f"{cloud_of(src)}>{cloud_of(dst)}"]
     facts = {"fee": offer.fee, "routes": offer.served}
     unread = [f"{what}: general knowledge" for what, fact in facts.items() if not fact.is_verified]
     guessed = [
@@ -174,10 +175,6 @@ def _notes(grid: Grid, offer: ServiceOffer, src: str, dst: str) -> tuple[str, ..
         *offer.notes,
         *guessed,
     )
-
-
-def _cloud(tag: str) -> str:
-    return tag.partition(":")[0]
 
 
 # ---------------------------------------------------------------- the file

@@ -111,7 +111,7 @@ def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxatio
     Many plans reach the same rate; a small weight on flow prefers short paths.
     """
     free = problem.with_goal(0.0, problem.most_gbps)
-    relaxed = relax(free, _bound_objective(free))
+    relaxed = relax(free, throughput_objective(free, _BOUND_HOP_WEIGHT))
     if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
         return None
     best = fastest_restricted(free.with_regions(restricted_regions(free, relaxed)), None)
@@ -127,7 +127,7 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Inc
     """
     free = problem.with_goal(0.0, problem.most_gbps)
     ceiling = cost_ceiling(free, usd_per_gbit, -CEILING_SLACK_GBPS)
-    relaxed = relax(free, _bound_objective(free), extra=[ceiling])
+    relaxed = relax(free, throughput_objective(free, _BOUND_HOP_WEIGHT), extra=[ceiling])
     if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
         return None
     regions = restricted_regions(free, relaxed)
@@ -144,13 +144,8 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Inc
     return Incumbent(most, bound)
 
 
-def _bound_objective(problem: PlanProblem) -> Floats:
-    """Maximises G with a weight of flow so small that the bound on G hardly suffers."""
-    return throughput_objective(problem, _BOUND_HOP_WEIGHT)
-
-
 def _throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
-    """The upper bound in Gbit/s from an optimum of `_bound_objective`.
+    """The upper bound in Gbit/s from an optimum with that weight of flow.
 
     G - weight * (flow over all edges) <= -objective, and a plan without cycles has at most G flow
     over each of at most V - 1 hops.
