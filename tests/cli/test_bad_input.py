@@ -93,6 +93,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("cp", "verify"), "{tree} {tmp}/new", "{tree} is a folder; to copy the files in it, copy rec"),
     (BELOW, "{missing} {tmp}/new", "there is no folder {missing}"),
     (BELOW, "{tree}/a {tmp}/new", "{tree}/a is a file, not a folder; copy it without -r"),
+    (COPYING, "{tree} {tmp}/new --files-from {tree}/a --include b", "leave out the only object"),
     (BELOW, "{empty} {tmp}/new", "no files below {empty}; --allow-empty makes that a success"),
     (("cp -r", "sync"), "{tree} {tree}", "{tree} and destination {tree} are the same place"),
     (("cp -r", "sync"), "{tree} {tree}/x", "{tree}/x lies in the source {tree}, so"),

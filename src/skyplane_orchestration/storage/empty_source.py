@@ -60,6 +60,7 @@ def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed:
 
 def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     url, key = job.source.url, job.source.key
+    found = listed or len(job.files_from or ())
     if job.files_from == ():
         return "files_from names no object; allow_empty makes that a success"
     if listed and job.object_filter not in (ALL_OBJECTS, ObjectFilter(job.files_from)):
@@ -67,8 +68,8 @@ def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
             f"the filters leave out every object under {url!r}; size and time have to be within "
             "min_size, max_size, newer_than and older_than"
         )
-    if listed and (job.include or job.exclude):
-        all_of = "the only object" if listed == 1 else f"all {listed} objects"
+    if found and (job.include or job.exclude):
+        all_of = "the only object" if found == 1 else f"all {found} objects"
         what = f"{all_of} under" if job.recursive else "the one object"
         return (
             f"the filters leave out {what} {url!r}; a glob has to match the whole key below the "
