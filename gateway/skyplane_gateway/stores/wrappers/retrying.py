@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.errors import (
     WAITED_FOR,
+    ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     StoreError,
@@ -30,6 +31,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.async_requests import WholeObject, requests_of
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.attempts import Attempts
@@ -214,6 +216,10 @@ class RetryingStore:
     ) -> ObjectInfo:
         """As `ObjectStore.put`; the precondition does not fail because of an earlier attempt."""
         may_be_written = False
+        again: tuple[type[StoreError], ...] = (Throttled, StoreUnavailable)
+        if crc32c is None:
+            # A journal or a manifest, which is as it should be here.
+            crc32c, again = crc32c_of(data), (*again, ChecksumMismatch)
 
         def once() -> ObjectInfo:
             nonlocal may_be_written
@@ -230,7 +236,7 @@ class RetryingStore:
                     raise
                 return written
 
-        return self.attempts.call(once)
+        return self.attempts.call(once, again)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self.attempts.call(lambda: self._store.create_upload(key, attributes), retry_on=())

@@ -19,6 +19,7 @@ from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT, ObjectInfo
 from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import ObjectStore, StoreSpec
+from skyplane_gateway.stores.checksums import crc32c_text
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore, is_throttling
@@ -201,6 +202,18 @@ def test_a_permanent_error_is_not_retried(world: World) -> None:
         world.limited().put("k", b"x")
     assert [name for name, _ in world.asked] == ["put"]
     assert world.now_s < 0.1
+
+
+def test_what_nobody_reads_again_is_sent_with_a_checksum(scripted: Any, reply: Any) -> None:
+    """A journal or a manifest, until its bytes arrive; what a source has sent may be wrong here."""
+    bad = reply(400, b"<Error><Code>BadDigest</Code></Error>")
+    inner = scripted.open(bad, reply(200, headers={"ETag": '"e"'}), bad)
+    store = RetryingStore(inner, RateLimiter(Limits()), pause=lambda *_: False)
+    assert store.put("k", b"body").etag == '"e"'
+    with pytest.raises(errors.ChecksumMismatch):
+        store.put("k", b"body", crc32c=crc32c(b"body"))
+    sums = [request.headers["x-amz-checksum-crc32c"] for request in scripted.requests]
+    assert sums == [crc32c_text(crc32c(b"body"))] * 3
 
 
 @pytest.mark.parametrize("failure", [slow_down(), unavailable], ids=["throttled", "unavailable"])
