@@ -71,13 +71,14 @@ def _pairs(found: Mapping[str, Any] | None) -> Tags:
     return tuple(sorted((str(name), str(text)) for name, text in (found or {}).items()))
 
 
-HEADERS = (
-    "content_type",
-    "content_encoding",
-    "content_language",
-    "content_disposition",
-    "cache_control",
-)
+#: Attribute -> the HTTP header that it is.
+HEADERS: Final = {
+    "content_type": "content-type",
+    "content_encoding": "content-encoding",
+    "content_language": "content-language",
+    "content_disposition": "content-disposition",
+    "cache_control": "cache-control",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def lost_attributes(attributes: ObjectAttributes, key: str) -> tuple[str, ...]:
     content_type = (attributes.content_type or "").lower()
     is_usual = content_type in ("", *_DEFAULT_TYPES, guessed_type(key))
     times = 0 if mtime_ns_of(attributes) is None else 1
-    found = {name.replace("_", "-"): getattr(attributes, name) for name in HEADERS}
+    found = {theirs: getattr(attributes, ours) for ours, theirs in HEADERS.items()}
     # A key with a slash at its end becomes a folder.
     found["content-type"] = not (is_usual or key.endswith("/"))
     found["user-metadata"] = len(marked(attributes, None).metadata) > times

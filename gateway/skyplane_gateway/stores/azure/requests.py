@@ -11,7 +11,7 @@ from awscrt import checksums
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.mtime import dated, undated
-from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition, Tags
+from skyplane_gateway.objects import HEADERS, Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml, require
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import hex_of, verify
@@ -21,13 +21,6 @@ from skyplane_gateway.stores.refusals import unix_s
 CRC32C_NAME: Final = "skyplane_crc32c"
 METADATA: Final = "x-ms-meta-"
 
-_HEADERS: Final = {
-    "content_type": "content-type",
-    "content_encoding": "content-encoding",
-    "content_language": "content-language",
-    "content_disposition": "content-disposition",
-    "cache_control": "cache-control",
-}
 #: The tier of a blob that a copy has too, where the account's default is the usual one.
 _DEFAULT_TIER: Final = "Hot"
 
@@ -43,7 +36,7 @@ def attribute_headers(
     attributes = attributes or ObjectAttributes()
     headers = {
         f"x-ms-blob-{theirs}": text
-        for ours, theirs in _HEADERS.items()
+        for ours, theirs in HEADERS.items()
         if (text := getattr(attributes, ours)) is not None
     }
     headers |= {
@@ -135,7 +128,7 @@ def attributes_of(headers: Mapping[str, str]) -> ObjectAttributes:
         for name, value in headers.items()
         if name.startswith(METADATA) and name != METADATA + CRC32C_NAME
     }
-    values: dict[str, Any] = {ours: headers.get(theirs) for ours, theirs in _HEADERS.items()}
+    values: dict[str, Any] = {ours: headers.get(theirs) for ours, theirs in HEADERS.items()}
     return ObjectAttributes(**values, metadata=undated(pairs.items()))
 
 
