@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -68,10 +69,15 @@ def within_quotas(
 
 
 def require_known_regions(policy: Policy, tags: Sequence[str]) -> None:
-    """Raises ConfigurationInvalid for a glob without a match in the grid: it protects nothing."""
+    """Raises ConfigurationInvalid for a glob that matches no region: it protects nothing.
+
+    One of a region that only the shipped grid has is right: a team's policy may serve many grids.
+    """
+    from skyplane_orchestration.grids import load_grid
+
     for name in ("exclude_regions", "allow_regions"):
         for glob in getattr(policy, name):
-            if not any(fnmatchcase(tag, glob) for tag in tags):
+            if not any(fnmatchcase(tag, glob) for tag in chain(tags, load_grid().tags)):
                 near = nearest_names(glob, tags)
                 hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
                 raise ConfigurationInvalid(
