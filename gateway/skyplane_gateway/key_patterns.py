@@ -13,9 +13,6 @@ Match = Callable[[str], object]
 #: What `translate` makes of a set without a character, such as `[b-a]`.
 _NEVER: Final = "(?!)"
 
-#: Of a pattern: a segment that is empty, `.` or `..`, which no path of a file has.
-_NO_PATH: Final = re.compile(r"(^|/)\.{1,2}(/|$)|.//")
-
 #: Any folders, or none.
 ANY_DEPTH: Final = "(?s:.*/)?"
 
@@ -38,10 +35,9 @@ def expression(pattern: str) -> str:
     return depth + translate(f"{glob}*" if is_folder else glob)
 
 
-def can_match(pattern: str, *, of_files: bool = False) -> bool:
-    """Whether there are names, or paths of files, that the pattern matches."""
-    is_path = not (of_files and _NO_PATH.search(pattern))
-    return is_path and _NEVER not in expression(pattern)
+def can_match(pattern: str) -> bool:
+    """Whether there are names that the pattern matches."""
+    return _NEVER not in expression(pattern)
 
 
 def matches_below(pattern: str) -> bool:

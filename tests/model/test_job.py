@@ -192,20 +192,3 @@ def test_deletes_need_patterns_that_can_match(pattern: str) -> None:
     for fine in ({"allow_unmatched_patterns": True}, {"delete": False}):
         more: dict[str, Any] = {"delete": True, **fine}
         assert TransferJob(*ends, exclude=(pattern,), **more).exclude == (pattern,)
-
-
-@pytest.mark.parametrize("pattern", ["./tmp/**", "../x", "a/./b", "x/..", "a//b", "/./tmp/", "x//"])
-def test_deletes_of_files_need_patterns_of_paths(pattern: str) -> None:
-    """No path of a file has such a segment; a key in a bucket may have one."""
-    files, more = (Location("/a/"), Location("/b/")), {"delete": True, "exclude": (pattern,)}
-    with pytest.raises(ConfigurationInvalid, match="no key can match the pattern"):
-        TransferJob(*files, **more)  # type: ignore[arg-type]
-    for ends in ((Location("s3://a/"), files[1]), (files[0], DESTINATION)):
-        assert TransferJob(*ends, **more).delete  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "pattern", [".tmp/", "/", "*", "a/..b/*", "x./", "**/.*", "/tmp/", "[.]/x"]
-)
-def test_deletes_of_files_take_patterns_of_paths(pattern: str) -> None:
-    assert TransferJob(Location("/a/"), Location("/b/"), delete=True, exclude=(pattern,)).delete

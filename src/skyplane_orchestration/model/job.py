@@ -411,10 +411,8 @@ class TransferJob:
         for reason, is_wrong in reasons.items():
             if is_wrong:
                 raise ConfigurationInvalid(f"delete (--delete) is not possible here; {reason}")
-        ends = (self.source, self.destination)
-        of_files = all(not holds_template(one.url) and one.kind == "file" for one in ends)
         for pattern in () if self.allow_unmatched_patterns else self.exclude:
-            if not can_match(pattern, of_files=of_files):
+            if not can_match(pattern):
                 raise ConfigurationInvalid(
                     f"no key can match the pattern {pattern!r} of exclude, so it protects nothing "
                     "from delete; mend it (a key that begins with a slash is [/]x), leave it out, "
