@@ -297,9 +297,9 @@ class Destination:
         try:
             abort_intended(self.store, arguments["key"], when, own=own, spared=spared)
         except (PermissionDenied, JournalUnreadable) as error:
-            # The journal keeps the note until the end, so objects need not wait. An unreadable
-            # journal is an error for a request of the present lead only.
-            if isinstance(error, JournalUnreadable) and not is_noted:
+            # The journal keeps an earlier lead's note until the end, so objects need not wait. That
+            # of the present lead has to stay, too.
+            if not is_noted:
                 raise
             log.warning("an upload of %r may stay open: %s", arguments["key"], error)
         return {}

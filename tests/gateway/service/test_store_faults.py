@@ -23,6 +23,7 @@ from skyplane_gateway.config import MIB
 from skyplane_gateway.errors import Stopped
 from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
 
@@ -165,6 +166,21 @@ def test_a_transfer_survives_faulty_responses_of_a_store(
     assert asked >= least
     if rule.target == COMPLETION:
         assert asked == least, "what was done is not done twice"
+
+
+def test_20_an_upload_that_may_not_be_looked_for_is_left_with_its_journal(
+    ends: tuple[End, End], copied: Callable[[], dict[str, Any]]
+) -> None:
+    destination = ends[1]
+    denied = INTERNAL_ERROR.replace(b"InternalError", b"AccessDenied")
+    destination.harm(
+        Rule("drop-reply", "POST", r"\?uploads"),
+        Rule("answer", "GET", r"\?uploads", times=0, status=403, body=denied),
+    )
+    status = copied()
+    assert (status["state"], status["copied"]) == ("succeeded", len(BODIES))
+    assert [row.key for row in destination.store.list_uploads("")] == ["p/parts"]
+    assert [key for key in destination.objects() if JOURNAL_FOLDER in key]
 
 
 def test_21_an_error_inside_of_200_is_no_success(
