@@ -138,11 +138,10 @@ def best_over_waits(
     found = [one for one in tried if one is not None]
     if not found:
         return None
-    if maximize:
-        best = max(found, key=lambda one: one.candidate.gbps)
-        return BoundedCandidate(best.candidate, min(free.bound, max(one.bound for one in found)))
-    best = min(found, key=lambda one: one.candidate.usd)
-    return BoundedCandidate(best.candidate, max(free.bound, min(one.bound for one in found)))
+    best = max(found, key=lambda one: one.candidate.gbps if maximize else -one.candidate.usd)
+    bounds = [one.bound for one in found]
+    bound = min(free.bound, max(bounds)) if maximize else max(free.bound, min(bounds))
+    return BoundedCandidate(best.candidate, bound)
 
 
 # ---------------------------------------------------------------- the least total

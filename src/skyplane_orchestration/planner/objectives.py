@@ -89,7 +89,7 @@ class ObjectiveSearch:
         if isinstance(objective, MinimizeCost) and (
             objective.exactly or not self.request.volume_gb
         ):
-            return self._cheapest_per_gb(objective.exactly)
+            return self._cheapest_per_gb(objective)
         found = self._least_total(objective)
         self._require_policy(found.candidate)
         return found
@@ -115,12 +115,12 @@ class ObjectiveSearch:
             used = candidate.usd_per_gb / (objective.max_usd_per_gb or math.inf)
         return POLICY_MAX_JOB_USD if candidate.usd / self.max_job_usd > used else COST_CEILING
 
-    def is_within_policy(self, candidate: Candidate) -> bool:
+    def _is_within_policy(self, candidate: Candidate) -> bool:
         """Whether the policy allows this cost."""
         return self.max_job_usd is None or is_within(candidate.usd, self.max_job_usd)
 
     def _require_policy(self, candidate: Candidate) -> None:
-        if self.max_job_usd is not None and not self.is_within_policy(candidate):
+        if self.max_job_usd is not None and not self._is_within_policy(candidate):
             raise infeasibility.total_ceiling_infeasible(
                 self.request.route, self.max_job_usd, candidate.usd, is_policy=True
             )
@@ -130,39 +130,27 @@ class ObjectiveSearch:
 
     # -- least cost
 
-    def _cheapest_per_gb(self, exactly: bool) -> BoundedCandidate:
+    def _cheapest_per_gb(self, objective: MinimizeCost) -> BoundedCandidate:
         """The least (4a); where the policy forbids its total, the least total at the goal."""
-        found = cheapest(self.problem, exactly=exactly, proof_s=self.proof_s)
+        found = cheapest(self.problem, exactly=objective.exactly, proof_s=self.proof_s)
         if found is None:
             raise self._goal_infeasible(self.problem)
         candidate = job_cost.candidate_from(self.request, found.solution)
-        bound = usd_per_gbit_to_usd_per_gb(found.bound)
-        if not self.is_within_policy(candidate):
-            candidate = self._least_total_at_goal(candidate)
+        if not self._is_within_policy(candidate):
+            least = self._least_total(objective).candidate
+            candidate = min(candidate, least, key=lambda one: one.usd)
             self._require_policy(candidate)
-        return BoundedCandidate(candidate, bound)
-
-    def _least_total_at_goal(self, otherwise: Candidate) -> Candidate:
-        def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
-            found = cheapest(
-                job_cost.priced_at(self.request, problem, problem.goal_gbps, wait_s),
-                exactly=True,
-                proof_s=self.proof_s,
-            )
-            if found is None:
-                return None
-            candidate = job_cost.candidate_from(self.request, found.solution, wait_s)
-            return BoundedCandidate(candidate, self.request.total_usd(found.bound))
-
-        least = job_cost.best_over_waits(self.problem, solve, maximize=False)
-        return least.candidate if least and least.candidate.usd < otherwise.usd else otherwise
+        return BoundedCandidate(candidate, usd_per_gbit_to_usd_per_gb(found.bound))
 
     def _least_total(self, objective: MinimizeCost | Deadline) -> BoundedCandidate:
+        is_exact = isinstance(objective, MinimizeCost) and objective.exactly
+
         def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
             goal = least_gbps_after(objective, self.request, wait_s)
             if not math.isfinite(goal):
                 return None
-            at_goal = problem.with_goal(goal, max(goal, problem.most_gbps))
+            most = goal if is_exact else max(goal, problem.most_gbps)
+            at_goal = problem.with_goal(goal, most)
             return job_cost.least_total(self.request, at_goal, wait_s, self.proof_s)
 
         least = job_cost.best_over_waits(self.problem, solve, maximize=False)

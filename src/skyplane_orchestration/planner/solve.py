@@ -86,13 +86,10 @@ def _program(
 
 
 def _starting_columns(problem: PlanProblem) -> Mask:
-    """The columns that are always present, and the edges of the ends; all edges if they are few."""
+    """The columns that are always present, and the edges of the ends."""
     columns = columns_of(problem)
     taken = np.zeros(columns.count, dtype=bool)
     taken[columns.instances] = taken[columns.throughput] = True
-    if problem.edge_count <= COLUMNS_AT_ONCE:
-        taken[columns.flow] = True
-        return taken
     taken[columns.flow] = (problem.tail == problem.src) | (problem.head == problem.dst)
     return taken
 
