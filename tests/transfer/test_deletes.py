@@ -337,6 +337,17 @@ def test_a_pattern_protects_or_its_user_is_told(ends: Path, pattern: str, become
     assert stale.exists() == (becomes == "spared")
 
 
+@pytest.mark.parametrize("folder", [".skyplane", "sub/.skyplane"])
+def test_own_objects_are_spared_whatever_a_pattern_misses(ends: Path, folder: str) -> None:
+    """Such as the journal of a run that failed: it stops no nightly job."""
+    write(ends / "out" / folder / "jobs/key/1")
+    assert delete(job_of(ends, exclude=(folder, "a"))).state == "succeeded"
+    assert (ends / "out" / folder / "jobs/key/1").exists()
+    write(ends / "out" / folder.replace(".", "x") / "jobs/key/1")
+    with pytest.raises(ConfigurationInvalid, match="would not spare"):
+        check_extra(job_of(ends, exclude=(folder.replace(".", "?"),)), NONE, random.Random(1))
+
+
 @pytest.mark.parametrize("end", ["in", "out"])
 def test_a_folder_at_either_end_tells_that_a_pattern_misses_it(ends: Path, end: str) -> None:
     write(ends / end / "tmp/stale")

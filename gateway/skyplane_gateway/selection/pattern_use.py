@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from skyplane_gateway.keeping import is_own
 from skyplane_gateway.key_patterns import compiled, expression
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection.key_mapping import folder_of
@@ -84,6 +85,8 @@ class PatternUse:
         if not self._probe(at):
             return
         for kind, one in [one for one, text in self._open.items() if re.match(text, at)]:
+            if kind == "below" and is_own(at):
+                continue  # Nothing deletes it.
             self._open.pop((kind, one), None)
             if kind == "below":
                 self._below.setdefault(one, name)

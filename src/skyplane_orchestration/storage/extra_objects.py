@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from skyplane_gateway.keeping import is_own
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Lister, SelectionRule, folder_of
-
-#: The folder of this project's own objects, at any depth.
-_OWN_FOLDER = ".skyplane/"
 
 
 class ExtraObjects:
@@ -62,7 +60,7 @@ class ExtraObjects:
         rule = self._rule
         for found in self._list_destination(folder_of(rule.destination_prefix)):
             name = self._below(rule.destination_prefix, found)
-            if not name or f"/{_OWN_FOLDER}" in f"/{found.key}":
+            if not name or is_own(found.key):
                 continue
             if rule.matches(name) and rule.bounds.admit(found):
                 yield found
