@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skyplane_gateway.keeping import is_own
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.objects import PROJECT_FOLDER, ObjectInfo
 from skyplane_gateway.selection import Lister, SelectionRule, folder_of
 
 
@@ -60,7 +59,7 @@ class ExtraObjects:
         rule = self._rule
         for found in self._list_destination(folder_of(rule.destination_prefix)):
             name = self._below(rule.destination_prefix, found)
-            if not name or is_own(found.key):
+            if not name or f"/{PROJECT_FOLDER}" in f"/{found.key}":
                 continue
             if rule.matches(name) and rule.bounds.admit(found):
                 yield found
