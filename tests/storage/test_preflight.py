@@ -174,6 +174,8 @@ def test_an_invalid_manifest_is_refused_early(manifest: str, tmp_path: Path) -> 
     job = TransferJob(Location(f"{tmp_path}/a/"), Location(f"{tmp_path}/b/"))
     preflight.require_usable(job, None)
     preflight.require_usable(job, f"{tmp_path}/m.parquet")
+    with pytest.raises(InvalidLocation, match="is a folder; add a name"):
+        preflight.require_usable(job, str(tmp_path))
     with pytest.raises(ConfigurationInvalid):
         preflight.require_usable(job, manifest)
 

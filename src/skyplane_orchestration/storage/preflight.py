@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferSpec
@@ -85,11 +86,14 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
     """Refuse what no transfer can do, before a fleet is built.
 
     Raises:
-        InvalidLocation: the manifest is neither a path nor a URL.
+        InvalidLocation: the manifest is neither a path nor a URL, or a folder.
         ConfigurationInvalid: this release does not support a store of that kind.
     """
-    for place in (job.source, job.destination, *([] if manifest is None else [Location(manifest)])):
+    target = None if manifest is None else Location(manifest)
+    for place in (job.source, job.destination, *([] if target is None else [target])):
         require_kind(place.kind)
+    if target is not None and target.kind == "file" and Path("/", target.key).is_dir():
+        raise InvalidLocation(f"{manifest!r} is a folder; add a name")
 
 
 def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
