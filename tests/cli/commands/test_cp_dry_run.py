@@ -82,5 +82,5 @@ def test_the_memory_does_not_grow_with_the_objects(
     finally:
         tracemalloc.stop()
     assert written == 28_000
-    # A row held would take 500 bytes and more.
-    assert many - few < 2_000_000
+    # Rows held would take 10 MB and more. What other tests of the process left is freed meanwhile.
+    assert many - few < 5_000_000
