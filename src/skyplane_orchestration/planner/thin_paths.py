@@ -14,11 +14,14 @@ import numpy as np
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.model.job import Objective
+from skyplane_orchestration.planner.gap import gap_of
 from skyplane_orchestration.planner.job_cost import Candidate
-from skyplane_orchestration.planner.objectives import ObjectiveSearch
+from skyplane_orchestration.planner.objectives import ObjectiveSearch, objective_value
 
 #: The least share of the rate that a path carries.
 LEAST_SHARE: Final = 0.01
+#: A thin path that is worth more than this share of the objective stays.
+MOST_COST: Final = 0.0035
 #: Share of that least flow that counts as rounding.
 _ROUNDING: Final = 1e-9
 
@@ -26,7 +29,7 @@ _ROUNDING: Final = 1e-9
 def remove_thin_paths(search: ObjectiveSearch, objective: Objective, found: Candidate) -> Candidate:
     """The candidate, or the best one over the edges of its other paths if it has thin paths.
 
-    A candidate whose floor needs the flow of the thin paths stays as it is.
+    A candidate stays as it is if its floor needs the thin paths, or if they are worth their place.
     """
     paths, least = found.overlay.paths, found.gbps * LEAST_SHARE * (1 - _ROUNDING)
     if all(flow >= least for flow in paths.values()):
@@ -35,6 +38,8 @@ def remove_thin_paths(search: ObjectiveSearch, objective: Objective, found: Cand
     edges = search.problem.by_edge(search.problem.capacity_gbps)
     narrow = search.problem.with_edges(np.array([edge in kept for edge in edges]))
     try:
-        return replace(search, problem=narrow).best(objective).candidate
+        without = replace(search, problem=narrow).best(objective).candidate
     except (PlanInfeasible, SolverFailed):
         return found
+    value, best = objective_value(objective, without), objective_value(objective, found)
+    return found if gap_of(objective, value, best) > MOST_COST else without
