@@ -106,7 +106,7 @@ def pair(request: pytest.FixtureRequest, places: dict[str, Place]) -> Iterator[P
 
 
 #: The others are for `make test-long`.
-CHEAP: Final = (("s3", "s3"), ("file", "s3"), ("s3", "file"))
+CHEAP: Final = (("file", "s3"),)
 PAIRS: Final = [
     pytest.param(ends, id="-".join(ends), marks=() if ends in CHEAP else pytest.mark.long)
     for ends in product(KINDS, KINDS)
