@@ -29,7 +29,7 @@ from skyplane_orchestration.cli.main import main
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MIB: Final = 1 << 20
 KINDS: Final = ("s3", "gcs", "azure")

@@ -173,6 +173,7 @@ def copied(
     return asyncio.run(scenario())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_bit_that_is_flipped_once_arrives_right_where_the_table_says_so(
     end: tuple[str, End], way: str, fleet_of: Any, kit: Any
