@@ -288,9 +288,11 @@ class Sink:
             ]
         else:
             keys = [entry.key for entry in manifest.content]
+            # What was read into this memory is one object, and was summed then.
+            whole = assembler.crc32c if isinstance(assembler, DirectChunk) else None
             writes = [
                 self._write_object(
-                    transfer.destination, entry, payload, is_sent_again=chunk.attempt > 1
+                    transfer.destination, entry, payload, whole, is_sent_again=chunk.attempt > 1
                 )
                 for entry, payload in assembler.objects()
             ]
@@ -312,10 +314,11 @@ class Sink:
         destination: Destination,
         entry: ObjectEntry,
         payload: memoryview,
+        crc32c: int | None,
         *,
         is_sent_again: bool,
     ) -> EntryResult:
-        crc32c = checksum(payload)
+        crc32c = checksum(payload) if crc32c is None else crc32c
         about = crc32c, entry.attributes, entry.precondition
         in_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
         info: ObjectInfo | None = None
