@@ -288,8 +288,9 @@ class Sink:
             ]
         else:
             keys = [entry.key for entry in manifest.content]
-            # What was read into this memory is one object, and was summed then.
-            whole = assembler.crc32c if isinstance(assembler, DirectChunk) else None
+            # One object that was read into this memory was summed then.
+            is_summed = isinstance(assembler, DirectChunk) and len(keys) == 1
+            whole = assembler.crc32c if is_summed else None
             writes = [
                 self._write_object(
                     transfer.destination, entry, payload, whole, is_sent_again=chunk.attempt > 1
