@@ -159,13 +159,16 @@ class Attempts:
             raise
 
     async def try_once(
-        self, request: Callable[[AsyncRequests], Awaitable[_T]], size_bytes: int
+        self, request: Callable[[AsyncRequests], Awaitable[_T]], size_bytes: int, share: float = 1.0
     ) -> _T | None:
-        """One attempt on the event loop; None where the store or the size allow none."""
+        """One attempt on the event loop; None where the store or the size allow none.
+
+        `share` as in `RateLimiter.acquire_on_loop`.
+        """
         requests = requests_of(self.renewal.store)
         if requests is None or size_bytes > MAX_SMALL_BYTES:
             return None
-        permit = await self.limiter.acquire_on_loop(self._cancelled)
+        permit = await self.limiter.acquire_on_loop(self._cancelled, share)
         if permit is None:
             return None
         try:

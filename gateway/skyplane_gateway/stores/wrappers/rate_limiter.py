@@ -43,6 +43,9 @@ class Limits:
     concurrent: int = 64
 
 
+#: What a HEAD takes of the rate, whose ceiling is that of writes.
+HEAD_SHARE: Final = 3500 / 5500
+
 _SHRINK: Final = 0.5
 #: Slots that an event loop takes ahead; its timers are no finer than a millisecond.
 _BURST_S: Final = 0.01
@@ -90,8 +93,8 @@ class RateLimiter:
         self._burst = 0
         self._grown_at_s = clock.monotonic()
         self._window_began_s = clock.monotonic()
-        self._in_window = 0
-        self._in_last_window = 0
+        self._in_window = 0.0
+        self._in_last_window = 0.0
 
     @property
     def is_throttling(self) -> bool:
@@ -135,8 +138,14 @@ class RateLimiter:
         with self._condition:
             return Permit(self._burst)
 
-    async def acquire_on_loop(self, cancelled: threading.Event) -> Permit | None:
-        """As `acquire`, on an event loop; None while the store throttles, and when cancelled."""
+    async def acquire_on_loop(
+        self, cancelled: threading.Event, share: float = 1.0
+    ) -> Permit | None:
+        """As `acquire`, on an event loop; None while the store throttles, and when cancelled.
+
+        Args:
+            share: of a slot that the request takes.
+        """
         import asyncio  # Programs without an event loop do without it.
 
         loop = asyncio.get_running_loop()
@@ -155,7 +164,7 @@ class RateLimiter:
                 self._wake_waiters(1)  # It may have been woken for a place.
                 raise
         try:
-            while (left_s := self._until_slot(_BURST_S)) > 0:  # noqa: ASYNC110 (slots are times)
+            while (left_s := self._until_slot(_BURST_S, share)) > 0:  # noqa: ASYNC110 (slots are times)
                 await asyncio.sleep(left_s)
         except asyncio.CancelledError:
             self.release()
@@ -219,7 +228,7 @@ class RateLimiter:
                 # The rate does not grow for the time of throttling.
                 self._grown_at_s = now_s
 
-    def _until_slot(self, burst_s: float = 0.0) -> float:
+    def _until_slot(self, burst_s: float = 0.0, share: float = 1.0) -> float:
         """Take the next slot if it is due, and return 0; else return the seconds until then.
 
         Slots are not reserved ahead, so that all waiting requests gain from a higher rate. A
@@ -230,16 +239,16 @@ class RateLimiter:
             slot_s = max(self._next_slot_s, self._closed_until_s)
             if slot_s > now_s + burst_s:
                 return slot_s - now_s
-            self._next_slot_s = max(now_s, slot_s) + 1 / self._rate
+            self._next_slot_s = max(now_s, slot_s) + share / self._rate
             self._roll(now_s)
-            self._in_window += 1
+            self._in_window += share
             return 0.0
 
     def _roll(self, now_s: float) -> None:
         age_s = now_s - self._window_began_s
         if age_s >= _WINDOW_S:
-            self._in_last_window = self._in_window if age_s < 2 * _WINDOW_S else 0
-            self._in_window = 0
+            self._in_last_window = self._in_window if age_s < 2 * _WINDOW_S else 0.0
+            self._in_window = 0.0
             self._window_began_s = now_s
 
     def _rate_in_use(self, now_s: float) -> float:

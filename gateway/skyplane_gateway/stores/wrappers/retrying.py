@@ -36,7 +36,7 @@ from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.attempts import Attempts
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
-from skyplane_gateway.stores.wrappers.rate_limiter import Pause, RateLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import HEAD_SHARE, Pause, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying_reader import RetryingReader
 
 
@@ -90,7 +90,7 @@ async def try_head(store: ObjectStore, key: str) -> ObjectInfo | None:
     """Look at an object without a thread; None where the caller has to use `head`."""
     if not isinstance(store, RetryingStore):
         return None
-    return await store.attempts.try_once(lambda requests: requests.head(key), 0)
+    return await store.attempts.try_once(lambda requests: requests.head(key), 0, HEAD_SHARE)
 
 
 class RetryingStore:

@@ -14,7 +14,7 @@ import pytest
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled, WholeObject
-from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import HEAD_SHARE, Limits, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore, try_put, try_read
 
 BODY = b"body"
@@ -187,7 +187,8 @@ def test_cancel_ends_the_wait_for_a_place() -> None:
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
-def test_the_rate_holds_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("share", [1.0, HEAD_SHARE])
+def test_the_rate_holds_on_the_loop(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     now_s = 0.0
 
     async def sleep(seconds: float) -> None:
@@ -199,12 +200,12 @@ def test_the_rate_holds_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
             Limits(ceiling=1000, growth_per_s=0), clock=Clock(monotonic=lambda: now_s)
         )
         for _ in range(2001):
-            assert await limiter.acquire_on_loop(threading.Event()) is not None
+            assert await limiter.acquire_on_loop(threading.Event(), share) is not None
             limiter.release()
 
     monkeypatch.setattr("asyncio.sleep", sleep)
     asyncio.run(main())
-    assert now_s == pytest.approx(2.0, abs=0.02)
+    assert now_s == pytest.approx(2.0 * share, abs=0.02)
 
 
 def test_a_store_that_throttled_gets_no_request_on_the_loop_for_a_while() -> None:
