@@ -176,6 +176,8 @@ def test_an_invalid_manifest_is_refused_early(manifest: str, tmp_path: Path) -> 
     preflight.require_usable(job, f"{tmp_path}/m.parquet")
     with pytest.raises(InvalidLocation, match="is a folder; add a name"):
         preflight.require_usable(job, str(tmp_path))
+    # A place that cannot be looked at is an error of the write, in one line.
+    preflight.require_usable(job, f"{tmp_path}/{'n' * 300}/m.csv")
     with pytest.raises(ConfigurationInvalid):
         preflight.require_usable(job, manifest)
 

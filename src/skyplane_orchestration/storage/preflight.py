@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferSpec
@@ -92,7 +92,8 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
     target = None if manifest is None else Location(manifest)
     for place in (job.source, job.destination, *([] if target is None else [target])):
         require_kind(place.kind)
-    if target is not None and target.kind == "file" and Path("/", target.key).is_dir():
+    # `Path.is_dir` raises where it may not look.
+    if target is not None and target.kind == "file" and os.path.isdir(f"/{target.key}"):  # noqa: PTH112
         raise InvalidLocation(f"{manifest!r} is a folder; add a name")
 
 

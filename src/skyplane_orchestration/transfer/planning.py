@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -77,7 +76,8 @@ def require_known_regions(policy: Policy, tags: Sequence[str]) -> None:
 
     for name in ("exclude_regions", "allow_regions"):
         for glob in getattr(policy, name):
-            if not any(fnmatchcase(tag, glob) for tag in chain(tags, load_grid().tags)):
+            known = any(fnmatchcase(tag, glob) for tag in tags)
+            if not known and not any(fnmatchcase(tag, glob) for tag in load_grid().tags):
                 near = nearest_names(glob, tags)
                 hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
                 raise ConfigurationInvalid(

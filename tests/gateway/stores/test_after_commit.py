@@ -129,7 +129,7 @@ def test_azure_marker_and_head(
     assert caplog.records[-1].levelno == logging.WARNING
 
 
-@pytest.mark.parametrize("kind", ["s3", "azure"])
+@pytest.mark.parametrize("kind", ["s3", "azure", "gcs"])
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_conditional_delete_of_what_may_be_gone(
     scripted: Any, reply: Any, kind: str, is_gone: bool
@@ -139,14 +139,19 @@ def test_a_conditional_delete_of_what_may_be_gone(
     date = "Tue, 02 Jan 2024 03:04:05 GMT"
     head = reply(200, headers={"ETag": '"new"', "Last-Modified": date, "Content-Length": "1"})
     refused = reply(412, b"<Error><Code>PreconditionFailed</Code></Error>" * (kind == "s3"))
+    if kind == "gcs":
+        *_, head = gcs_answers(reply)
     after = [refused, reply(404) if is_gone else head]
     if kind == "s3":
         store = scripted.open(*after)
     else:
         scripted.replies += after
-        store = open_without_retries(StoreSpec("azure", "acc/box", scripted.url), key)
+        bucket = "acc/box" if kind == "azure" else "bkt"
+        store = open_without_retries(
+            StoreSpec(kind, bucket, scripted.url), key if kind == "azure" else None
+        )
     with pytest.raises(NotFound if is_gone else PreconditionFailed):
-        store.delete("k", if_match='"old"')
+        store.delete("k", if_match="8" if kind == "gcs" else '"old"')
 
 
 @pytest.fixture

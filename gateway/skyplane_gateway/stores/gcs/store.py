@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
-from skyplane_gateway.errors import NotFound, StoreError, StoreUnavailable
+from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
 from skyplane_gateway.keeping import placed
 from skyplane_gateway.objects import (
     MIB,
@@ -178,6 +178,9 @@ class GcsStore:
         what = self._client.doing("deleting", check_gcs_key(key))
         try:
             self._bucket.delete(key, what, if_match=if_match)
+        except PreconditionFailed:
+            self._bucket.look(key, what)  # As at other stores: NotFound for one that is gone.
+            raise
         except NotFound:
             if if_match is not None:
                 raise
