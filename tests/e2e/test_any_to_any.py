@@ -69,7 +69,9 @@ def _fill(place: Place) -> None:
 _NUMBERS = count(1)
 
 
-@pytest.mark.parametrize("relays", [0, 1], ids=["direct", "relay"])
+@pytest.mark.parametrize(
+    "relays", [pytest.param(0, id="direct"), pytest.param(1, id="relay", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("destination", KINDS)
 @pytest.mark.parametrize("source", KINDS)
 def test_any_store_to_any_other(

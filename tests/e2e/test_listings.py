@@ -13,7 +13,7 @@ from tests.faults.http_rules import Rule
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 OBJECTS = {f"{number:02}": b"%d" % number for number in range(12)}
 
