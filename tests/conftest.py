@@ -89,8 +89,6 @@ LONG_FILES: Final = (
     "planner/test_random_grids.py",
     "planner/test_explain.py",
     "provision/local/test_gateways_e2e.py",
-    "gateway/stores/test_conformance_objects.py",
-    "gateway/stores/test_faults_real_servers.py",
     "planner/search/test_regions.py",
 )
 
