@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from mmap import mmap
+
+import pytest
+
 from skyplane_gateway.buffers import BufferPool
 
 ANY = 1 << 20
@@ -42,3 +47,22 @@ def test_a_pool_that_is_cleared_keeps_nothing() -> None:
     pool.give(kept)
     pool.clear()
     assert pool.take(10, keep_bytes=ANY) is not kept
+
+
+@pytest.mark.parametrize("length", [4 << 20, (4 << 20) + 1, 64 << 20])
+def test_long_buffers_lie_in_huge_pages_and_serve_again(length: int) -> None:
+    pool = BufferPool()
+    buffer = pool.take(length, keep_bytes=length)
+    assert len(buffer) == length
+    if sys.platform == "linux":
+        assert isinstance(buffer, mmap)
+    view = memoryview(buffer)
+    view[0] = view[-1] = 1
+    pool.give(buffer)
+    assert pool.take(length, keep_bytes=length) is buffer
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system has MADV_HUGEPAGE")
+def test_a_kernel_without_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skyplane_gateway.buffers.MADV_HUGEPAGE", -1)
+    assert len(BufferPool().take(4 << 20, keep_bytes=0)) == 4 << 20

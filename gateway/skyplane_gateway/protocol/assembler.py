@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from skyplane_gateway.buffers import ChunkBuffer
 from skyplane_gateway.checksum import combine, crc32c
 from skyplane_gateway.errors import Overloaded
 from skyplane_gateway.protocol.chunk_manifest import (
@@ -52,7 +53,7 @@ class ChunkAssembler:
         *,
         limit_bytes: int,
         early_limit_bytes: int | None = None,
-        allocate: Callable[[int], bytearray] = bytearray,
+        allocate: Callable[[int], ChunkBuffer] = bytearray,
     ) -> None:
         """`early_limit_bytes` is payload to hold before frame 0; `limit_bytes` if None.
 
@@ -71,7 +72,7 @@ class ChunkAssembler:
         self._early: dict[int, memoryview] = {}
         self._early_bytes = 0
         #: Holds the payload at its beginning; empty before frame 0.
-        self.buffer = bytearray()
+        self.buffer: ChunkBuffer = bytearray()
         self._buffer = memoryview(b"")
 
     # ------------------------------------------------------------------ the result

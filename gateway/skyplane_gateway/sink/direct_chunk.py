@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from skyplane_gateway.buffers import ChunkBuffer
 from skyplane_gateway.protocol import ChunkManifest, ObjectEntry, objects_of
 
 
@@ -15,7 +16,7 @@ class DirectChunk:
         crc32c: of the payload, once it is complete.
     """
 
-    def __init__(self, manifest: ChunkManifest, buffer: bytearray) -> None:
+    def __init__(self, manifest: ChunkManifest, buffer: ChunkBuffer) -> None:
         self.manifest = manifest
         self.buffer = buffer
         self.payload = memoryview(buffer)[: manifest.length_bytes]

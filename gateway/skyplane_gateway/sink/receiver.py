@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from skyplane_gateway.buffers import BufferPool
+from skyplane_gateway.buffers import BufferPool, ChunkBuffer
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.errors import (
     ChecksumMismatch,
@@ -232,7 +232,7 @@ class Sink:
         self._writes[task] = chunk, asyncio.get_running_loop().time()
         task.add_done_callback(self._writes.pop)
 
-    def _allocate(self, length: int) -> bytearray:
+    def _allocate(self, length: int) -> ChunkBuffer:
         room = self.capacity_bytes - self.held_bytes - length
         return self._buffers.take(length, keep_bytes=room)
 
