@@ -68,7 +68,9 @@ def result(failures: int = 0) -> TransferResult:
             "wasbs://container@account.dfs.core.windows.net",
             "key",
         ),
-        ("file:///data/in/", "file", "data/in"),
+        ("file:///data/in/", "file", "/data/in"),
+        ("/data/in", "file", "/data/in"),
+        ("file:///", "file", "/"),
     ],
 )
 def test_dataset_names(url: str, namespace: str, name: str) -> None:
@@ -89,6 +91,23 @@ def test_dataset_names(url: str, namespace: str, name: str) -> None:
 )
 def test_the_uri_of_an_asset_is_namespace_and_name(url: str, uri: str) -> None:
     assert dataset_of(Location(url)).asset_uri == uri
+
+
+@pytest.mark.parametrize("url", ["file:///data/in/", "/data/in/a.csv", "file:///"])
+def test_a_file_has_the_name_that_airflow_gives_it(url: str) -> None:
+    """By the provider `common.io`, which makes events of assets and of hook-level lineage."""
+    naming = pytest.importorskip("airflow.providers.common.io.assets.file")
+    dataset = dataset_of(Location(url))
+    asset = naming.create_asset(path=dataset.asset_uri)
+    theirs = naming.convert_asset_to_openlineage(asset, None)
+    assert (dataset.namespace, dataset.name) == (theirs.namespace, theirs.name)
+
+
+def test_both_ends_of_a_transfer_between_files_have_absolute_names() -> None:
+    facts = transfer_facts(TransferJob(Location("/a/x/"), Location("/b/")), None, result())
+    (source,), (destination,) = facts["inputs"], facts["outputs"]
+    assert (source["namespace"], source["name"]) == ("file", "/a/x")
+    assert (destination["namespace"], destination["name"]) == ("file", "/b")
 
 
 def test_facts_name_both_ends_with_the_plans_regions() -> None:

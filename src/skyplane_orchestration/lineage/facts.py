@@ -26,7 +26,10 @@ _SAFE_IN_URI: Final = "/:@!$&'()*+,;=-._~"
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """One end of a transfer: a bucket (`s3://bucket`) and the key or prefix, `/` for all of it."""
+    """One end of a transfer: a bucket (`s3://bucket`) and the key or prefix, `/` for all of it.
+
+    A file has the namespace `file`, and its path as the name.
+    """
 
     namespace: str
     name: str
@@ -42,9 +45,10 @@ class Dataset:
 
 def dataset_of(location: Location, region: str = "") -> Dataset:
     """The dataset at a location; `region` is used if the location has none."""
+    name = location.key.strip("/")
     return Dataset(
         namespace=_namespace(location),
-        name=location.key.strip("/") or _WHOLE_BUCKET,
+        name=f"/{name}" if location.kind == "file" else name or _WHOLE_BUCKET,
         uri=location.url,
         region=location.region or region,
     )
