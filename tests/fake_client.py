@@ -23,7 +23,7 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.storage.source_version import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_wait import FleetWait
-from skyplane_orchestration.transfer.watch import WatchedTransfer
+from skyplane_orchestration.transfer.watch import WatchedTransfer, WatchEnd
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 NODE = f"{DST}/0"
@@ -55,6 +55,7 @@ class FakeClient:
         is_unchanged: whether there is nothing to copy.
         report: of every comparison.
         still_runs: whether the lead answers that the transfer runs.
+        early_end: how a watch of the first seconds ends; None: the transfer runs longer.
         full: what the next looks at the deployment's fleets find.
         provisioner_name: of the client's provisioner.
     """
@@ -70,6 +71,7 @@ class FakeClient:
     result: TransferResult = field(default_factory=samples.result)
     is_unchanged: bool = False
     still_runs: bool = False
+    early_end: WatchEnd | None = None
     full: list[TooManyFleets] = field(default_factory=list)
     provisioner_name: str = "local"
     report: VerifyReport | None = None
@@ -200,6 +202,11 @@ class FakeClient:
         submitted = SubmittedTransfer(samples.KEY, 1, NODE, self.joined)
         on_submitted(fleet, submitted)
         return WatchedTransfer(job, fleet or self._fleet(), submitted, owns_fleet=fleet is None)
+
+    def follow(self, watched: WatchedTransfer, *, for_s: float, **_: Any) -> WatchEnd | None:
+        self._note("follow", for_s)
+        self.meanwhile()
+        return self.early_end
 
     def is_running(self, watched: WatchedTransfer) -> bool:
         return self.still_runs

@@ -30,6 +30,7 @@ from skyplane_orchestration.errors import (
     GatewayDraining,
     GatewayUnreachable,
     LaunchRefused,
+    NotFound,
     PlanInfeasible,
     ProvisionFailed,
     QuotaExceeded,
@@ -55,8 +56,14 @@ from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway, TeardownReport
+from skyplane_orchestration.provision.in_process.small_jobs import (
+    SmallJobsProvisioner,
+    is_small_on_this_machine,
+)
+from skyplane_orchestration.provision.processes.run_directory import RunRoot
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
+from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import deletes, finalize, fleets, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import FleetWait
@@ -217,6 +224,7 @@ class FakeControl:
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     made = Script()
     monkeypatch.setattr(fleets, "FleetControl", lambda sessions, sealing_key_of: FakeControl(made))
+    monkeypatch.setattr(preflight, "check_place", lambda *_: None)
     return made
 
 
@@ -347,7 +355,7 @@ def test_a_plan_a_manifest_a_difference_and_a_fleet_that_is_up_need_gateways(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = replace(PLAN, src=A, dst=A)
-    monkeypatch.setattr(client, "plan", lambda job, **_: plan)
+    monkeypatch.setattr(client, "_plan", lambda *_: plan)
     script.statuses = [status("succeeded") for _ in range(4)]
     script.found = (FoundGateway("a"),)
     assert client.run(same).used_gateways, "another process may run it"
@@ -367,7 +375,7 @@ def test_a_fleet_without_gateways_is_for_a_job_that_has_nothing_to_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = replace(PLAN, src=A, dst=A)
-    monkeypatch.setattr(client, "plan", lambda job, **_: plan)
+    monkeypatch.setattr(client, "_plan", lambda *_: plan)
     assert client.has_nothing_to_copy(same)
     fleet = client.provision(plan.without_work())
     assert (fleet.key, fleet.gateways) == (client.identity.fleet_key(), ())
@@ -398,7 +406,7 @@ def test_a_run_hands_over_what_it_has_listed(
     client: Client, script: Script, same: TransferJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (Path(same.source.url.removeprefix("file://")) / "b").write_bytes(b"new")
-    monkeypatch.setattr(client, "plan", lambda job, **_: PLAN)
+    monkeypatch.setattr(client, "_plan", lambda *_: PLAN)
     client.run(same)
     (listed,) = script.listed
     assert names(listed) == ["a", "b"]
@@ -706,6 +714,72 @@ def test_all_ways_to_a_new_fleet_wait(client: Client, script: Script) -> None:
         waits: list[FleetWait] = []
         way(job=JOB, on_full=lambda _, wait, waits=waits: waits.append(wait))
         assert len(waits) == 1
+
+
+@pytest.mark.parametrize("way", ["run", "begin", "transfer"])
+def test_one_call_looks_at_the_destination_before_it_plans(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"1")
+    ends = Location(f"{tmp_path}/in/", A), Location("s3://missing/", B, "http://127.0.0.1:9")
+    client = client_of(script)
+    empty = client.provision(PLAN.without_work())
+    monkeypatch.setattr(preflight, "check_place", Mock(side_effect=NotFound("no such bucket")))
+    monkeypatch.setattr(client, "_plan", Mock(side_effect=AssertionError("planned")))
+    calls: dict[str, Callable[..., Any]] = {
+        "run": client.run, "begin": client.begin, "transfer": partial(client.transfer, fleet=empty),
+    }  # fmt: skip
+    with pytest.raises(NotFound, match="no such bucket"):
+        calls[way](job=TransferJob(*ends))
+    assert script.names == []
+
+
+def small_jobs_of(script: Script, tmp_path: Path, place: Any) -> Any:
+    outside: Any = FakeProvisioner(script)
+    root = RunRoot(tmp_path / "run")
+    return SmallJobsProvisioner(outside, root, place, is_small=is_small_on_this_machine)
+
+
+@pytest.mark.parametrize("place", ["outside", "auto"])
+def test_fleets_are_counted_before_the_plan(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A plan for a deployment that is full lists the source, and is old when there is room."""
+    provisioner = FakeProvisioner(script) if place == "outside" else None
+    client = client_of(
+        script,
+        provisioner=provisioner or small_jobs_of(script, tmp_path, place),
+        max_active_fleets=1,
+    )
+    monkeypatch.setattr(planner, "plan", Mock(side_effect=AssertionError("planned")))
+    script.living = ("aa",)
+    looks: list[FleetWait] = []
+
+    def on_full(_: object, wait: FleetWait) -> None:
+        looks.append(wait)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.run(JOB, on_full=on_full)
+    assert [wait.looks for wait in looks] == [0, 1, 2]
+    assert "ensure" not in script.names
+
+
+def test_a_small_job_does_not_wait_for_a_fleet(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"1")
+    client = client_of(
+        script, provisioner=small_jobs_of(script, tmp_path, "auto"), max_active_fleets=1
+    )
+    monkeypatch.setattr(planner, "plan", Mock(side_effect=PlanInfeasible("planned")))
+    script.living = ("aa",)
+    job = TransferJob(Location(f"{tmp_path}/in/", A), Location(f"{tmp_path}/out/", A))
+    with pytest.raises(PlanInfeasible):
+        client.run(job, on_full=Mock(side_effect=AssertionError("waited")))
 
 
 def test_a_look_without_a_start_says_whether_there_is_room(script: Script) -> None:

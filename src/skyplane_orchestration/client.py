@@ -48,7 +48,12 @@ from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.run import RunOptions, transfer_key_of
 from skyplane_orchestration.transfer.runs import Runs
-from skyplane_orchestration.transfer.watch import TransferWatch, WatchedTransfer
+from skyplane_orchestration.transfer.watch import (
+    TransferWatch,
+    WatchedTransfer,
+    WatchEnd,
+    follow,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -174,8 +179,13 @@ class Client:
             self.grid, job, self._credentials, self.provisioner, proof_s, listing
         )
 
-    def _plan(self, job: TransferJob, listing: SourceListing) -> TransferPlan:
-        return self.plan(job, listing=listing)
+    def _plan(
+        self, job: TransferJob, listing: SourceListing, on_measured: planning.OnMeasured
+    ) -> TransferPlan:
+        sources = self._credentials
+        return planning.plan_job(
+            self.grid, job, sources, self.provisioner, None, listing, on_measured
+        )
 
     def _plan_again(
         self, job: TransferJob, plan: TransferPlan, refused: RefusedLaunch
@@ -544,6 +554,8 @@ class Client:
     ) -> TransferResult:
         """Plan, provision, transfer and tear down in one call.
 
+        Without a plan it first checks that the destination exists.
+
         Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
         the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
 
@@ -581,6 +593,21 @@ class Client:
     ) -> TransferWatch:
         """Polls a submitted transfer, in any process that has the fleet secret."""
         return self._runs.watch(watched, on_status)
+
+    def follow(
+        self,
+        watched: WatchedTransfer,
+        *,
+        for_s: float,
+        longest_pause_s: float = _POLL_S,
+        on_status: OnStatus | None = None,
+    ) -> WatchEnd | None:
+        """Watch a submitted transfer for some seconds, in this process.
+
+        Returns why the watch has ended, or None if the transfer still runs.
+        """
+        watch = self.watch(watched, on_status=on_status)
+        return follow(watch, self._clock, for_s=for_s, longest_pause_s=longest_pause_s)
 
     def finish(
         self,

@@ -16,7 +16,11 @@ from tests.fake_client import NODE
 from tests.operators.conftest import FakeHook
 from tests.transfer import samples
 
-from skyplane_orchestration.errors import ConfigurationInvalid, TransferFailed
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    GatewayUnreachable,
+    TransferFailed,
+)
 from skyplane_orchestration.operators import SkyplaneTransferOperator
 from skyplane_orchestration.transfer.watch import WatchedTransfer
 from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
@@ -60,7 +64,7 @@ def test_an_interval_that_would_never_pause_fails_the_parse(interval_s: float) -
 
 def test_a_task_submits_and_defers(hook: FakeHook, context: Any) -> None:
     trigger = deferred(one_task(), context)
-    assert hook.clients["copy"].verbs == ["begin"]
+    assert hook.clients["copy"].verbs == ["begin", "follow"]
     watched = WatchedTransfer.from_dict(trigger.watched)
     assert watched.owns_fleet
     assert watched.submitted.lead == NODE
@@ -79,6 +83,62 @@ def test_nothing_to_copy_does_not_defer(hook: FakeHook, context: Any) -> None:
     assert one_task().execute(context)["state"] == "succeeded"
 
 
+def test_a_transfer_of_a_few_seconds_ends_in_its_slot(hook: FakeHook, context: Any) -> None:
+    """Airflow fails a task whose trigger fires while the scheduler still records the deferral."""
+    client = hook.client(context, "copy")
+    client.early_end = "ended"
+    assert one_task().execute(context)["state"] == "succeeded"
+    assert client.verbs == ["begin", "follow", "finish"]
+    assert client.of("follow") == [15.0]
+
+
+@pytest.mark.parametrize("seconds", [0, 2.5, "40"])
+def test_the_time_in_the_slot_is_an_argument(
+    hook: FakeHook, context: Any, seconds: float | str
+) -> None:
+    deferred(one_task(defer_after_s=seconds), context)
+    assert hook.clients["copy"].of("follow") == [float(seconds)]
+
+
+def test_a_negative_time_in_the_slot_fails_the_parse() -> None:
+    with pytest.raises(ConfigurationInvalid, match="defer_after_s is -1; give 0 or more seconds"):
+        one_task(defer_after_s=-1)
+
+
+@pytest.mark.parametrize("end", ["silent", "budget", "deadline"])
+def test_a_watch_in_the_slot_ends_as_that_of_the_trigger(
+    hook: FakeHook, context: Any, end: Any
+) -> None:
+    client = hook.client(context, "copy")
+    client.early_end = end
+    one_task().execute(context)
+    stopped = ["stop"] if end == "deadline" else []
+    assert client.verbs == ["begin", "follow", *stopped, "finish"]
+
+
+def test_an_error_of_the_watch_in_the_slot_is_left_to_the_end(hook: FakeHook, context: Any) -> None:
+    client = hook.client(context, "copy")
+    client.fail("follow", GatewayUnreachable("no way"))
+    one_task().execute(context)
+    assert client.verbs == ["begin", "follow", "finish"]
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+@pytest.mark.parametrize("has_fleet", [True, False])
+def test_on_kill_works_in_the_first_seconds(
+    hook: FakeHook, context: Any, cancels: bool, has_fleet: bool
+) -> None:
+    name = "default" if has_fleet else "copy"
+    client = hook.client(context, name)
+    more = {"fleet": client._fleet().to_dict()} if has_fleet else {}
+    operator = one_task(cancel_on_kill=cancels, **more)
+    client.meanwhile = operator.on_kill
+    with pytest.raises(AirflowException, match="was killed"):
+        operator.execute(context)
+    assert client.verbs.count("cancel") == cancels
+    assert client.verbs.count("teardown") == (cancels and not has_fleet)
+
+
 def test_the_trigger_survives_a_restart_of_the_triggerer(hook: FakeHook, context: Any) -> None:
     trigger = deferred(one_task(poll_interval_s=7.0, cancel_on_kill=False), context)
     path, arguments = trigger.serialize()
@@ -92,7 +152,7 @@ def test_the_end_of_the_transfer_gives_the_result(hook: FakeHook, context: Any) 
     trigger = deferred(operator, context)
     result = operator.execute_complete(context, event(trigger, "ended"))
     assert result["state"] == "succeeded"
-    assert hook.clients["copy"].verbs == ["begin", "finish"]
+    assert hook.clients["copy"].verbs == ["begin", "follow", "finish"]
 
 
 def test_a_failure_raises_and_leaves_the_result_to_callbacks(hook: FakeHook, context: Any) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -19,7 +20,13 @@ from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import SILENT_POLLS
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.watch import TransferWatch, WatchedTransfer
+from skyplane_orchestration.transfer.watch import (
+    TransferWatch,
+    WatchedTransfer,
+    WatchEnd,
+    follow,
+    pauses,
+)
 
 RUNNING = replace(empty_status(samples.KEY, 1), state="running")
 ENDED = replace(RUNNING, state="succeeded")
@@ -101,3 +108,39 @@ def test_the_deadline_ends_it_also_while_the_lead_is_silent() -> None:
     assert watch.poll() is None
     clock.advance(10)
     assert (watch.poll(), watch.poll()) == ("deadline", "deadline")
+
+
+def followed(
+    control: FakeControl, clock: ManualClock, watched: WatchedTransfer = WATCHED
+) -> WatchEnd | None:
+    watch = watch_of(control, watched, clock)
+    return follow(watch, clock.clock, for_s=15.0, longest_pause_s=5.0)
+
+
+@pytest.mark.parametrize("polls", [1, 2, 5])
+def test_a_transfer_that_ends_within_the_time_is_followed_to_its_end(polls: int) -> None:
+    clock = ManualClock()
+    control = FakeControl(*[RUNNING] * (polls - 1), ENDED)
+    assert followed(control, clock) == "ended"
+    assert control.forgotten == 0, "who follows it to the end asks for its result"
+    assert clock.now_s < 1015.0
+
+
+def test_a_longer_transfer_is_followed_for_that_time_and_then_left() -> None:
+    clock = ManualClock()
+    control = FakeControl(*[RUNNING] * 9)
+    assert followed(control, clock) is None
+    assert clock.now_s == 1015.0
+    assert control.forgotten == 1
+
+
+def test_pauses_grow_to_the_longest() -> None:
+    assert [round(pause, 2) for pause in islice(pauses(2.0), 6)] == [
+        0.5,
+        0.75,
+        1.12,
+        1.69,
+        2.0,
+        2.0,
+    ]
+    assert list(islice(pauses(0.1), 2)) == [0.1, 0.1]

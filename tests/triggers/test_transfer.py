@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.fake_client import NODE, FakeClient
+from tests.manual_clock import ManualClock
 from tests.transfer import samples
 
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable
@@ -51,7 +52,14 @@ def trigger_of(client: FakeClient, **options: Any) -> SkyplaneTransferTrigger:
     return SkyplaneTransferTrigger.of(client, watched, "skyplane_default", **options)  # type: ignore[arg-type]
 
 
-def events_of(trigger: SkyplaneTransferTrigger) -> list[Any]:
+def events_of(trigger: SkyplaneTransferTrigger, clock: ManualClock | None = None) -> list[Any]:
+    clock = clock or ManualClock()
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+
+    trigger.clock, trigger.sleep = clock.clock, sleep
+
     async def collect() -> list[Any]:
         return [event.payload async for event in trigger.run()]
 
@@ -65,6 +73,28 @@ def test_it_polls_until_the_end(client: WatchingClient) -> None:
     ]
     assert client.watch_.answers == []
     assert client.watch_.stopped == 1
+
+
+@pytest.mark.parametrize("polls", [1, 3, 12])
+def test_its_event_comes_ten_seconds_after_the_deferral_or_later(
+    client: WatchingClient, polls: int
+) -> None:
+    """Airflow fails a task whose trigger fires while the scheduler still records the deferral."""
+    client.watch_ = FakeWatch([*[None] * (polls - 1), "ended"])
+    clock = ManualClock()
+    assert len(events_of(trigger_of(client, poll_interval_s=5.0), clock)) == 1
+    waited_s = clock.now_s - 1000.0
+    assert waited_s == 10.0 if polls < 12 else waited_s > 10.0
+
+
+def test_an_error_at_once_waits_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_client(_: object) -> None:
+        raise ConfigurationInvalid("there is no connection 'other'")
+
+    monkeypatch.setattr(SkyplaneTransferTrigger, "_client", no_client)
+    clock = ManualClock()
+    events_of(trigger_of(FakeClient()), clock)
+    assert clock.now_s == 1010.0
 
 
 def test_a_lead_that_is_silent_is_not_told_to_forget_the_trigger(client: WatchingClient) -> None:

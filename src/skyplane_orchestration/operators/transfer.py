@@ -57,6 +57,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             `SkyplaneTransferTrigger` wait in the triggerer. Default: `default_deferrable` of
             Airflow's section `operators`. What the task copies itself, it copies before it frees
             the slot. `execution_timeout` stops the transfer, and a retry continues it.
+        defer_after_s: how long a deferrable task first follows its transfer in the slot, in
+            seconds. Most small copies end in this time.
         poll_interval_s: pause between two polls of the trigger; shorter than `lease_s` of the
             connection.
         outlets: assets; their events get the facts of `lineage.transfer_facts`.
@@ -73,6 +75,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     manifest: str | None
     gateways: GatewayPlace
     cancel_on_kill: bool
+    defer_after_s: float
     poll_interval_s: float
 
     def __init__(
@@ -82,6 +85,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         manifest: str | None = None,
         gateways: GatewayPlace = "auto",
         cancel_on_kill: Flag = True,
+        defer_after_s: float | str = 15.0,
         poll_interval_s: float | str = 5.0,
         **kwargs: Any,
     ) -> None:
@@ -116,20 +120,53 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             return self._conclude(context, job, *do(context, client, job))
         begun = self._begin(context, client, job)
         if isinstance(begun, WatchedTransfer):
-            self._defer(client, replace(begun, deadline_unix_s=self.deadline_unix_s(context)))
+            watched = replace(begun, deadline_unix_s=self.deadline_unix_s(context))
+            return self._follow(context, client, watched)
         return self._conclude(context, job, None, begun)
+
+    def _follow(self, context: Context, client: Client, watched: WatchedTransfer) -> dict[str, Any]:
+        """Follow the transfer in the slot for its first seconds; free the slot after them."""
+        self._running = (client, watched.fleet, watched.submitted)
+        message = ""
+        try:
+            end: str | None = client.follow(
+                watched, for_s=self.defer_after_s, on_status=ProgressLog(self.log.info)
+            )
+        except SkyplaneError as error:
+            end, message = "error", str(error)
+        except BaseException:
+            if watched.owns_fleet and self.cancel_on_kill:
+                client.teardown_after_error(watched.fleet)
+            raise
+        finally:
+            self._running = None
+        if end is None:
+            self._defer(client, watched)
+        return self._wake(context, client, watched, {"end": end, "message": message})
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after the event of the trigger; returns and raises as `execute`."""
-        return self._run(context, lambda _, client: self._wake(context, client, event))
 
-    def _wake(self, context: Context, client: Client, event: Mapping[str, Any]) -> dict[str, Any]:
-        watched = WatchedTransfer.from_dict(event["watched"])
-        end, has_answered = event["end"], event["has_answered"]
+        def work(context: Context, client: Client) -> dict[str, Any]:
+            watched = WatchedTransfer.from_dict(event["watched"])
+            is_silent = event["end"] == "silent" and event["has_answered"]
+            if is_silent and client.is_running(watched):
+                self._defer(client, watched)
+            return self._wake(context, client, watched, event)
+
+        return self._run(context, work)
+
+    def _wake(
+        self,
+        context: Context,
+        client: Client,
+        watched: WatchedTransfer,
+        event: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Take the transfer to its end after a watch."""
+        end = event["end"]
         if event["message"]:
-            self.log.warning("the triggerer could not watch the transfer: %s", event["message"])
-        if end == "silent" and has_answered and client.is_running(watched):
-            self._defer(client, watched)
+            self.log.warning("the transfer could not be watched: %s", event["message"])
         if end == "deadline":
             reason = f"the task has an execution_timeout of {self.execution_timeout}"
             self.log.warning("stopping the transfer: %s", reason)
@@ -284,6 +321,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
 def _check_values(arguments: Mapping[str, Any]) -> None:
     require_manifest(arguments.get("manifest"))
+    if (slot_s := arguments.get("defer_after_s", 0.0)) < 0:
+        raise ConfigurationInvalid(f"defer_after_s is {slot_s:g}; give 0 or more seconds")
     if (pause_s := arguments.get("poll_interval_s", 1.0)) <= 0:
         raise ConfigurationInvalid(
             f"poll_interval_s is {pause_s:g}; give a positive number of seconds"

@@ -108,6 +108,15 @@ class Fleets:
                 plan, ensure, lambda: not self.provisioner.describe(key), plan_again
             )
 
+    def is_counted(self, volume_gb: float | None) -> bool:
+        """Whether a job of this volume, or of any, surely needs a fleet that a limit counts."""
+        from skyplane_orchestration.provision.in_process.small_jobs import SmallJobsProvisioner
+
+        if self._max_active_fleets is None:
+            return False
+        chooser = self.provisioner
+        return not (isinstance(chooser, SmallJobsProvisioner) and chooser.may_run_inside(volume_gb))
+
     def require_room(self, key: str, deployment: str) -> None:
         """Raise TooManyFleets if a new fleet of this key would have to wait now."""
         require_room(self.provisioner, deployment, key, self._max_active_fleets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 _ANSWERING: Final = "the regions that answer"
 #: The lowest rate that is planned for; the solver's tolerances are too coarse for lower ones.
 _LEAST_GBPS: Final = 0.01
+
+#: Is called with a job whose volume is known, before the best plan for it is searched.
+OnMeasured = Callable[[TransferJob], None]
 
 
 def within_quotas(
@@ -93,12 +96,14 @@ def plan_job(
     provisioner: Provisioner,
     proof_s: float | None,
     listing: SourceListing | None = None,
+    on_measured: OnMeasured = lambda _: None,
 ) -> TransferPlan:
     """The best plan for a job; see `Client.plan`."""
     from skyplane_orchestration import planner
 
     with timed("plan: regions and volume"):
         job, notes = measured(job, credentials, listing)
+    on_measured(job)
     ends = job.source.region, job.destination.region
     with timed("plan: quotas"):
         grid = within_quotas(grid, provisioner, ends, job.policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from skyplane_gateway.clock import Clock
 from skyplane_orchestration.errors import (
@@ -31,6 +31,7 @@ from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.monitor import OnStatus
+from skyplane_orchestration.transfer.planning import OnMeasured
 from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run import (
     RunOptions,
@@ -39,6 +40,11 @@ from skyplane_orchestration.transfer.run import (
     transfer_key_of,
 )
 from skyplane_orchestration.transfer.watch import TransferWatch, WatchedTransfer
+
+Found = TypeVar("Found")
+
+#: Makes the plan of a job; calls the last argument before the search.
+MakePlan = Callable[[TransferJob, SourceListing, OnMeasured], TransferPlan]
 
 #: Why a plan that comes without its job is not made again.
 _FIXED_PLAN: Final = "the plan comes without its job, so it is not made again here: plan once more"
@@ -106,10 +112,14 @@ class Runs:
         job: TransferJob | None = None,
         on_full: OnFull | None = None,
     ) -> Fleet:
+        return self._with_room(lambda: self._provision(plan, generation, job), on_full)
+
+    def _with_room(self, call: Callable[[], Found], on_full: OnFull | None) -> Found:
+        """What the call returns once the deployment has room for a fleet."""
         wait = FleetWait()
         while True:
             try:
-                return self._provision(plan, generation, job)
+                return call()
             except TooManyFleets as error:
                 if on_full is None:
                     raise
@@ -171,7 +181,7 @@ class Runs:
         self,
         job: TransferJob,
         plan: TransferPlan | None,
-        make_plan: Callable[[TransferJob, SourceListing], TransferPlan],
+        make_plan: MakePlan,
         options: RunOptions,
         listing: SourceListing | None = None,
     ) -> TransferResult:
@@ -179,18 +189,36 @@ class Runs:
         preflight.require_usable(job, options.manifest)
         listing = listing or SourceListing(self._clock)
         if plan is None:
-            done = None if options.manifest else self.unchanged(job, listing)
-            if done is not None:
-                return done
-            plan = make_plan(job, listing)
+            found = self._planned(job, make_plan, options, listing)
+            if isinstance(found, TransferResult):
+                return found
+            plan = found
         fleet = self.provision(plan, job=job, on_full=options.on_full)
         return self.start(job, fleet, options=options, listing=listing).run_and_tear_down()
+
+    def _planned(
+        self, job: TransferJob, make_plan: MakePlan, options: RunOptions, listing: SourceListing
+    ) -> TransferPlan | TransferResult:
+        """The plan of a job that is not planned yet, or its result if there is nothing to copy.
+
+        The fleets are counted first: a plan made while there is no room would be old later.
+        """
+        preflight.check_destination(job, self._credentials)
+        done = None if options.manifest else self.unchanged(job, listing)
+        if done is not None:
+            return done
+
+        def await_room(job: TransferJob) -> None:
+            if self._fleets.is_counted(job.volume_gb):
+                self._with_room(self.require_room, options.on_full)
+
+        return make_plan(job, listing, await_room)
 
     def begin(
         self,
         job: TransferJob,
         fleet: Fleet | None,
-        make_plan: Callable[[TransferJob, SourceListing], TransferPlan],
+        make_plan: MakePlan,
         options: RunOptions,
         listing: SourceListing,
     ) -> TransferResult | WatchedTransfer:
@@ -200,10 +228,10 @@ class Runs:
             submitted = run.begin()
             return WatchedTransfer(job, run.fleet, submitted)
         preflight.require_usable(job, options.manifest)
-        done = None if options.manifest else self.unchanged(job, listing)
-        if done is not None:
-            return done
-        fleet = self.provision(make_plan(job, listing), job=job, on_full=options.on_full)
+        plan = self._planned(job, make_plan, options, listing)
+        if isinstance(plan, TransferResult):
+            return plan
+        fleet = self.provision(plan, job=job, on_full=options.on_full)
         run = self.start(job, fleet, options=options, listing=listing)
         if fleet.provisioner == IN_PROCESS or not fleet.gateways:
             return run.run_and_tear_down()

@@ -6,10 +6,11 @@ ends, and then fails over, stops, or takes the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.schema import decode, encode
@@ -30,6 +31,10 @@ from skyplane_orchestration.transfer.monitor import OnStatus
 #: Why a watch ends: the transfer has ended; its lead does not answer, or leads no longer; it has
 #: cost its limit; the deadline of the task has passed.
 WatchEnd = Literal["ended", "silent", "budget", "deadline"]
+
+#: The first pause between two polls, and the factor from each to the next.
+_FIRST_PAUSE_S: Final = 0.5
+_GROWTH: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +128,29 @@ class TransferWatch:
     def _renew_credentials(self) -> None:
         with self._control(self._watched.fleet) as control:
             control.renew_credentials(self._request, self._watched.submitted.epoch)
+
+
+def pauses(longest_s: float) -> Iterator[float]:
+    """The pauses between the polls of a watch, in seconds."""
+    for number in itertools.count():
+        pause_s = _FIRST_PAUSE_S * _GROWTH**number
+        if pause_s >= longest_s:
+            break
+        yield pause_s
+    yield from itertools.repeat(longest_s)
+
+
+def follow(
+    watch: TransferWatch, clock: Clock, *, for_s: float, longest_pause_s: float
+) -> WatchEnd | None:
+    """Poll a transfer for some seconds; why the watch has ended, or None if it has not."""
+    end_s = clock.monotonic() + for_s
+    for pause_s in pauses(longest_pause_s):
+        end = watch.poll()
+        left_s = end_s - clock.monotonic()
+        if end is not None or left_s <= 0:
+            break
+        clock.sleep(min(pause_s, left_s))
+    if end is None:
+        watch.stop()
+    return end

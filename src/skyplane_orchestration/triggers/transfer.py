@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from skyplane_gateway.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.transfer.progress_log import ProgressLog
-from skyplane_orchestration.transfer.watch import WatchedTransfer
+from skyplane_orchestration.transfer.watch import WatchedTransfer, pauses
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
 
 Answer = TypeVar("Answer")
 
-#: The first pause between two polls, and the factor from each to the next.
-_FIRST_PAUSE_S: Final = 0.5
-_GROWTH: Final = 1.5
+#: No event comes earlier. If a trigger fires while the scheduler still records the deferral,
+#: Airflow takes the end of the worker's process for that of the task, and fails it.
+_FIRST_EVENT_AFTER_S: Final = 10.0
 
 
 class SkyplaneTransferTrigger(BaseTrigger):
     """Polls a transfer, which renews the lease of its lead, and logs the progress.
 
-    It decides nothing. Its event has `end`, a `WatchEnd` or `error`; `has_answered`, whether the
-    lead has answered a poll; `message`, the text of an error; `watched`, the argument.
+    It decides nothing. Its event comes after 10 s at the earliest. It has `end`, a `WatchEnd` or
+    `error`; `has_answered`, whether the lead has answered a poll; `message`, the text of an error;
+    `watched`, the argument.
 
     It needs the fleet secret and the connections that the task names, and no file of a worker. Two
     of them may watch the same transfer.
@@ -62,6 +64,8 @@ class SkyplaneTransferTrigger(BaseTrigger):
         self.watched = dict(watched)
         self.poll_interval_s = poll_interval_s
         self.cancel_on_kill = cancel_on_kill
+        self.clock = SYSTEM_CLOCK
+        self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """The path of this class, and its arguments as JSON data without a secret."""
@@ -90,24 +94,27 @@ class SkyplaneTransferTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event, when the watch has ended."""
+        earliest_s = self.clock.monotonic() + _FIRST_EVENT_AFTER_S
+        event = await self._event()
+        if (early_s := earliest_s - self.clock.monotonic()) > 0:
+            await self.sleep(early_s)
+        yield TriggerEvent({**event, "watched": self.watched})  # type: ignore[no-untyped-call]
+
+    async def _event(self) -> dict[str, Any]:
         has_answered = False
         try:
             client = await _in_thread(self._client)
             watched = WatchedTransfer.from_dict(self.watched)
             watch = client.watch(watched, on_status=ProgressLog(self.log.info))
-            pause_s = min(_FIRST_PAUSE_S, self.poll_interval_s)
-            end = await _in_thread(watch.poll)
-            while end is None:
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * _GROWTH, self.poll_interval_s)
-                end = await _in_thread(watch.poll)
+            pause = pauses(self.poll_interval_s)
+            while (end := await _in_thread(watch.poll)) is None:
+                await self.sleep(next(pause))
             has_answered = watch.has_answered
             if end != "silent":
                 await _in_thread(watch.stop)
-            event = {"end": end, "has_answered": has_answered, "message": ""}
         except SkyplaneError as error:
-            event = {"end": "error", "has_answered": has_answered, "message": str(error)}
-        yield TriggerEvent({**event, "watched": self.watched})  # type: ignore[no-untyped-call]
+            return {"end": "error", "has_answered": has_answered, "message": str(error)}
+        return {"end": end, "has_answered": has_answered, "message": ""}
 
     async def on_kill(self) -> None:
         """Stop the transfer, and end a fleet of its own; errors go to the log."""

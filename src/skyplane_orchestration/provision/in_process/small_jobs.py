@@ -73,6 +73,12 @@ class SmallJobsProvisioner:
             return self._outside
         return self._inside
 
+    def may_run_inside(self, volume_gb: float | None) -> bool:
+        """Whether only a plan says that a job needs no fleet outside; None: of any volume."""
+        if self._place == "auto":
+            return volume_gb is None or volume_gb <= _SMALL_IN_ONE_REGION_GB
+        return self._place == "never"
+
     def _of(self, fleet_key: str) -> Provisioner:
         return self._outside if self._inside.recorded(fleet_key) is None else self._inside
 
