@@ -33,7 +33,7 @@ def size_bytes(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ConfigurationInvalid(
-            f"{name} must be a number with one of the units {', '.join(_SIZE_UNITS)}, "
+            name + f" must be a number with one of the units {', '.join(_SIZE_UNITS)}, "
             f"such as 10M, not {text!r}"
         )
     unit_bytes: int = _SIZE_UNITS[found["unit"][0].upper()]
@@ -67,8 +67,8 @@ def unix_s(name: str, text: str, now_unix_s: float) -> float:
         found = found.replace(tzinfo=UTC)
     if found is None or found.tzinfo is None:
         raise ConfigurationInvalid(
-            f"{name} must be a duration such as 24h or 7d (s, m, h, d, w), a date, or a time with "
-            f"its zone such as 2026-01-31T06:00:00Z, not {text!r}"
+            name + " must be a duration such as 24h or 7d (s, m, h, d, w), a date, or a time "
+            f"with its zone such as 2026-01-31T06:00:00Z, not {text!r}"
         )
     return found.timestamp()
 

@@ -6,7 +6,7 @@ machine does not have the library.
 Every message says what happened and what to do. `is_permanent` is True when a retry of the
 same call cannot succeed until somebody changes something.
 
-Errors cross processes as the three plain values of `to_dict`.
+Errors cross processes as the plain values of `to_dict`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import ClassVar, Final
+
+from skyplane_gateway.wording import marked, marks_of
 
 
 class SkyplaneError(Exception):
@@ -39,7 +41,9 @@ class SkyplaneError(Exception):
             cls.code = re.sub(r"\B([A-Z])", r"-\1", cls.__name__).lower()
 
     def to_dict(self) -> dict[str, object]:
-        return {"code": self.code, "message": self.message, "is_permanent": self.is_permanent}
+        found = {"code": self.code, "message": str(self.message), "is_permanent": self.is_permanent}
+        marks = [list(one) for one in marks_of(self.message)]
+        return {**found, "arguments": marks} if marks else found
 
 
 class ConfigurationInvalid(SkyplaneError, is_permanent=True):
@@ -229,7 +233,7 @@ def from_dict(data: Mapping[str, object]) -> SkyplaneError:
     error = kind.__new__(kind)
     SkyplaneError.__init__(
         error,
-        str(data.get("message", "unknown error")),
+        marked(str(data.get("message", "unknown error")), data.get("arguments")),
         is_permanent=bool(data.get("is_permanent", False)),
     )
     return error

@@ -12,6 +12,7 @@ from skyplane_gateway.amounts import duration_s, size_bytes, unix_s
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.schema import check
+from skyplane_gateway.wording import argument
 
 #: Longest list of keys, in bytes of UTF-8: a control call carries it.
 MAX_LIST_BYTES: Final = 8 << 20
@@ -75,25 +76,32 @@ class ObjectFilter:
         bounds = self.bounds(0.0)
         if _is_over(bounds.min_bytes, bounds.max_bytes):
             raise ConfigurationInvalid(
-                f"no object has min_size {self.min_size} or more, and max_size {self.max_size} or "
-                "less"
+                "no object has "
+                + argument("min_size")
+                + f" {self.min_size} or more, and "
+                + argument("max_size")
+                + f" {self.max_size} or less"
             )
         # A duration and a time cannot be compared before the clock is read.
         newer, older = (duration_s(text or "") for text in (self.newer_than, self.older_than))
         is_comparable = (newer is None) == (older is None)
         if is_comparable and _is_over(bounds.newer_than_unix_s, bounds.older_than_unix_s):
             raise ConfigurationInvalid(
-                f"no object is newer_than {self.newer_than} and older_than {self.older_than}"
+                "no object is "
+                + argument("newer_than")
+                + f" {self.newer_than} and "
+                + argument("older_than")
+                + f" {self.older_than}"
             )
 
     def bounds(self, now_unix_s: float) -> Bounds:
         """The bounds, with durations counted from `now_unix_s`."""
 
         def time(name: str, text: str | None) -> float | None:
-            return None if text is None else unix_s(name, text, now_unix_s)
+            return None if text is None else unix_s(argument(name), text, now_unix_s)
 
         def size(name: str, text: str | None) -> int | None:
-            return None if text is None else size_bytes(name, text)
+            return None if text is None else size_bytes(argument(name), text)
 
         return Bounds(
             time("newer_than", self.newer_than),
@@ -110,11 +118,12 @@ def _is_over(least: float | None, most: float | None) -> bool:
 def _checked_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     """The keys, sorted and each once. Raises ConfigurationInvalid."""
     if "" in keys:
-        raise ConfigurationInvalid("files_from has an empty key; leave it out")
+        raise ConfigurationInvalid(argument("files_from") + " has an empty key; leave it out")
     if sum(len(key.encode(errors="replace")) for key in keys) > MAX_LIST_BYTES:
         raise ConfigurationInvalid(
-            f"files_from has more than {MAX_LIST_BYTES >> 20} MiB of keys; split it, or copy the "
-            "prefix with include and exclude"
+            argument("files_from")
+            + f" has more than {MAX_LIST_BYTES >> 20} MiB of keys; split it, or copy the "
+            "prefix with " + argument("include") + " and " + argument("exclude")
         )
     return tuple(sorted(set(keys)))
 

@@ -30,6 +30,7 @@ from typing import (
 )
 
 from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.wording import Text, argument, marked, marks_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -155,10 +156,10 @@ def parsed(
 def as_mapping(data: object, what: str) -> Mapping[str, Any]:
     """`data`, if it is a JSON object. Raises ConfigurationInvalid otherwise."""
     if not isinstance(data, Mapping):
-        raise ConfigurationInvalid(f"{what} must be a JSON object, not {_shown(data)}")
+        raise ConfigurationInvalid(what + f" must be a JSON object, not {_shown(data)}")
     for name in data:
         if not isinstance(name, str):
-            raise ConfigurationInvalid(f"{what} must have texts as names, not {_shown(name)}")
+            raise ConfigurationInvalid(what + f" must have texts as names, not {_shown(name)}")
     return data
 
 
@@ -169,7 +170,7 @@ def reading(what: str) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise ConfigurationInvalid(f"{what} is broken: {why}") from error
+        raise ConfigurationInvalid(what + f" is broken: {why}") from error
 
 
 def check(made: DataclassInstance) -> None:
@@ -179,43 +180,47 @@ def check(made: DataclassInstance) -> None:
 
     Raises ConfigurationInvalid, with the name of the first field of a wrong type.
     """
-    for name, (hint, is_secret) in _fields(type(made))[0].items():
+    for name, (hint, is_secret, place) in _fields(type(made))[0].items():
         given = getattr(made, name)
-        found = _field(hint, is_secret, given, name, is_made=True)
+        found = _field(hint, is_secret, given, place, is_made=True)
         if found is not given:
             object.__setattr__(made, name, found)
 
 
 def checked(hint: Any, value: Any, name: str) -> Any:
     """A value that was made in Python, as an annotation wants it; as `check` for one field."""
-    return _value(hint, value, name, is_made=True)
+    return _value(hint, value, argument(name), is_made=True)
 
 
 @cache
-def _fields(kind: type[Any]) -> tuple[dict[str, tuple[Any, bool]], tuple[str, ...]]:
-    """Name -> type of all fields, and whether it is secret; and the names without a default."""
+def _fields(kind: type[Any]) -> tuple[dict[str, tuple[Any, bool, Text]], tuple[str, ...]]:
+    """Of all fields, name -> type, whether it is secret, and name for messages.
+
+    And the names without a default.
+    """
     hints, found = get_type_hints(kind), [entry for entry in fields(kind) if entry.init]
     without = [
         entry.name
         for entry in found
         if entry.default is MISSING and entry.default_factory is MISSING
     ]
-    return {entry.name: (hints[entry.name], not entry.repr) for entry in found}, tuple(without)
+    known = {one.name: (hints[one.name], not one.repr, argument(one.name)) for one in found}
+    return known, tuple(without)
 
 
 def _dataclass(kind: type[T], document: Mapping[str, Any], place: str) -> T:
     known, required = _fields(kind)
     unknown = sorted(document.keys() - known.keys())
     if unknown:
-        raise ConfigurationInvalid(f"{place} has no {', '.join(unknown)}; was it written by hand?")
+        raise ConfigurationInvalid(place + f" has no {', '.join(unknown)}; was it written by hand?")
     missing = [name for name in required if name not in document]
     if missing:
-        raise ConfigurationInvalid(f"{place} is not complete: it lacks {', '.join(missing)}")
+        raise ConfigurationInvalid(place + f" is not complete: it lacks {', '.join(missing)}")
     return kind(
         **{
             name: value
             if type(value) is known[name][0] and type(value) in _EXACT
-            else _field(*known[name], value, f"{place}: {name}", is_made=False)
+            else _field(*known[name][:2], value, place + ": " + known[name][2], is_made=False)
             for name, value in document.items()
         }
     )
@@ -227,7 +232,12 @@ def _field(hint: Any, is_secret: bool, value: Any, place: str, *, is_made: bool)
     except ConfigurationInvalid as error:
         if not is_secret:
             raise
-        raise ConfigurationInvalid(f"{str(error).partition(', not ')[0]}, not this") from None
+        raise ConfigurationInvalid(_without_value(error.message)) from None
+
+
+def _without_value(message: str) -> str:
+    """The message of a secret's error; the argument stands at its beginning."""
+    return marked(f"{message.partition(', not ')[0]}, not this", marks_of(message))
 
 
 def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
@@ -243,7 +253,7 @@ def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
     if origin is Literal:
         if value not in arguments:
             choices = ", ".join(map(str, arguments))
-            raise ConfigurationInvalid(f"{place} must be one of {choices}, not {_shown(value)}")
+            raise ConfigurationInvalid(place + f" must be one of {choices}, not {_shown(value)}")
         return value
     if origin is tuple:
         return _tuple(arguments, value, place, is_made)
@@ -252,7 +262,7 @@ def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         entries = as_mapping(value, place)
         return {
-            name: _value(arguments[1], entries[name], f"{place}.{name}", is_made=is_made)
+            name: _value(arguments[1], entries[name], place + f".{name}", is_made=is_made)
             for name in entries
         }
     if is_dataclass(hint) and not is_made:
@@ -270,7 +280,7 @@ def _one_of(options: tuple[Any, ...], value: Any, place: str, is_made: bool) -> 
     classes = tuple(get_origin(option) or option for option in wanted)
     if not isinstance(value, classes):
         names = ", ".join(one.__name__ for one in classes)
-        raise ConfigurationInvalid(f"{place} must be one of {names}, not {_shown(value)}")
+        raise ConfigurationInvalid(place + f" must be one of {names}, not {_shown(value)}")
     return value
 
 
@@ -285,15 +295,15 @@ def _nested(kind: Any, value: Any, place: str) -> Any:
 def _tuple(arguments: tuple[Any, ...], value: Any, place: str, is_made: bool) -> tuple[Any, ...]:
     # Text is a sequence too: `include: "*.csv"` would be five globs of one character.
     if not isinstance(value, list | tuple | set | frozenset):
-        raise ConfigurationInvalid(f"{place} must be a list, not {_shown(value)}")
+        raise ConfigurationInvalid(place + f" must be a list, not {_shown(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         if arguments[0] is str and all(type(entry) is str for entry in value):
             return tuple(value)  # Fast path: a journal has a hundred thousand keys.
         arguments = (arguments[0],) * len(value)
     if len(value) != len(arguments):
-        raise ConfigurationInvalid(f"{place} must have {len(arguments)} entries, not {len(value)}")
+        raise ConfigurationInvalid(place + f" must have {len(arguments)} entries, not {len(value)}")
     return tuple(
-        _value(hint, entry, f"{place}[{index}]", is_made=is_made)
+        _value(hint, entry, place + f"[{index}]", is_made=is_made)
         for index, (hint, entry) in enumerate(zip(arguments, value, strict=True))
     )
 
@@ -309,14 +319,14 @@ def _scalar(hint: Any, value: Any, place: str, is_made: bool) -> Any:
             is_number = isinstance(value, int) if is_made else value == int(value)
         if not is_number:
             wanted = "a whole number" if hint is int else "a number"
-            raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
+            raise ConfigurationInvalid(place + f" must be {wanted}, not {_shown(value)}")
         with reading(place):
             return hint(value)
     if not isinstance(value, hint):
         wanted = {str: "text", bool: "true or false", Path: "a path"}.get(
             hint, f"a {hint.__name__}"
         )
-        raise ConfigurationInvalid(f"{place} must be {wanted}, not {_shown(value)}")
+        raise ConfigurationInvalid(place + f" must be {wanted}, not {_shown(value)}")
     return value
 
 

@@ -105,7 +105,13 @@ __all__ = [
 
 
 class InvalidLocation(ConfigurationInvalid):
-    """A URL, region tag or endpoint is not valid."""
+    """A URL, region tag or endpoint is not valid.
+
+    Attributes:
+        field: of the `Location` that holds it; empty outside of one.
+    """
+
+    field: str = ""
 
 
 class UnknownRegion(InvalidLocation):

@@ -60,7 +60,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
         (COPYING, f"{{tree}} {{tmp}}/new --exclude {old}", "use --exclude-regions (in a key, wri")
         for old in ("azure:*", "aws:us-east-1,gcp:*", "x:y", "x[:]y:z")
     ],
-    (("cp -r",), "{tree} {tmp}/new --exclude-regions *.tmp", "use exclude to skip objects"),
+    (("cp -r",), "{tree} {tmp}/new --exclude-regions *.tmp", "to skip objects, use --exclude)"),
     (ALL, f"{ENDS} --frobnicate", "--frobnicate"),
     (ALL, f"{ENDS} --min-throughput-gbps 1 --deadline-s 1", "not allowed with"),
     (ALL, f"{ENDS} --min-through 1", "unrecognized arguments"),
@@ -139,7 +139,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (WITH_GOAL, f"{ENDS} --max-cost-usd 5", "give --volume-gb, or list"),
     (WITH_GOAL, f"{ENDS} --max-job-usd 5", ": --max-job-usd needs a volume: give --volume-gb"),
     # ---- options of other tools, and of other verbs
-    (("cp -r",), "{tree} {tmp}/new --delete", "--delete (see skyplane-orch "),
+    (("cp -r",), "{tree} {tmp}/new --delete", "use skyplane-orch sync --delete"),
     # ---- bandwidth
     *[
         (COPYING, f"{{tree}} {{tmp}}/new --bwlimit {bad}", "--bwlimit must be a number with one")
@@ -182,8 +182,12 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
     (("sync",), "{tree} {tmp}/new --delete --on-illegal-key escape", "leave out --on-illegal-key"),
     (("sync",), "{tree} {tmp}/new --delete --no-verify", "only verified copies allow deletes"),
     (("cp",), "{tree} {tmp}/new -R", "unrecognized arguments: -R; did you mean -r? (see"),
-    (("cp -r",), "{tree} {tmp}/new --dryrun", "did you mean --dry-run? (see skyplane-orch cp"),
-    (("cp -r", "sync"), "{tree} {tmp}/new --region aws:us-east-1", "did you mean --src-region?"),
+    (("cp -r",), "{tree} {tmp}/new --dryrun", "use --dry-run (see skyplane-orch cp"),
+    (
+        ("cp -r", "sync"),
+        "{tree} {tmp}/new --region aws:us-east-1",
+        "use --src-region or --dst-region",
+    ),
     (("cp", "verify"), "{tree} {tmp}/new more", "unrecognized arguments: more"),
     (("verify -r",), "{tree} {tree} --parallel 0", "--parallel"),
     (("grid show",), "shipped --colour", "(see skyplane-orch grid show --help)"),

@@ -327,7 +327,9 @@ def test_the_exit_collects_no_loaded_modules() -> None:
 def test_one_command_is_parsed_as_all_are() -> None:
     arguments = ["cp", "a", "b", "--dry-run", "--max-relays", "2"]
     one, all_ = build_parser("cp"), build_parser()
-    assert vars(one.parse_args(arguments[:4])) == vars(all_.parse_args(arguments[:4]))
+    found, also = (vars(each.parse_args(arguments[:4])) for each in (one, all_))
+    assert found.pop("parser").prog == also.pop("parser").prog
+    assert found == also
     refusals = []
     for parser in (one, all_):
         with pytest.raises(ConfigurationInvalid) as refusal:

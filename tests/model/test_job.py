@@ -142,7 +142,7 @@ def test_a_single_text_is_no_list_of_globs() -> None:
 def test_strict_metadata_is_refused_for_files() -> None:
     bucket, files = Location("s3://a/x/"), Location("/data/out/")
     assert TransferJob(files, bucket, strict_metadata=True).strict_metadata
-    with pytest.raises(ConfigurationInvalid, match="--strict-metadata"):
+    with pytest.raises(ConfigurationInvalid, match="strict_metadata"):
         TransferJob(bucket, files, strict_metadata=True)
 
 

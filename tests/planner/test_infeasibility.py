@@ -117,7 +117,7 @@ def test_too_dear_in_all(shipped: Grid, ends: tuple[str, str], job: dict[str, An
 def test_more_than_the_policy_lets_a_job_cost(shipped: Grid, objective: Objective) -> None:
     error = refusal(shipped, PAIR, objective, volume_gb=100, policy=Policy(max_job_usd=5))
     assert error.binding == ("policy max_job_usd",)
-    assert "policy max_job_usd is 5" in str(error)
+    assert "USD: max_job_usd is 5" in str(error)
     assert error.least_usd
     policy = Policy(max_job_usd=error.least_usd)
     accepted = plan(shipped, *PAIR, objective, volume_gb=100, policy=policy)

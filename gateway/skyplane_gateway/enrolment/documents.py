@@ -22,6 +22,7 @@ from skyplane_gateway.config import GatewayConfig, require_hex_of_32_bytes
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.identifiers import wire_fleet_id
 from skyplane_gateway.schema import decode, encode, parsed
+from skyplane_gateway.wording import argument
 
 #: Version of the enrolment document and of the exchange; both ends need the same.
 ENROLMENT_VERSION: Final = 1
@@ -73,7 +74,8 @@ class EnrolmentDocument:
             raise ConfigurationInvalid(f"port must be 0 to {_HIGHEST_PORT}, not {self.port}")
         if not 0 < self.start_within_s < math.inf:
             raise ConfigurationInvalid(
-                f"start_within_s must be positive and finite, not {self.start_within_s!r}"
+                argument("start_within_s")
+                + f" must be positive and finite, not {self.start_within_s!r}"
             )
 
     def to_json(self) -> str:

@@ -32,6 +32,7 @@ from skyplane_gateway.objects import (
 )
 from skyplane_gateway.selection.difference import Answer, Ends, Question, compare
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
+from skyplane_gateway.wording import argument
 
 #: `missing`: a list of keys names the object, and the source does not have it.
 Action = Literal["copy", "skip", "refuse", "missing"]
@@ -44,6 +45,11 @@ KEEPING_RULES = tuple(rule for rule in CONFLICT_RULES if rule not in ("fail", "r
 #: Objects of which the questions are asked together: at first, and at most.
 _FIRST_STEP: Final = 64
 _MOST_STEP: Final = 4096
+
+_CHECK: Final = "check its name"
+
+#: What to do about a prefix in place of an object.
+_RECURSIVELY: Final = "copy recursively (" + argument("recursive", True) + ")"
 
 #: The folder of this project's journals, which is never copied.
 JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
@@ -383,19 +389,36 @@ def destination_listing_prefix(rule: SelectionRule, key: str) -> str:
     return folder_of(rule.destination_prefix) + common_start(rule.files_from or ())
 
 
+def glob_advice(key: str) -> str:
+    """What to do where a source has the form of a pattern; empty for any other one."""
+    at = min((key.index(one) for one in "*?[" if one in key), default=None)
+    if at is None:
+        return ""
+    start = key.rfind("/", 0, at) + 1
+    return (
+        f"a source is no pattern: give the folder {key[:start]!r}, "
+        + argument("recursive", True)
+        + " and "
+        + argument("include")
+        + f" {key[start:]!r}"
+    )
+
+
 def _single(rule: SelectionRule, list_source: Lister) -> Iterator[Candidate]:
     """The object of that key: the first row of a listing by its whole key."""
     wanted = rule.source_prefix
     if wanted in ("", "/"):
-        raise NotFound("no object is given; to copy the whole bucket, copy recursively (-r)")
+        raise NotFound("no object is given; to copy the whole bucket, " + _RECURSIVELY)
     source = next(list_source(wanted), None)
     if source is None or source.key != wanted:
         folder = folder_of(wanted)
         if next(list_source(folder), None) is None:
-            raise NotFound(f"there is no object {wanted!r} at the source; check its name")
+            raise NotFound(
+                f"there is no object {wanted!r} at the source; " + (glob_advice(wanted) or _CHECK)
+            )
         raise NotFound(
             f"there is no object {wanted!r} at the source; to copy the objects below {folder!r}, "
-            "copy recursively (-r)"
+            + _RECURSIVELY
         )
     name = source.key[source.key.rstrip("/").rfind("/") + 1 :]
     if rule.matches(name) and rule.bounds.admit(source):
@@ -446,7 +469,7 @@ def decide(
         return outcome("skip" if archived == "skip" else "refuse", why, refusal=NotRestored)
 
     if candidate.is_missing:
-        reason = f"{source.key!r} of the list of keys (files_from) is not at the source"
+        reason = f"{source.key!r} of the list of keys is not at the source"
         return Selection(source, key, None, "missing", reason, UNCONDITIONAL)
     if key == "":
         return outcome("skip", "it is the source folder itself: it has no name at the destination")

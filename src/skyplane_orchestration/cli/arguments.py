@@ -18,6 +18,7 @@ from skyplane_gateway.config import (
     IllegalKeyRule,
     Verification,
 )
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.cli.argument_types import (
     keys_of_file,
     number_above_zero,
@@ -26,7 +27,9 @@ from skyplane_orchestration.cli.argument_types import (
     written_as,
 )
 from skyplane_orchestration.cli.console import Console
+from skyplane_orchestration.cli.other_tools import advice_for_option
 from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
+from skyplane_orchestration.model.flat_job import location_of
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import (
@@ -44,6 +47,9 @@ log = logging.getLogger(__name__)
 
 #: Options of stores that have an effect at the other end only.
 _OF_OTHER_END: Final = {"src": ("acl", "sse", "sse-kms-key-id", "storage-class"), "dst": ("tags",)}
+
+#: Prefix of an end's options -> name of the end.
+END_NAMES: Final = {"src": "source", "dst": "destination"}
 
 #: Field -> its default.
 _DEFAULTS: Final = {one.name: one.default for one in (*fields(TransferJob), *fields(Policy))}
@@ -71,12 +77,22 @@ class Parser(argparse.ArgumentParser):
         """Refuse unknown arguments here, so that the error names the subcommand's help."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            near = difflib.get_close_matches(
-                unknown[0].partition("=")[0].lower(), self._option_string_actions, 1, _SIMILARITY
-            )
-            hint = f"; did you mean {near[0]}?" if near else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
         return found, unknown
+
+    def _hint(self, unknown: Sequence[str]) -> str:
+        """What to do about arguments that are not known; empty without an idea."""
+        advice = (advice_for_option(one) for one in unknown)
+        if found := next(filter(None, advice), ""):
+            return f"; {found}"
+        option = next((one for one in unknown if one.startswith("-")), "")
+        if not option:
+            ends = " and ".join(str(one.metavar) for one in self._actions if not one.option_strings)
+            return f"; it takes {ends or 'options'} only (quote a name that has * or blanks)"
+        near = difflib.get_close_matches(
+            option.partition("=")[0].lower(), self._option_string_actions, 1, _SIMILARITY
+        )
+        return f"; did you mean {near[0]}?" if near else ""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigurationInvalid(f"{message} (see {self.prog} --help)")
@@ -134,7 +150,7 @@ def add_ends(parser: Parser, what: str) -> None:
     parser.add_argument("src", metavar="SRC", help=f"source: {what}")
     parser.add_argument("dst", metavar="DST", help=f"destination: {what}")
     group = parser.add_argument_group("locations")
-    for end, name in (("src", "source"), ("dst", "destination")):
+    for end, name in END_NAMES.items():
         add_location(group, end, name)
 
 
@@ -410,7 +426,7 @@ def add_common(
         )
         _add_times(parser)
     add_output(parser)
-    parser.set_defaults(run_command=run)
+    parser.set_defaults(run_command=run, parser=parser)
 
 
 def _add_times(parser: Parser) -> None:
@@ -433,13 +449,14 @@ def location_from(options: argparse.Namespace, end: str, url: str | None = None)
 
     Raises InvalidLocation, also for an option that has no effect at this end.
     """
-    place = Location(
-        getattr(options, end) if url is None else url,
-        getattr(options, f"{end}_region"),
-        getattr(options, f"{end}_endpoint"),
-        getattr(options, f"{end}_credentials"),
-        dict(getattr(options, f"{end}_option")),
-    )
+    given = {
+        "url": getattr(options, end) if url is None else url,
+        "region": getattr(options, f"{end}_region"),
+        "endpoint_url": getattr(options, f"{end}_endpoint"),
+        "credential_ref": getattr(options, f"{end}_credentials"),
+        "options": dict(getattr(options, f"{end}_option")),
+    }
+    place = location_of(END_NAMES[end], given)
     if url is None:
         _refuse_without_effect(place, end)
     return place
@@ -474,7 +491,7 @@ def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
     given = fields_from(TransferJob, options)
     for name in ("max_delete", "allow_unmatched_patterns"):
         if given.get(name) not in (None, False) and not given["delete"]:
-            raise ConfigurationInvalid(f"--{name.replace('_', '-')} needs --delete")
+            raise ConfigurationInvalid(argument(name) + " needs " + argument("delete"))
     if given.get("max_delete") is None:
         given.pop("max_delete", None)
     given |= {

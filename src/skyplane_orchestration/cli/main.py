@@ -6,11 +6,10 @@ import argparse
 import gc
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -29,13 +28,11 @@ from skyplane_orchestration.cli.exit_codes import (
     BadInput,
     as_bad_input,
 )
+from skyplane_orchestration.cli.option_names import with_option_names
+from skyplane_orchestration.cli.other_tools import advice_for_verb
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
 from skyplane_orchestration.cli.signals import SignalHandler
-from skyplane_orchestration.errors import InternalError, SkyplaneError
-from skyplane_orchestration.model.job import Limits, Policy, TransferJob
-from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES
-from skyplane_orchestration.provision.base import FleetTimes
-from skyplane_orchestration.provision.choice import ProvisionerChoice
+from skyplane_orchestration.errors import ConfigurationInvalid, InternalError, SkyplaneError
 from skyplane_orchestration.timing import timed
 
 if TYPE_CHECKING:
@@ -48,35 +45,6 @@ _OBJECTS_PER_COLLECTION: Final = 200_000
 
 #: Failed objects printed below the error of a transfer.
 _SHOWN_FAILURES: Final = 10
-
-#: Fields whose option has another name.
-_RENAMED: Final = {
-    "clouds_file": "--clouds",
-    "a clouds_file, or clouds in its place": "--clouds FILE",
-    "hosts_file": "--hosts",
-    "a hosts_file, or hosts in its place": "--hosts FILE",
-    "instance_types": "--instance-type",
-    "max_relays": "--relays",
-    "publish_last": "--last",
-    "policy max_job_usd": "--max-job-usd",
-}
-#: Fields without an option, that messages name beside it, or that name a limit of plans.
-_NOT_NAMED: Final = {"gateway_settings", "guess_mime_type", "strict_metadata", "vcpu_quota"}
-_SAME_NAME: Final = {
-    *OBJECTIVE_NAMES,
-    *(
-        one.name
-        for kind in (FleetTimes, Limits, Policy, ProvisionerChoice, TransferJob)
-        for one in fields(kind)
-        # The others are words of the language, too.
-        if "_" in one.name or one.name in ("bwlimit", "encrypt")
-    ),
-} - _NOT_NAMED
-_OPTIONS: Final = {**{name: "--" + name.replace("_", "-") for name in _SAME_NAME}, **_RENAMED}
-#: A field's name, but not as a part of a path or of a longer name.
-_FIELD: Final = re.compile(
-    rf"(?<![\w/.'\"-])({'|'.join(sorted(_OPTIONS, key=len, reverse=True))})(?![\w/.'\"=-])"
-)
 
 _COMMANDS: Final = (
     "plan",
@@ -96,6 +64,9 @@ _COMMANDS: Final = (
 
 #: Modules of commands that have none of their own name.
 _MODULES: Final = {"sync": "cp"}
+
+#: All verbs.
+VERBS: Final = (*_COMMANDS, *_MODULES)
 
 _EPILOGUE: Final = (
     "exit status: 0 success, 1 failed transfer, 2 bad input (nothing was changed),"
@@ -200,7 +171,9 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         with as_bad_input():
             first = arguments[0] if arguments else ""
-            is_known = first in _COMMANDS or first in _MODULES
+            is_known = first in VERBS
+            if first and not is_known:
+                _refuse_other_verb(arguments)
             parser = build_parser(first if is_known else None)
             options = parser.parse_args(arguments)
         configure_logging(options.verbose)
@@ -223,11 +196,22 @@ def _run(arguments: Sequence[str]) -> int:
     return code
 
 
+def _refuse_other_verb(arguments: Sequence[str]) -> None:
+    """Raise ConfigurationInvalid for a verb of another tool, with that of this command."""
+    advice = advice_for_verb(arguments, VERBS)
+    if advice or not arguments[0].startswith("-"):
+        near = get_close_matches(arguments[0].lower(), VERBS, 1)
+        advice = advice or (f"did you mean {near[0]}?" if near else f"it has {', '.join(VERBS)}")
+        raise ConfigurationInvalid(
+            f"{arguments[0]!r} is no verb of skyplane-orch; {advice} (see skyplane-orch --help)"
+        )
+
+
 def _report(
     error: SkyplaneError, console: Console, code: int, options: argparse.Namespace | None
 ) -> int:
     """Print an error; `options` are those of the command, None if they could not be read."""
-    message = with_option_names(str(error))
+    message = with_option_names(error.message, options)
     print_error(message)
     result = getattr(error, "result", None)
     if result is not None and result.failures and not console.is_json:
@@ -236,11 +220,18 @@ def _report(
     if handle and options is not None and not console.is_json:
         _print_resume_command(handle, options)
     if console.is_json:
-        document: dict[str, object] = {"error": {**error.to_dict(), "message": message}}
+        document: dict[str, object] = {"error": _document_of(error, message)}
         if result is not None:
             document["result"] = result.to_dict()
         console.write_json(document)
     return code
+
+
+def _document_of(error: SkyplaneError, message: str) -> dict[str, object]:
+    """The error for scripts, in the words of the command."""
+    document = {**error.to_dict(), "message": message}
+    document.pop("arguments", None)
+    return document
 
 
 def _show_failures(result: TransferResult) -> None:
@@ -268,8 +259,3 @@ def _print_resume_command(handle: str, options: argparse.Namespace) -> None:
             f"the resume handle is not saved: {handle_directory()} cannot be written"
             f" ({error.strerror}); make it writable, or use --json, which prints the handle"
         )
-
-
-def with_option_names(message: str) -> str:
-    """A message of the library with the names of options."""
-    return _FIELD.sub(lambda found: _OPTIONS[found[1]], message)

@@ -29,7 +29,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.flat_job import TextOptions
 from skyplane_orchestration.model.job import Limits, Objective, Policy, TransferJob
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, named_location
 
 
 class JobOptions(TextOptions, total=False):
@@ -135,7 +135,11 @@ def build_skyplane_transfer_asset(
     key = dg.AssetKey(parts)
     asset = AssetTransfer(
         key=key,
-        job=TransferJob(source=_location(source), destination=_location(destination), **job),
+        job=TransferJob(
+            source=_location("source", source),
+            destination=_location("destination", destination),
+            **job,
+        ),
         manifest=manifest,
         resource_key=resource_key,
         retry_policy=retry_policy,
@@ -205,8 +209,9 @@ def build_skyplane_transfer_assets(
     return made
 
 
-def _location(place: Location | str) -> Location:
-    return place if isinstance(place, Location) else Location(place)
+def _location(name: str, place: Location | str) -> Location:
+    """The location of an argument. Raises InvalidLocation."""
+    return place if isinstance(place, Location) else named_location({"url": place}, {"url": name})
 
 
 def _key_of(dep: dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str) -> dg.AssetKey:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, named_location
 
 #: Name of a placeholder -> what takes its place.
 Values = Mapping[str, str]
@@ -84,7 +84,11 @@ def filled_url(place: str, url: str, values: Values) -> str:
 
 def unpartitioned(place: str, location: Location | str) -> Location:
     """A location without placeholders. Raises ConfigurationInvalid if it has some."""
-    given = location if isinstance(location, Location) else Location(location)
+    given = (
+        location
+        if isinstance(location, Location)
+        else named_location({"url": location}, {"url": place})
+    )
     return replace(given, url=filled_url(place, given.url, {}))
 
 

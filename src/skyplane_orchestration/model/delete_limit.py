@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: A wrong source differs from the destination in most objects, and a usual run in few.
@@ -31,8 +32,8 @@ class DeleteLimit:
         if found is not None and not found["percent"] and found["number"].isdecimal():
             return cls(objects=int(found["number"]))
         raise ConfigurationInvalid(
-            f"max_delete must be a number of objects such as 1000, or a share such as 50%, "
-            f"not {text!r}"
+            argument("max_delete")
+            + f" must be a number of objects such as 1000, or a share such as 50%, not {text!r}"
         )
 
     def most(self, there: int) -> int:

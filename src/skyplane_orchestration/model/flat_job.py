@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Final, TypedDict, get_type_hints
 
 from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Encryption,
@@ -16,7 +17,7 @@ from skyplane_orchestration.model.job import (
     ServerSideRule,
     TransferJob,
 )
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
 
 #: Field of `Location` -> its plain name, behind `source_` or `destination_`.
@@ -71,6 +72,14 @@ def _fields_of(kind: type[Any]) -> dict[str, tuple[Any, Any]]:
     }
 
 
+def location_of(end: str, given: Mapping[str, Any]) -> Location:
+    """The location of an end, `source` or `destination`, from its fields.
+
+    Raises InvalidLocation, with the plain name of what is wrong.
+    """
+    return named_location(given, {field: f"{end}_{name}" for field, name in _LOCATION.items()})
+
+
 def flat_job(given: Mapping[str, Any]) -> TransferJob:
     """The job; a value that is missing or None is the default.
 
@@ -87,9 +96,11 @@ def flat_job(given: Mapping[str, Any]) -> TransferJob:
 
     for end in ("source", "destination"):
         if not values.get(f"{end}_url"):
-            raise ConfigurationInvalid(f"{end}_url is missing; give it, or a whole job")
+            raise ConfigurationInvalid(
+                argument(f"{end}_url") + " is missing; give it, or a whole job"
+            )
         of_end = take({field: f"{end}_{name}" for field, name in _LOCATION.items()})
-        values[end] = Location(**of_end)
+        values[end] = location_of(end, of_end)
     return TransferJob(
         objective=chosen_objective(**take({name: name for name in OBJECTIVE_NAMES})),
         policy=Policy(**take({entry.name: entry.name for entry in fields(Policy)})),

@@ -23,6 +23,7 @@ from skyplane_gateway.config import (
 from skyplane_gateway.key_patterns import can_match
 from skyplane_gateway.object_filter import ObjectFilter
 from skyplane_gateway.schema import as_mapping, check, decode, encode
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.location import Location, holds_template
@@ -43,6 +44,10 @@ NoCapacityRule = Literal["replan", "fail"]
 
 _T = TypeVar("_T")
 
+#: What to do about a folder in place of an object.
+RECURSIVELY: Final = "copy recursively (" + argument("recursive", True) + ")"
+_NO_VERIFY: Final = argument("verify", "none")
+
 #: How bytes leave Google Cloud: over its own network, over the internet, or over the internet in
 #: each region where that is cheaper.
 NetworkTierRule = Literal["premium", "standard", "auto"]
@@ -53,12 +58,14 @@ _LEAST_BYTES_PER_S: Final = 1024
 
 def _positive(name: str, value: float | None) -> None:
     if value is not None and value <= 0:
-        raise ConfigurationInvalid(f"{name} must be a number above zero, not {value!r}")
+        raise ConfigurationInvalid(argument(name) + f" must be a number above zero, not {value!r}")
 
 
-def _at_least(name: str, value: int | None, least: int) -> None:
+def _at_least(name: str, value: int | None, least: int, what: str = "") -> None:
     if value is not None and value < least:
-        raise ConfigurationInvalid(f"{name} must be a whole number from {least}, not {value!r}")
+        raise ConfigurationInvalid(
+            argument(name) + f"{what} must be a whole number from {least}, not {value!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,9 @@ class MaximizeThroughput:
     def __post_init__(self) -> None:
         check(self)
         if (self.max_usd_per_gb is None) == (self.max_cost_usd is None):
-            raise ConfigurationInvalid("give either max_usd_per_gb or max_cost_usd")
+            raise ConfigurationInvalid(
+                "give either " + argument("max_usd_per_gb") + " or " + argument("max_cost_usd")
+            )
         _positive("max_usd_per_gb", self.max_usd_per_gb)
         _positive("max_cost_usd", self.max_cost_usd)
 
@@ -159,18 +168,21 @@ class Limits:
         check(self)
         _at_least("instance_limit", self.instance_limit, 1)
         for cloud, vcpus in self.vcpu_quota.items():
-            _at_least(f"vcpu_quota of {cloud}", vcpus, 1)
+            _at_least("vcpu_quota", vcpus, 1, f" of {cloud}")
         for name in ("source_read_gbps", "destination_write_gbps"):
             _positive(name, getattr(self, name))
         if not 0 <= self.safety_margin < 1:
             raise ConfigurationInvalid(
-                f"safety_margin must be a number from 0 to below 1, not {self.safety_margin!r}"
+                argument("safety_margin")
+                + f" must be a number from 0 to below 1, not {self.safety_margin!r}"
             )
         _at_least("max_relays", self.max_relays, 0)
         _at_least("chunk_mib", self.chunk_mib, 1)
         if self.chunk_mib is not None and not 5 <= self.chunk_mib <= 512:
             # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
-            raise ConfigurationInvalid(f"chunk_mib must be from 5 to 512, not {self.chunk_mib}")
+            raise ConfigurationInvalid(
+                argument("chunk_mib") + f" must be from 5 to 512, not {self.chunk_mib}"
+            )
 
     @property
     def whole_mib(self) -> int:
@@ -266,7 +278,8 @@ def _check_regions(name: str, globs: Iterable[str]) -> None:
         may_match = any(one in glob for one in ":*?[") and "," not in glob and glob == glob.strip()
         if not (may_match or holds_template(glob)):
             raise ConfigurationInvalid(
-                f"{name} must be a list of globs of region tags, such as azure:*, not {glob!r}"
+                argument(name)
+                + f" must be a list of globs of region tags, such as azure:*, not {glob!r}"
             )
 
 
@@ -364,7 +377,7 @@ class TransferJob:
         check(self)
         self._check_filter()
         if self.bwlimit is not None and not holds_template(self.bwlimit):
-            _at_least("bwlimit in bytes per second", self.bytes_per_s, _LEAST_BYTES_PER_S)
+            _at_least("bwlimit", self.bytes_per_s, _LEAST_BYTES_PER_S, " in bytes per second")
         if not holds_template(self.max_delete):
             DeleteLimit.from_text(self.max_delete)
         if self.delete:
@@ -374,19 +387,20 @@ class TransferJob:
         if self.move and self.verify == "none":
             raise ConfigurationInvalid(
                 "a move deletes the source, so what was written must be verified; leave out "
-                'verify="none" (--no-verify)'
+                + _NO_VERIFY
             )
         is_known = not holds_template(self.destination.url)
         if self.strict_metadata and is_known and self.destination.kind == "file":
             raise ConfigurationInvalid(
                 "files keep no metadata, so objects that have some could not be copied; leave out "
-                "strict_metadata (--strict-metadata), or copy to a bucket"
+                + argument("strict_metadata")
+                + ", or copy to a bucket"
             )
 
     def _check_filter(self) -> None:
         if self.files_from is not None and not self.recursive:
             raise ConfigurationInvalid(
-                "files_from names keys below a prefix; copy recursively (-r)"
+                argument("files_from") + " names keys below a prefix; " + RECURSIVELY
             )
         bounds = (self.newer_than, self.older_than, self.min_size, self.max_size)
         texts = (*(self.files_from or ()), *(text for text in bounds if text is not None))
@@ -395,34 +409,36 @@ class TransferJob:
             object.__setattr__(self, "files_from", found)
 
     def _check_delete(self) -> None:
+        leave_out = "leave out "
         reasons = {
-            "copy recursively (-r)": not self.recursive,
-            "leave out move: the next run would find an empty source": self.move,
-            "leave out files_from: keys outside the list are never deleted": (
+            RECURSIVELY: not self.recursive,
+            leave_out + argument("move") + ": the next run would find an empty source": self.move,
+            leave_out + argument("files_from") + ": keys outside the list are never deleted": (
                 self.files_from is not None
             ),
-            "escaped keys are not those of the source; leave out on_illegal_key": (
+            "escaped keys are not those of the source; leave out " + argument("on_illegal_key"): (
                 self.on_illegal_key == "escape"
             ),
-            'leave out verify="none" (--no-verify): only verified copies allow deletes': (
-                self.verify == "none"
-            ),
+            leave_out + _NO_VERIFY + ": only verified copies allow deletes": self.verify == "none",
         }
         for reason, is_wrong in reasons.items():
             if is_wrong:
-                raise ConfigurationInvalid(f"delete (--delete) is not possible here; {reason}")
+                raise ConfigurationInvalid(argument("delete") + " is not possible here; " + reason)
         for pattern in () if self.allow_unmatched_patterns else self.exclude:
             if not can_match(pattern):
                 raise ConfigurationInvalid(
-                    f"no key can match the pattern {pattern!r} of exclude, so it protects nothing "
-                    "from delete; mend it (a key that begins with a slash is [/]x), leave it out, "
-                    "or set allow_unmatched_patterns"
+                    f"no key can match the pattern {pattern!r} of "
+                    + argument("exclude")
+                    + ", so it protects nothing from "
+                    + argument("delete")
+                    + "; mend it (a key that begins with a slash is [/]x), leave it out, or set "
+                    + argument("allow_unmatched_patterns")
                 )
 
     @property
     def bytes_per_s(self) -> int | None:
         """`bwlimit` as a number."""
-        return None if self.bwlimit is None else size_bytes("bwlimit", self.bwlimit)
+        return None if self.bwlimit is None else size_bytes(argument("bwlimit"), self.bwlimit)
 
     @property
     def object_filter(self) -> ObjectFilter:

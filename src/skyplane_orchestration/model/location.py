@@ -12,10 +12,11 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from skyplane_gateway.schema import Document, check
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import InvalidLocation
 
 CLOUDS: Final = ("aws", "gcp", "azure")
@@ -71,6 +72,19 @@ class Location(Document, what="a location"):
 
     def __post_init__(self) -> None:
         check(self)
+        checks = {
+            "url": self._check_url,
+            "region": self._check_region,
+            "endpoint_url": self._check_endpoint,
+        }
+        for name, check_field in checks.items():
+            try:
+                check_field()
+            except InvalidLocation as error:
+                error.field = name
+                raise
+
+    def _check_url(self) -> None:
         url = self.url
         # `{{ params.source }}` may become an S3 URL, so it is not taken for a path.
         if "://" not in url and not holds_template(url.partition("/")[0]):
@@ -81,8 +95,12 @@ class Location(Document, what="a location"):
             object.__setattr__(self, "url", url)
         if not holds_template(url):
             _split(url)
+
+    def _check_region(self) -> None:
         if self.region and not holds_template(self.region):
             object.__setattr__(self, "region", parse_region_tag(self.region).tag)
+
+    def _check_endpoint(self) -> None:
         if self.endpoint_url and not holds_template(self.endpoint_url):
             endpoint = _urlsplit(self.endpoint_url)
             _require_no_secret("the endpoint", endpoint.netloc)
@@ -125,6 +143,22 @@ class Location(Document, what="a location"):
             return f"file:///{key}"
         scheme = {"s3": "s3", "gcs": "gs", "azure": "az"}[self.kind]
         return f"{scheme}://{self.bucket}/{key}"
+
+
+def named_location(given: Mapping[str, Any], names: Mapping[str, str]) -> Location:
+    """A location from its fields.
+
+    Args:
+        names: field -> the argument that it is from, for errors.
+
+    Raises InvalidLocation, with the name of the argument.
+    """
+    try:
+        return Location(**given)
+    except InvalidLocation as error:
+        if error.field not in names:
+            raise
+        raise type(error)(argument(names[error.field]) + ": " + error.message) from error
 
 
 def holds_template(text: str) -> bool:

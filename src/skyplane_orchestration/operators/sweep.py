@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import TeardownIncomplete
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.operators.arguments import Flag, Number
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.transfer.task_log import log_sweep
@@ -99,5 +99,8 @@ class SkyplaneSweepOperator(SkyplaneOperator):
         if isinstance(destination, Mapping):
             return Location.from_dict(destination)
         if isinstance(destination, str):
-            return Location(destination, endpoint_url=self.destination_endpoint)
+            return named_location(
+                {"url": destination, "endpoint_url": self.destination_endpoint},
+                {"url": "destinations", "endpoint_url": "destination_endpoint"},
+            )
         return destination

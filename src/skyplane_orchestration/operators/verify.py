@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_gateway.config import IllegalKeyRule
 from skyplane_orchestration.errors import ObjectsDiffer
 from skyplane_orchestration.formatting import size
+from skyplane_orchestration.model.flat_job import location_of
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.operators.arguments import Flag, Texts
 from skyplane_orchestration.operators.base import SkyplaneOperator
@@ -100,9 +101,12 @@ class SkyplaneVerifyOperator(SkyplaneOperator):
         from skyplane_orchestration.hooks.credential_refs import credential_ref
 
         return self.hook.placed(
-            Location(
-                url=getattr(self, f"{side}_url"),
-                endpoint_url=getattr(self, f"{side}_endpoint"),
-                credential_ref=credential_ref(getattr(self, f"{side}_conn_id")),
+            location_of(
+                side,
+                {
+                    "url": getattr(self, f"{side}_url"),
+                    "endpoint_url": getattr(self, f"{side}_endpoint"),
+                    "credential_ref": credential_ref(getattr(self, f"{side}_conn_id")),
+                },
             )
         )

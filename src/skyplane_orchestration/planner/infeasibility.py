@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.planner.build_plan import PlanRequest
@@ -222,10 +223,12 @@ def total_ceiling_infeasible(
 ) -> PlanInfeasible:
     """The error for a total that every plan exceeds: the objective's ceiling or the policy's."""
     least = rounded_up(least_usd)
-    whose = f"{POLICY_MAX_JOB_USD} is {asked_usd:g}" if is_policy else f"{asked_usd:g} is allowed"
+    asked = f"{asked_usd:g}"
+    whose = argument("max_job_usd") + f" is {asked}" if is_policy else f"{asked} is allowed"
     return PlanInfeasible(
-        f"no plan from {route} meets the limit on its total cost in USD:"
-        f" {whose}, the cheapest costs {least:g} USD with boot, minimum billing and requests."
+        f"no plan from {route} meets the limit on its total cost in USD: "
+        + whose
+        + f", the cheapest costs {least:g} USD with boot, minimum billing and requests."
         f" Raise the {'policy' if is_policy else 'ceiling'} or move less",
         binding=(POLICY_MAX_JOB_USD if is_policy else COST_CEILING,),
         least_usd=least,

@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import replace
 
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.network_tiers import with_network_tier
@@ -91,15 +92,17 @@ def plan(
 
 def require_volume(objective: Objective, policy: Policy, volume_gb: float | None) -> None:
     """Raises ConfigurationInvalid when the objective or the policy needs a volume."""
-    what = None
+    what: str | None = None
     if isinstance(objective, Deadline):
         what = "a deadline"
     elif isinstance(objective, MaximizeThroughput) and objective.max_cost_usd is not None:
         what = "a ceiling in USD"
     elif policy.max_job_usd is not None:
-        what = "policy max_job_usd"
+        what = argument("max_job_usd")
     if what and not volume_gb:
-        raise ConfigurationInvalid(f"{what} needs a volume: give volume_gb, or list the source")
+        raise ConfigurationInvalid(
+            what + " needs a volume: give " + argument("volume_gb") + ", or list the source"
+        )
 
 
 def _plan_over_edges(

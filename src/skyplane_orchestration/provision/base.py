@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from skyplane_gateway.schema import check
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -46,7 +47,9 @@ class FleetTimes:
         check(self)
         for name, value in asdict(self).items():
             if value <= 0:
-                raise ConfigurationInvalid(f"{name} must be a number above zero, not {value:g}")
+                raise ConfigurationInvalid(
+                    argument(name) + f" must be a number above zero, not {value:g}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,8 @@ def require_fleet_limit(max_active_fleets: int | None) -> None:
     """Raise ConfigurationInvalid for a limit that allows no fleet at all."""
     if max_active_fleets is not None and max_active_fleets < 1:
         raise ConfigurationInvalid(
-            f"max_active_fleets must be at least 1, not {max_active_fleets}; omit it for no limit"
+            argument("max_active_fleets")
+            + f" must be at least 1, not {max_active_fleets}; omit it for no limit"
         )
 
 
@@ -105,10 +109,10 @@ def require_made_by(provisioner: str, fleet: Fleet) -> None:
     A fleet without gateways is of none.
     """
     if fleet.provisioner not in ("", provisioner):
-        settings = {SSH: " with its hosts_file", CLOUD: " with its clouds_file"}
+        name = {SSH: "hosts_file", CLOUD: "clouds_file"}.get(fleet.provisioner)
         raise ConfigurationInvalid(
             f"fleet {fleet.key} was made by the provisioner {fleet.provisioner!r}; use that one"
-            f"{settings.get(fleet.provisioner, '')}"
+            + (" with its " + argument(name) if name else "")
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.schema import check, checked
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -66,24 +67,34 @@ class ProvisionerChoice:
             count = sum(one is not None for one in given)
             if self.provisioner in owners and count == 0:
                 raise ConfigurationInvalid(
-                    f"the provisioner {self.provisioner!r} needs a {what}_file, or {what} in its"
-                    " place"
+                    f"the provisioner {self.provisioner!r} needs "
+                    + argument(f"{what}_file", shown=f"a {what}_file, or {what} in its place")
                 )
             if count > 1:
-                raise ConfigurationInvalid(f"{what}_file and {what} exclude each other; omit one")
+                raise ConfigurationInvalid(
+                    argument(f"{what}_file")
+                    + " and "
+                    + argument(what)
+                    + " exclude each other; omit one"
+                )
             if self.provisioner not in owners and count:
-                named = what if given[0] is None else f"{what}_file"
+                named = argument(what if given[0] is None else f"{what}_file")
                 kinds = " or ".join(map(repr, owners))
-                raise ConfigurationInvalid(f"{named} is for the provisioner {kinds} only")
+                raise ConfigurationInvalid(named + f" is for the provisioner {kinds} only")
         if self.provisioner == SSH and self.run_root is not None:
             raise ConfigurationInvalid(
-                "run_root is for the provisioner 'local' only; `directory` of a host in the"
-                " hosts_file is its place for fleets"
+                argument("run_root")
+                + " is for the provisioner 'local' only; `directory` of a host in "
+                + argument("hosts_file", shown="the hosts_file")
+                + " is its place for fleets"
             )
         if self._is_on_instances and (self.gateway_settings or self.processes_per_instance):
             raise ConfigurationInvalid(
-                "gateway_settings and processes_per_instance of the provisioner"
-                f" {self.provisioner!r} are fields of the clouds_file, or of clouds"
+                argument("gateway_settings")
+                + " and "
+                + argument("processes_per_instance")
+                + f" of the provisioner {self.provisioner!r} are fields of "
+                + argument("clouds_file", shown="the clouds_file, or of clouds")
             )
 
     @property

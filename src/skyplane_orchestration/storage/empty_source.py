@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Lister
+from skyplane_gateway.selection import Lister, glob_advice
 from skyplane_gateway.stores import ObjectStore
+from skyplane_gateway.wording import argument, joined
 from skyplane_orchestration.errors import EmptySource, NotFound, StoreError
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job import RECURSIVELY, TransferJob
+
+_ALLOWED: Final = argument("allow_empty") + " makes that a success"
 
 
 @contextmanager
@@ -21,7 +25,7 @@ def named_in_errors(end: str) -> Iterator[None]:
         yield
     except StoreError as error:
         if not error.message.startswith(f"{end}: "):
-            error.message = f"{end}: {error.message}"
+            error.message = f"{end}: " + error.message
             error.args = (error.message,)
         raise
 
@@ -47,9 +51,9 @@ def require_file(job: TransferJob) -> None:
         return
     path = f"/{job.source.key}"
     if os.path.isdir(path):  # noqa: PTH112 - a Path has lost its last slash
-        raise NotFound(f"{path} is a folder; to copy the files in it, copy recursively (-r)")
+        raise NotFound(f"{path} is a folder; to copy the files in it, " + RECURSIVELY)
     if not os.path.lexists(path):
-        raise NotFound(f"there is no file {path}; check its name")
+        raise NotFound(f"there is no file {path}; " + (glob_advice(path) or "check its name"))
 
 
 def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed: int) -> None:
@@ -62,11 +66,13 @@ def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     url, key = job.source.url, job.source.key
     found = listed or len(job.files_from or ())
     if job.files_from == ():
-        return "files_from names no object; allow_empty makes that a success"
+        return argument("files_from") + " names no object; " + _ALLOWED
     if listed and job.object_filter not in (ALL_OBJECTS, ObjectFilter(job.files_from)):
         return (
             f"the filters leave out every object under {url!r}; size and time have to be within "
-            "min_size, max_size, newer_than and older_than"
+            + joined(", ", [argument(one) for one in ("min_size", "max_size", "newer_than")])
+            + " and "
+            + argument("older_than")
         )
     if found and (job.include or job.exclude):
         all_of = "the only object" if found == 1 else f"all {found} objects"
@@ -78,11 +84,14 @@ def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     if job.source.kind == "file":
         path = f"/{key}"
         if not os.path.lexists(path):
-            return f"there is no folder {path}"
+            advice = glob_advice(path)
+            return f"there is no folder {path}" + (advice and "; " + advice)
         if not os.path.isdir(path):  # noqa: PTH112 - as above
-            return f"{path} is a file, not a folder; copy it without -r (recursive)"
-        return f"there are no files below {path}; allow_empty makes that a success"
+            return f"{path} is a file, not a folder; copy it without " + argument("recursive")
+        return f"there are no files below {path}; " + _ALLOWED
     first = next(store.list(key), None) if key and not key.endswith("/") else None
     if first is not None and first.key == key:
-        return f"{url!r} is one object, not a prefix; copy it without -r (recursive)"
-    return f"there are no objects under {url!r}; check the prefix, or set allow_empty"
+        return f"{url!r} is one object, not a prefix; copy it without " + argument("recursive")
+    return f"there are no objects under {url!r}; " + (
+        glob_advice(key) or "check the prefix, or set " + argument("allow_empty")
+    )

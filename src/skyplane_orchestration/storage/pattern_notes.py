@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from skyplane_gateway.selection import PatternUse
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 
@@ -33,6 +34,10 @@ def require_protection(job: TransferJob, use: PatternUse) -> None:
         return
     for pattern, key in use.matched_only_below().items():
         raise ConfigurationInvalid(
-            f"the pattern {pattern!r} of exclude matches no key at either end, so delete would not "
-            f"spare {key!r}; write {pattern + '/**'!r}, or set allow_unmatched_patterns"
+            f"the pattern {pattern!r} of "
+            + argument("exclude")
+            + " matches no key at either end, so "
+            + argument("delete")
+            + f" would not spare {key!r}; write {pattern + '/**'!r}, or set "
+            + argument("allow_unmatched_patterns")
         )

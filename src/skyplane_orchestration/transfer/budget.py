@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.journal.totals import Totals
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import BudgetReached
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult, TryOutcome
@@ -80,8 +81,10 @@ class Budget:
             return None
         return BudgetReached(
             f"the transfer was stopped: it has cost {spent_usd:.4g} USD so far, and it may "
-            f"cost {self._max_usd:.4g} USD (max_job_usd). What was copied stays at the "
-            "destination; a resume may cost as much again, or what its --max-job-usd says"
+            f"cost {self._max_usd:.4g} USD ("
+            + argument("max_job_usd")
+            + "). What was copied stays at the destination; a resume may cost as much again, or"
+            " what its own " + argument("max_job_usd") + " says"
         )
 
     def with_totals(self, result: TransferResult) -> TransferResult:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import PatternUse, folder_of, is_published_last
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import (
     NotFound,
     PermissionDenied,
@@ -75,8 +76,10 @@ class DeletePlan:
         if self.objects > self.most:
             raise TooManyDeletes(
                 f"{counted(self.objects, 'object')} at {job.destination.url!r} would be deleted, "
-                f"and max_delete {job.max_delete} allows {self.most}; nothing was deleted, check "
-                "the source or raise max_delete"
+                "and "
+                + argument("max_delete")
+                + f" {job.max_delete} allows {self.most}; nothing was deleted, check the source or"
+                " raise " + argument("max_delete")
             )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import (
@@ -84,8 +85,10 @@ def require_known_regions(policy: Policy, tags: Sequence[str]) -> None:
                 near = nearest_names(glob, tags)
                 hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
                 raise ConfigurationInvalid(
-                    f"{name} {glob!r} matches no region of the grid; {hint} (use exclude to skip "
-                    "objects)"
+                    argument(name)
+                    + f" {glob!r} matches no region of the grid; {hint} (to skip objects, use "
+                    + argument("exclude")
+                    + ")"
                 )
 
 
@@ -189,8 +192,10 @@ def _limits_of(job: TransferJob) -> Limits:
     rate = max(gbps_of(job.bytes_per_s, 1.0), _LEAST_GBPS)
     if isinstance(job.objective, MinimizeCost) and job.objective.min_throughput_gbps > rate:
         raise ConfigurationInvalid(
-            f"min_throughput_gbps {job.objective.min_throughput_gbps:g} is more than bwlimit "
-            f"{job.bwlimit} allows ({gbps_of(job.bytes_per_s, 1.0):.3g} Gbit/s); change one"
+            argument("min_throughput_gbps")
+            + f" {job.objective.min_throughput_gbps:g} is more than "
+            + argument("bwlimit")
+            + f" {job.bwlimit} allows ({gbps_of(job.bytes_per_s, 1.0):.3g} Gbit/s); change one"
         )
     return replace(job.limits, source_read_gbps=min(rate, job.limits.source_read_gbps or rate))
 

@@ -298,7 +298,7 @@ def test_a_key_of_the_list_that_is_not_at_the_source_is_missing() -> None:
         ("b/d/x", "missing", 0),
         ("b/d/y", "copy", 9),
     ]
-    assert "'a/d/x' of the list of keys (files_from) is not at the source" in rows[0].reason
+    assert "'a/d/x' of the list of keys is not at the source" in rows[0].reason
     assert (rows[0].destination, rows[0].precondition) == (None, UNCONDITIONAL)
     # Both listings begin at what the keys have in common.
     assert source.prefixes == ["a/d/"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_gateway.schema import check, decode
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
@@ -67,7 +68,8 @@ class InstanceOptions:
         given = self.processes_per_instance
         if given is not None and not 1 <= given <= MOST_PROCESSES:
             raise ConfigurationInvalid(
-                f"processes_per_instance must be a whole number from 1 to {MOST_PROCESSES} on"
+                argument("processes_per_instance")
+                + f" must be a whole number from 1 to {MOST_PROCESSES} on"
                 f" cloud instances, not {given}"
             )
         for name in (

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_gateway.schema import check
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.container import (
     CONTAINER_USER,
@@ -105,7 +106,9 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
     Raises ConfigurationInvalid for a script beyond 16 KiB, or a hard end that is not positive.
     """
     if not 0 < hard_end_s < math.inf:
-        raise ConfigurationInvalid(f"hard_end_s must be positive and finite, not {hard_end_s!r}")
+        raise ConfigurationInvalid(
+            argument("hard_end_s") + f" must be positive and finite, not {hard_end_s!r}"
+        )
     minutes = math.ceil(hard_end_s / SECONDS_PER_MINUTE)
     values = {
         "MINUTES": str(minutes),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from skyplane_gateway.config import MAX_CONNECTIONS
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import MissingExtra, SkyplaneError
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.local.options import LocalOptions, loopback_address
@@ -55,7 +56,7 @@ def _run_root(root: RunRoot) -> Finding:
     parent = next(parent for parent in path.parents if parent.exists())
     if os.access(parent, os.W_OK | os.X_OK):
         return Finding(name, True, f"{path} will be created on first use")
-    return Finding(name, False, f"{path} cannot be created; choose another run_root")
+    return Finding(name, False, f"{path} cannot be created; choose another " + argument("run_root"))
 
 
 def _open_files(root: RunRoot, store_threads: int) -> Finding:

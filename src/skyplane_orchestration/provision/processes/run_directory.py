@@ -27,6 +27,7 @@ from urllib.parse import quote, unquote
 
 from skyplane_gateway.clock import Clock
 from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.provision.processes.machine import Machine
 from skyplane_orchestration.provision.processes.this_machine import ThisMachine
@@ -221,8 +222,8 @@ class RunRoot:
             self.machine.make_root(self.path)
         except OSError as error:
             raise ConfigurationInvalid(
-                f"the run directory {self.path} cannot be used: {error.strerror};"
-                " choose another run_root"
+                f"the run directory {self.path} cannot be used: {error.strerror}; choose another "
+                + argument("run_root")
             ) from error
 
     @contextlib.contextmanager

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: Most gateways of an instance if no option names a number: each needs memory of its own.
@@ -58,7 +59,8 @@ def check_processes_per_instance(given: int | None) -> None:
     """Raises ConfigurationInvalid."""
     if given is not None and not 1 <= given <= MAX_CONNECTIONS:
         raise ConfigurationInvalid(
-            f"processes_per_instance must be a whole number from 1 to {MAX_CONNECTIONS}, not"
+            argument("processes_per_instance")
+            + f" must be a whole number from 1 to {MAX_CONNECTIONS}, not"
             f" {given}"
         )
 

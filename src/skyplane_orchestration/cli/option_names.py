@@ -1,0 +1,48 @@
+"""Messages of the library with the options of the command in place of its arguments."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from skyplane_gateway.wording import Mark, in_words_of
+
+#: Argument of the library -> where the parser keeps the option's value, for other names.
+_DESTINATIONS: Final = {"clouds_file": "clouds", "hosts_file": "hosts"}
+
+#: Prefix of an end's arguments -> that of its options.
+_ENDS: Final = {"source": "src", "destination": "dst"}
+
+#: Argument of an end -> what follows `--src-` or `--dst-`; empty for the place itself.
+_OF_END: Final = {
+    "url": "",
+    "region": "region",
+    "endpoint": "endpoint",
+    "credential_ref": "credentials",
+    "options": "option",
+}
+
+
+def with_option_names(message: str, options: argparse.Namespace | None) -> str:
+    """The message; `options` are those of the command, None if they could not be read."""
+    parser = getattr(options, "parser", None)
+    return in_words_of(message, lambda mark, shown: _option_of(parser, mark) or shown)
+
+
+def _option_of(parser: argparse.ArgumentParser | None, mark: Mark) -> str:
+    """The option for an argument; empty for one that the subcommand does not have."""
+    name = _DESTINATIONS.get(mark.name) or _of_end(mark.name) or mark.name
+    actions = [one for one in parser._actions if one.dest == name] if parser else []
+    exact = [one for one in actions if mark.value is not None and one.const == mark.value]
+    # The option that takes any value stands before those for one of them.
+    for action in exact or actions[:1]:
+        return action.option_strings[0] if action.option_strings else str(action.metavar)
+    return ""
+
+
+def _of_end(name: str) -> str:
+    """Where the parser keeps an argument of an end; empty for any other argument."""
+    end, _, field = name.partition("_")
+    if end not in _ENDS or field not in _OF_END:
+        return ""
+    return f"{_ENDS[end]}_{_OF_END[field]}".rstrip("_")
