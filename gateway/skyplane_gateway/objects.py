@@ -231,6 +231,8 @@ class StoreCapabilities:
             stored bytes. Where False, read the object to verify it.
         min_part_bytes: of all parts but the last.
         max_parts: parts in one upload.
+        joined_parts: parts that a completion takes in one request, so that more of them cost more
+            requests and time; 0 for any number.
         rewrite_s: the shortest average time between writes of one key.
         server_side_copy: what `CopiesParts.copy_part` copies from another bucket: any range, only
             whole objects, or nothing.
@@ -241,20 +243,27 @@ class StoreCapabilities:
     max_part_bytes: int
     max_parts: int
     max_object_bytes: int
+    joined_parts: int = 0
     rewrite_s: float = 0.0
     server_side_copy: Literal["none", "ranges", "objects"] = "none"
 
-    def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
+    def part_bytes(self, object_bytes: int, wanted_bytes: int, roomy_bytes: int = 0) -> int:
         """The allowed size of all parts but the last that is nearest to the wanted one.
 
         Rounded up to whole MiB where the wanted size is too small. Raises InvalidKey for an object
         that this store cannot hold.
+
+        Args:
+            roomy_bytes: parts may be as large as this where so few of them are joined at once.
         """
         if object_bytes > self.max_object_bytes:
             raise InvalidKey(
                 f"an object of {object_bytes} bytes is larger than the {self.max_object_bytes} "
                 "bytes that the destination can hold; split it at the source"
             )
+        if self.joined_parts:
+            share_bytes = -(-object_bytes // self.joined_parts)
+            wanted_bytes = max(wanted_bytes, min(-(-share_bytes // MIB) * MIB, roomy_bytes))
         needed = -(-object_bytes // self.max_parts)
         if needed > wanted_bytes:
             wanted_bytes = -(-needed // MIB) * MIB

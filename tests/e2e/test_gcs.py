@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.test_cli_cp import answer_of, orch
-from tests.faults import fake_gcs
+from tests.faults import fake_gcs, strict_gcs
 
 from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores import StoreSpec
@@ -27,34 +27,42 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def gcs_url(tmp_path: Path) -> Iterator[str]:
+def google(tmp_path: Path) -> Iterator[strict_gcs.StrictGcs]:
     try:
-        with fake_gcs.running(tmp_path / "fake-gcs.log") as url:
-            yield url
+        with (
+            fake_gcs.running(tmp_path / "fake-gcs.log") as url,
+            # A journal is written a few times at once; retries of that would take the time here.
+            strict_gcs.running(url, write_s=0.0) as proxy,
+        ):
+            yield proxy
     except fake_gcs.Unavailable as error:
         pytest.skip(str(error))
 
 
 def test_objects_go_from_s3_to_google(
-    home: Home, servers: tuple[S3Server, S3Server], gcs_url: str
+    home: Home, servers: tuple[S3Server, S3Server], google: strict_gcs.StrictGcs
 ) -> None:
+    """To a bucket of a colder class, from a store that refuses what the service refuses."""
     here, _ = servers
     source = here.make_bucket("to-google")
     objects = {"large": os.urandom(12 * MIB + 7), "empty": b"", "deep/two words": b"x"}
     objects |= {f"small/{number}": os.urandom(number + 1) for number in range(20)}
     here.fill(source, "p/", objects)
-    bucket = fake_gcs.create_bucket(gcs_url)
+    bucket = fake_gcs.create_bucket(google.url)
+    google.default_classes[bucket] = "COLDLINE"
 
     # The region of the bucket is looked up, and the emulator is the environment's.
-    google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": gcs_url})
+    at_google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": google.url})
     url = f"gs://{bucket}/q/"
     to_google = orch(
-        google, "cp", "-r", f"s3://{source}/p/", url, "--src-endpoint", here.endpoint,
+        at_google, "cp", "-r", f"s3://{source}/p/", url, "--src-endpoint", here.endpoint,
         "--chunk-mib", "5", "--gateways", "always", "--json",
     )  # fmt: skip
     result = answer_of(to_google)
     assert (result["copied"], result["failed"]) == (len(objects), 0)
-    store = GcsStore(StoreSpec("gcs", bucket, gcs_url))
+    assert google.composed == [3]
+    assert google.class_of(bucket, "q/large") == "COLDLINE"
+    store = GcsStore(StoreSpec("gcs", bucket, google.url))
     attributes = ObjectAttributes(content_type="text/x-test", metadata=(("owner", "somebody"),))
     assert {info.key for info in store.list("")} == {f"q/{key}" for key in objects}
     for key in ("large", "empty", "small/3"):
@@ -62,7 +70,7 @@ def test_objects_go_from_s3_to_google(
     assert list(store.list_uploads("")) == []
 
     ends = (f"s3://{source}/p/", url, "--src-endpoint", here.endpoint)
-    report = answer_of(orch(google, "verify", "-r", "--extra", *ends, "--json"))
+    report = answer_of(orch(at_google, "verify", "-r", "--extra", *ends, "--json"))
     assert (report["is_equal"], report["equal"], report["extra"]) == (True, len(objects), 0)
     # Google's checksums count, and moto's do not.
     assert report["read_bytes"] == sum(map(len, objects.values()))
@@ -70,16 +78,17 @@ def test_objects_go_from_s3_to_google(
 
 
 def test_the_service_itself_copies_large_objects_between_its_buckets(
-    home: Home, gcs_url: str
+    home: Home, google: strict_gcs.StrictGcs
 ) -> None:
-    there = fake_gcs.create_bucket(gcs_url), fake_gcs.create_bucket(gcs_url)
-    source, destination = (GcsStore(StoreSpec("gcs", bucket, gcs_url)) for bucket in there)
+    there = fake_gcs.create_bucket(google.url), fake_gcs.create_bucket(google.url)
+    google.default_classes[there[1]] = "NEARLINE"
+    source, destination = (GcsStore(StoreSpec("gcs", bucket, google.url)) for bucket in there)
     attributes = ObjectAttributes(content_type="text/x-test", metadata=(("owner", "somebody"),))
     bodies = {"large": os.urandom(12 * MIB + 7), "small": b"sent whole"}
     written = {key: source.put(key, body, attributes=attributes) for key, body in bodies.items()}
-    google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": gcs_url})
+    at_google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": google.url})
     ends = (f"gs://{there[0]}/", f"gs://{there[1]}/")
-    copied = orch(google, "cp", "-r", *ends, "--chunk-mib", "5", "--json")
+    copied = orch(at_google, "cp", "-r", *ends, "--chunk-mib", "5", "--json")
     result = answer_of(copied)
     assert (result["copied"], result["server_side"], result["warnings"]) == (2, 1, [])
     for key, info in written.items():

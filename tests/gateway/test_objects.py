@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from skyplane_gateway.objects import MIB, Credentials, StoreCapabilities
@@ -34,6 +36,24 @@ def test_parts_are_as_wanted_unless_the_store_needs_larger_ones(
     found = _capabilities(min_part_bytes).part_bytes(object_bytes, wanted_bytes)
     assert found == part_bytes
     assert -(-object_bytes // found) <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("object_bytes", "roomy_bytes", "part_bytes"),
+    [
+        (512 * MIB, 64 * MIB, 16 * MIB),
+        (512 * MIB + 1, 64 * MIB, 17 * MIB),
+        (2048 * MIB, 64 * MIB, 64 * MIB),
+        (5000 * MIB, 64 * MIB, 64 * MIB),
+        (5000 * MIB, 5 * MIB, 16 * MIB),
+    ],
+)
+def test_parts_are_as_few_as_are_joined_at_once_where_memory_allows_it(
+    object_bytes: int, roomy_bytes: int, part_bytes: int
+) -> None:
+    joining = replace(_capabilities(), joined_parts=32)
+    assert joining.part_bytes(object_bytes, 16 * MIB, roomy_bytes) == part_bytes
+    assert _capabilities().part_bytes(object_bytes, 16 * MIB, roomy_bytes) == 16 * MIB
 
 
 def test_credentials_never_show_a_value() -> None:

@@ -33,6 +33,15 @@ _DAGSTER_SUITES: Final = (
     "tests/e2e/test_dagster_runs.py",
     "tests/e2e/test_dagster_examples.py",
 )
+#: With the oldest SDKs.
+_STORE_SUITES: Final = (
+    "tests/gateway/stores/azure",
+    "tests/gateway/stores/gcs",
+    "tests/gateway/stores/s3",
+    "tests/gateway/stores/test_conformance_copies.py",
+    "tests/gateway/stores/test_conformance_objects.py",
+    "tests/gateway/stores/test_conformance_uploads.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,8 @@ class Line:
         pythons: minor versions that the line supports. The first is the default.
         releases: requirements that hold the environment on the line.
         also: packages beside those of the extras.
-        is_oldest: takes the oldest release that pyproject.toml allows of each dependency.
+        is_oldest: takes the oldest release that pyproject.toml allows of each dependency; runs the
+            tests of the stores too.
     """
 
     name: str
@@ -66,7 +76,8 @@ class Line:
     def suites(self) -> tuple[str, ...]:
         """Files and folders of tests."""
         suites = {"airflow": _AIRFLOW_SUITES, "dagster": _DAGSTER_SUITES}
-        return tuple(path for name in self.orchestrators for path in suites[name])
+        chosen = tuple(path for name in self.orchestrators for path in suites[name])
+        return (*chosen, *_STORE_SUITES) if self.is_oldest else chosen
 
 
 LINES: Final = (

@@ -199,7 +199,9 @@ class MultipartCopier:
     def _begun(self, row: Selection, info: ObjectInfo, *, is_server_side: bool) -> _Copy:
         """A copy without any part. Raises StoreError where it would lack too much."""
         sized = self._server_side if is_server_side else self._context.capabilities
-        part_bytes = sized.part_bytes(row.source.size_bytes, self._spec.chunk_bytes)
+        part_bytes = sized.part_bytes(
+            row.source.size_bytes, self._spec.chunk_bytes, self._context.whole_bytes
+        )
         not_carried = {*row.source.not_carried, *info.not_carried}
         if not self._keeping.attributes and info.attributes is not None:
             not_carried.update(lost_attributes(info.attributes, row.destination_key))

@@ -78,11 +78,11 @@ class ServerSideCopies:
         """Whether the store copies the object; `source` is from `head`, with its checksum."""
         return self.may_copy(source) and source.crc32c is not None
 
-    def part_bytes(self, object_bytes: int, wanted_bytes: int) -> int:
+    def part_bytes(self, object_bytes: int, wanted_bytes: int, roomy_bytes: int = 0) -> int:
         """As `StoreCapabilities.part_bytes`, for parts that the store copies."""
         if self._destination.server_side_copy == "objects":
             return object_bytes
-        return self._destination.part_bytes(object_bytes, wanted_bytes)
+        return self._destination.part_bytes(object_bytes, wanted_bytes, roomy_bytes)
 
     async def copy_part(
         self, key: str, upload_id: str, number: int, source: CopySource

@@ -21,7 +21,7 @@ from skyplane_gateway.errors import StoreUnavailable
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.registry import open_without_retries
 store = open_without_retries(StoreSpec("gcs", "bkt", "http://127.0.0.1:9"))
-for verb in (lambda: store.head("k"), lambda: store._bucket.compose("k", [("p", "1")], "joining")):
+for verb in (lambda: store.head("k"), lambda: store._bucket.small_body("k", "1", "reading")):
     try:
         verb()
     except StoreUnavailable:

@@ -35,6 +35,16 @@ def test_an_object_up_to_a_size_is_one_request(shipped: Grid) -> None:
     assert costs.request_usd(*ends, 1000, 65_000 * mib_gb, 16, whole_mib=64) > 5 * whole
 
 
+def test_google_gets_fewer_parts_and_joins_them_by_32(shipped: Grid) -> None:
+    """10 GiB: 160 parts of 64 MiB, a marker, 5 joins and the last one, and a listing."""
+    volume_gb = 10 * 2**30 / 1e9
+    ends = shipped, "local:here", ["gcp:europe-west3"]
+    usd = costs.request_usd(*ends, 1, volume_gb, 16, whole_mib=64)
+    assert usd == pytest.approx((160 + 2 + 5 + 1) * 0.005 / 1000)
+    chosen = costs.request_usd(*ends, 1, volume_gb, 16, whole_mib=16)
+    assert chosen == pytest.approx((640 + 2 + 20 + 1) * 0.005 / 1000)
+
+
 def test_this_machine_charges_no_requests(shipped: Grid) -> None:
     assert costs.request_usd(shipped, "local:here", ["local:here"], 1000, 1.0, 16) == 0
 

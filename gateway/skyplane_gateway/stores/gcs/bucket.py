@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any, Final
 
 from skyplane_gateway.errors import (
@@ -19,7 +20,8 @@ from skyplane_gateway.objects import (
     ObjectInfo,
     Precondition,
 )
-from skyplane_gateway.stores.answers import require, unavailable
+from skyplane_gateway.stores import answers
+from skyplane_gateway.stores.answers import NoAnswer, require, unavailable
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.gcs.client import ONCE, Client
 from skyplane_gateway.stores.gcs.errors import mapped
@@ -29,7 +31,6 @@ from skyplane_gateway.stores.gcs.requests import (
     info_of,
     precondition_query,
     require_object,
-    resource_of,
     unix_s,
 )
 from skyplane_gateway.stores.readback import has_attributes
@@ -40,6 +41,16 @@ Resource = Mapping[str, Any]
 
 _REWRITE_FIELDS: Final = "kind,done,rewriteToken,resource(name,generation,size,crc32c)"
 _OBJECT: Final = "storage#object"
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class _Bounded(BytesIO):
+    """Takes no more than an answer may have; raises NoAnswer."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > answers.MAX_BODY_BYTES:
+            raise NoAnswer("is too long")
+        return super().write(data)
 
 
 class Bucket:
@@ -102,30 +113,46 @@ class Bucket:
         sources: Sequence[tuple[str, str]],
         what: str,
         *,
-        attributes: ObjectAttributes | None = None,
+        resource: Resource,
         precondition: Precondition = UNCONDITIONAL,
-        removes_sources: bool = False,
     ) -> ObjectInfo:
-        """Join up to 32 objects, each a name with its generation, to one.
+        """Join up to 32 objects, each a name with its generation, to one, and delete them.
 
-        `removes_sources` deletes them in the same request, without a fee for early deletion and
-        without soft delete. Emulators do not know it.
+        The same request deletes them: without a fee for early deletion, without soft delete, also
+        in a bucket that keeps versions (Google, "Compose objects", 2026-11). Emulators do not
+        delete.
+
+        Args:
+            resource: of the new object, with the class of its sources.
+
+        Raises:
+            NotFound: a source is gone.
         """
-        with self.client.sdk(what) as bucket:
-            made = bucket.blob(key)
-            # The blob's JSON, for which the client has no public name.
-            made._properties.update(resource_of(attributes))
-            made.compose(
-                [bucket.blob(name, generation=generation) for name, generation in sources],
-                if_generation_match=precondition_query(precondition).get("ifGenerationMatch"),
-                delete_source_objects=removes_sources,
-                **ONCE,
-            )
-        return info_of(key, made._properties)
+        rows = [{"name": name, "generation": generation} for name, generation in sources]
+        body = {"sourceObjects": rows, "destination": resource, "deleteSourceObjects": True}
+        query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
+        made = self.client.send_for_json(
+            "POST",
+            self.client.urls.compose(key, **query),
+            what,
+            _OBJECT,
+            headers=_JSON,
+            data=json.dumps(body),
+        )
+        return info_of(key, self._about(key, made, what))
 
-    def copy_from(
-        self, source: CopySource, name: str, what: str, metadata: Mapping[str, str]
-    ) -> Resource:
+    def small_body(self, name: str, generation: str, what: str) -> bytes:
+        """The body of a small object of this project itself, read by Google's own client.
+
+        Raises NotFound.
+        """
+        body = _Bounded()
+        with self.client.sdk(what) as bucket:
+            blob = bucket.blob(name, generation=int(generation))
+            blob.download_to_file(body, raw_download=True, checksum=None, **ONCE)
+        return body.getvalue()
+
+    def copy_from(self, source: CopySource, name: str, what: str, resource: Resource) -> Resource:
         """Have the service copy one version of an object; the copy has this metadata only.
 
         One call, or several where bytes move: to another class, or for large objects.
@@ -135,14 +162,13 @@ class Bucket:
             NotFound: the source is gone.
         """
         urls = self.client.urls.beside(source.store.bucket)
-        body = json.dumps({"contentType": "application/octet-stream", "metadata": metadata})
+        body = json.dumps({"contentType": "application/octet-stream", **resource})
         query = {"sourceGeneration": source.etag, "fields": _REWRITE_FIELDS}
         while True:
             url = urls.rewrite(source.key, self.client.urls, name, **query)
-            headers = {"Content-Type": "application/json"}
             try:
                 answer = self.client.send_for_json(
-                    "POST", url, what, "storage#rewriteResponse", headers=headers, data=body
+                    "POST", url, what, "storage#rewriteResponse", headers=_JSON, data=body
                 )
             except NotFound as error:
                 # So the service says that a version is gone.

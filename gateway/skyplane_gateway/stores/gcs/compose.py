@@ -1,11 +1,14 @@
-"""Joins more than 32 objects: groups of 32 become larger objects, until 32 are left."""
+"""Joins the parts of an upload: groups of 32 become larger objects, until 32 are left.
+
+Each request deletes its sources. So what a request made stands for them when a completion
+is tried again: it has the size and the CRC32C that follow from its parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from skyplane_gateway.checksum import combine
@@ -25,26 +28,83 @@ class Piece:
     generation: str
     size_bytes: int
     crc32c: int | None
+    storage_class: str = ""
 
 
-def compose(bucket: Bucket, folder: str, pieces: Sequence[Piece], what: str) -> Sequence[Piece]:
-    """At most 32 pieces with the same bytes; those that are made are below `folder`.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A piece that a completion needs; without a generation it is made of `sources`."""
 
-    May be repeated: each request replaces the piece of an earlier attempt.
-    """
-    level = 0
+    name: str
+    generation: str
+    size_bytes: int
+    crc32c: int | None
+    sources: tuple[Wanted, ...] = ()
+
+    def among(self, stored: Mapping[str, Piece]) -> Piece | None:
+        """The stored piece, if it is that one."""
+        piece = stored.get(self.name)
+        if piece is None:
+            return None
+        if self.generation:
+            return piece if piece.generation == self.generation else None
+        known = self.crc32c is not None
+        is_same = (piece.size_bytes, piece.crc32c) == (self.size_bytes, self.crc32c)
+        return piece if known and is_same else None
+
+    def found(self, stored: Mapping[str, Piece]) -> Iterator[Piece | None]:
+        """The stored pieces that make it up, in order; None for a part that is lost."""
+        piece = self.among(stored)
+        if piece is not None or not self.sources:
+            yield piece
+        else:
+            for source in self.sources:
+                yield from source.found(stored)
+
+
+def grouped(parts: Iterable[Wanted], folder: str) -> Sequence[Wanted]:
+    """At most 32 pieces of all the parts; those that are made are below `folder`."""
+    level, pieces = 0, tuple(parts)
     while len(pieces) > MAX_SOURCES:
         level += 1
         groups = [pieces[i : i + MAX_SOURCES] for i in range(0, len(pieces), MAX_SOURCES)]
-        names = [f"{folder}joined-{level}-{number:05}" for number in range(len(groups))]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            pieces = list(pool.map(partial(_joined, bucket, what), names, groups))
+        pieces = tuple(
+            Wanted(
+                f"{folder}joined-{level}-{number:05}",
+                "",
+                sum(source.size_bytes for source in group),
+                whole_crc32c((source.crc32c, source.size_bytes) for source in group),
+                group,
+            )
+            for number, group in enumerate(groups)
+        )
     return pieces
 
 
-def _joined(bucket: Bucket, what: str, name: str, group: Sequence[Piece]) -> Piece:
-    made = bucket.compose(name, [(piece.name, piece.generation) for piece in group], what)
-    return Piece(name, made.etag, made.size_bytes, made.crc32c)
+def joined(
+    bucket: Bucket,
+    wanted: Sequence[Wanted],
+    stored: Mapping[str, Piece],
+    storage_class: str,
+    what: str,
+) -> list[Piece]:
+    """The wanted pieces, made where they are not stored. May be repeated."""
+
+    def made(piece: Wanted) -> Piece:
+        there = piece.among(stored)
+        if there is not None:
+            return there
+        sources = [made(source) for source in piece.sources]
+        info = bucket.compose(
+            piece.name,
+            [(source.name, source.generation) for source in sources],
+            what,
+            resource={"storageClass": storage_class} if storage_class else {},
+        )
+        return Piece(piece.name, info.etag, info.size_bytes, info.crc32c, storage_class)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(made, wanted))
 
 
 def whole_crc32c(pieces: Iterable[tuple[int | None, int]]) -> int | None:

@@ -94,6 +94,10 @@ class Urls:
         query = {"uploadType": "multipart", "name": key, **query}
         return self._with(f"/upload/storage/v1/b/{self._bucket}/o", query)
 
+    def compose(self, key: str, **query: str) -> str:
+        path = f"/storage/v1/b/{self._bucket}/o/{quote(key, safe='')}/compose"
+        return self._with(path, query)
+
     def rewrite(self, key: str, into: Urls, name: str, **query: str) -> str:
         """For a copy of the object to a name in another bucket."""
         there = f"/rewriteTo/b/{into._bucket}/o/{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""Google Cloud Storage: hot verbs through its HTTP APIs, rare ones through google-cloud-storage.
+"""Google Cloud Storage: through its HTTP APIs; google-cloud-storage reads an upload's marker.
 
 The version of an object is its generation. Bodies are sent with their CRC32C. The service checks
 it, and reports that of the whole object also for objects of several parts.
@@ -30,6 +30,7 @@ from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.gcs import listing
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client, bucket_region
+from skyplane_gateway.stores.gcs.compose import MAX_SOURCES
 from skyplane_gateway.stores.gcs.credentials import (
     ambient_credentials,
     sendable_credentials,
@@ -63,6 +64,7 @@ _CAPABILITIES: Final = StoreCapabilities(
     max_part_bytes=5 * 1024 * MIB,
     max_parts=10_000,
     max_object_bytes=5 * _TIB,
+    joined_parts=MAX_SOURCES,
     # More writes of one name are throttled, and then the whole bucket gets fewer requests.
     rewrite_s=1.0,
     server_side_copy="objects",

@@ -4,6 +4,10 @@ An upload is a marker, `.skyplane/uploads/<id>.upload`, with the key and the att
 are `.skyplane/uploads/<id>/<number>`. Any process can write them and find them. An upload is open
 while it has a marker or a part. `GcsStore.list` shows neither.
 
+The service joins only objects of the class of the whole. So the id ends with the class that the
+object is to get, if one was chosen: who writes a part knows no more than the id. Without one, the
+default of the bucket is the class of the parts and of the object.
+
 The marker is removed before the parts are listed. A part that is written later finds no marker and
 removes itself. So no part stays behind, unless its process dies at that moment; `list_uploads`
 finds such a part.
@@ -15,7 +19,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -48,22 +52,22 @@ from skyplane_gateway.stores.checksums import (
     stated_crc32c,
 )
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
-from skyplane_gateway.stores.gcs.compose import Piece, compose, whole_crc32c
+from skyplane_gateway.stores.gcs.compose import Piece, Wanted, grouped, joined, whole_crc32c
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.listing import pages
-from skyplane_gateway.stores.gcs.requests import unix_s
+from skyplane_gateway.stores.gcs.requests import resource_of, unix_s
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 from skyplane_gateway.stores.server_side import CopySource
 
 log = logging.getLogger(__name__)
 
-_ID: Final = re.compile(r"[0-9a-f]{32}\Z")
+_ID: Final = re.compile(r"[0-9a-f]{32}(?:-(?P<storage_class>[a-z_]+))?\Z")
 _PART: Final = re.compile(r"[0-9]{5}\Z")
 _MARKER: Final = ".upload"
 #: Metadata of markers and parts; the key is percent-encoded.
 _KEY: Final = "skyplane-key"
 _OFFSET: Final = "skyplane-offset"
-_ROW_FIELDS: Final = "kind,name,generation,size,crc32c,timeCreated,metadata"
+_ROW_FIELDS: Final = "kind,name,generation,size,crc32c,timeCreated,metadata,storageClass"
 #: Requests to remove temporary objects at once.
 _REMOVALS: Final = 16
 
@@ -75,11 +79,15 @@ class Uploads:
         self._bucket = bucket
 
     def create(self, key: str, attributes: ObjectAttributes | None) -> str:
-        upload_id = uuid.uuid4().hex
+        attributes = attributes or ObjectAttributes()
+        storage_class = attributes.storage_class
+        upload_id = uuid.uuid4().hex + (f"-{storage_class.lower()}" if storage_class else "")
         what = self._bucket.doing("beginning an upload of", key)
-        document = json.dumps((attributes or ObjectAttributes()).to_dict()).encode()
+        document = json.dumps(attributes.to_dict()).encode()
         metadata, crc32c = {_KEY: quote(key)}, crc32c_of(document)
-        marker = self._write(_marker(upload_id), document, what, metadata, crc32c)
+        marker = self._write(
+            _marker(upload_id), document, what, crc32c, resource={"metadata": metadata}
+        )
         if marker.get("retentionExpirationTime") or marker.get("eventBasedHold"):
             raise StoreError(
                 f"{what}: the bucket keeps every object for a time (retention policy or default "
@@ -93,19 +101,17 @@ class Uploads:
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
     ) -> PartInfo:
         what = self._bucket.doing(f"writing part {number} of", key)
-        _require_id(upload_id, what)
-        metadata = {_KEY: quote(key), _OFFSET: str(offset)}
+        resource = _part_resource(key, upload_id, offset, what)
         name = _part(upload_id, number)
-        part = self._write(name, data, what, metadata, crc32c)
+        part = self._write(name, data, what, crc32c, resource=resource)
         self._require_open(upload_id, name, part, what)
         return PartInfo(number, part["generation"], len(data), crc32c)
 
     def copy_part(self, key: str, upload_id: str, number: int, source: CopySource) -> PartInfo:
         what = self._bucket.doing(f"copying part {number} of", key)
-        _require_id(upload_id, what)
+        resource = _part_resource(key, upload_id, source.offset, what)
         name = _part(upload_id, number)
-        metadata = {_KEY: quote(key), _OFFSET: str(source.offset)}
-        part = self._bucket.copy_from(source, name, what, metadata)
+        part = self._bucket.copy_from(source, name, what, resource)
         self._require_open(upload_id, name, part, what)
         return PartInfo(
             number, part["generation"], int(part["size"]), stated_crc32c(part.get("crc32c"))
@@ -143,9 +149,15 @@ class Uploads:
                 raise NotFound(f"{what}: the upload is gone; begin a new one") from error
             return self._tidied(written, upload_id)
         try:
-            pieces = self._pieces(upload_id, parts, what)
-            _require_whole(pieces, size_bytes, crc32c, what)
-            made = self._composed(key, upload_id, pieces, attributes, precondition, what)
+            sources = self._joined(upload_id, parts, size_bytes, crc32c, what)
+            attributes = replace(attributes, storage_class=sources[0].storage_class or None)
+            made = self._bucket.compose(
+                key,
+                [(source.name, source.generation) for source in sources],
+                what,
+                resource=resource_of(attributes),
+                precondition=precondition,
+            )
         except (PreconditionFailed, NotFound, ChecksumMismatch, StoreUnavailable):
             # An attempt whose answer was lost may have made the object from the same parts.
             earlier = find_written(attributes, unix_s(marker["timeCreated"]))
@@ -189,23 +201,24 @@ class Uploads:
         what = self._bucket.doing("listing the parts of", key)
         _require_id(upload_id, what)
         self._bucket.look(_marker(upload_id), what)
+        pieces = self._stored(upload_id, what)
+        numbers = {name.rpartition("/")[2]: piece for name, piece in pieces.items()}
         return tuple(
-            PartInfo(number, piece.generation, piece.size_bytes, piece.crc32c)
-            for number, piece in self._stored(upload_id, what).items()
+            PartInfo(int(number), piece.generation, piece.size_bytes, piece.crc32c)
+            for number, piece in numbers.items()
+            if _PART.match(number)
         )
 
     def _write(
-        self, name: str, data: Body, what: str, metadata: dict[str, str], crc32c: int
+        self, name: str, data: Body, what: str, crc32c: int, *, resource: Resource
     ) -> Resource:
-        resource = {"name": name, "metadata": metadata, "crc32c": crc32c_text(crc32c)}
+        resource = {"name": name, "crc32c": crc32c_text(crc32c), **resource}
         return self._bucket.insert(
             name, data, what, resource=resource, precondition=UNCONDITIONAL, crc32c=crc32c
         )
 
     def _attributes(self, upload_id: str, marker: Resource, what: str) -> ObjectAttributes:
-        client = self._bucket.client
-        url = client.urls.object(_marker(upload_id), alt="media", generation=marker["generation"])
-        body = client.send("GET", url, what).content
+        body = self._bucket.small_body(_marker(upload_id), marker["generation"], what)
         with mapped(what):
             found = marked_attributes(read_json(body))
         compare(_marker(upload_id), body, Stated.crc32c(stated_crc32c(marker.get("crc32c"))))
@@ -217,55 +230,35 @@ class Uploads:
         for page in pages(self._bucket.client, folder, what, _ROW_FIELDS):
             yield from page.get("items", ())
 
-    def _stored(self, upload_id: str, what: str) -> dict[int, Piece]:
-        """Number of a part -> the part, ascending."""
-        found = {}
-        for row in self._rows(upload_id, what):
-            _, _, number = row["name"].rpartition("/")
-            if _PART.match(number):
-                found[int(number)] = Piece(
-                    row["name"],
-                    row["generation"],
-                    int(row["size"]),
-                    stated_crc32c(row.get("crc32c")),
-                )
-        return found
-
-    def _pieces(self, upload_id: str, parts: Sequence[PartInfo], what: str) -> list[Piece]:
-        """The stored parts, in order. Raises ChecksumMismatch where one is another one now."""
-        stored = self._stored(upload_id, what)
-        pieces = [stored.get(part.number) for part in parts]
-        found = [
-            piece
-            for piece, part in zip(pieces, parts, strict=True)
-            if piece is not None and piece.generation == part.etag
-        ]
-        if not found or len(found) < len(parts):
-            raise ChecksumMismatch(
-                f"{what}: the store has lost {len(parts) - len(found)} of {len(parts)} parts; "
-                "upload the object again"
+    def _stored(self, upload_id: str, what: str) -> dict[str, Piece]:
+        """Name of a part, or of joined parts -> the object, ascending."""
+        return {
+            row["name"]: Piece(
+                row["name"],
+                row["generation"],
+                int(row["size"]),
+                stated_crc32c(row.get("crc32c")),
+                row.get("storageClass", ""),
             )
-        return found
+            for row in self._rows(upload_id, what)
+        }
 
-    def _composed(
+    def _joined(
         self,
-        key: str,
         upload_id: str,
-        pieces: list[Piece],
-        attributes: ObjectAttributes,
-        precondition: Precondition,
+        parts: Sequence[PartInfo],
+        size_bytes: int,
+        crc32c: int | None,
         what: str,
-    ) -> ObjectInfo:
-        folder = f"{UPLOADS_FOLDER}{upload_id}/"
-        joined = compose(self._bucket, folder, pieces, what)
-        return self._bucket.compose(
-            key,
-            [(piece.name, piece.generation) for piece in joined],
-            what,
-            attributes=attributes,
-            precondition=precondition,
-            removes_sources=True,
-        )
+    ) -> list[Piece]:
+        """At most 32 stored pieces of one class, which are the whole.
+
+        Raises ChecksumMismatch where they are another whole.
+        """
+        wanted, stored = _wanted(upload_id, parts), self._stored(upload_id, what)
+        pieces = _require_stored(wanted, stored, len(parts), what)
+        _require_whole(pieces, size_bytes, crc32c, what)
+        return joined(self._bucket, wanted, stored, pieces[0].storage_class, what)
 
     def _remove_parts(self, upload_id: str, what: str) -> None:
         with ThreadPoolExecutor(_REMOVALS) as pool:
@@ -284,9 +277,26 @@ def _part(upload_id: str, number: int) -> str:
     return f"{UPLOADS_FOLDER}{upload_id}/{number:05}"
 
 
-def _require_id(upload_id: str, what: str) -> None:
-    if not _ID.match(upload_id):
+def _require_id(upload_id: str, what: str) -> re.Match[str]:
+    found = _ID.match(upload_id)
+    if found is None:
         raise NotFound(f"{what}: there is no upload {upload_id!r}")
+    return found
+
+
+def _part_resource(key: str, upload_id: str, offset: int, what: str) -> Resource:
+    storage_class = _require_id(upload_id, what)["storage_class"]
+    described = {"metadata": {_KEY: quote(key), _OFFSET: str(offset)}}
+    return {**described, "storageClass": storage_class.upper()} if storage_class else described
+
+
+def _wanted(upload_id: str, parts: Sequence[PartInfo]) -> Sequence[Wanted]:
+    """What the last compose request joins."""
+    named = (
+        Wanted(_part(upload_id, part.number), part.etag, part.size_bytes, part.crc32c)
+        for part in parts
+    )
+    return grouped(named, f"{UPLOADS_FOLDER}{upload_id}/")
 
 
 def _open_upload(upload_id: str, row: Resource, prefix: str) -> Iterator[UploadInfo]:
@@ -294,6 +304,22 @@ def _open_upload(upload_id: str, row: Resource, prefix: str) -> Iterator[UploadI
     key = unquote(row.get("metadata", {}).get(_KEY, ""))
     if key and _ID.match(upload_id) and key.startswith(prefix):
         yield UploadInfo(key, upload_id, unix_s(row["timeCreated"]))
+
+
+def _require_stored(
+    wanted: Sequence[Wanted], stored: Mapping[str, Piece], parts: int, what: str
+) -> list[Piece]:
+    """The stored pieces, in order. Raises ChecksumMismatch where they cannot be joined."""
+    found = [piece for each in wanted for piece in each.found(stored)]
+    pieces = [piece for piece in found if piece is not None]
+    again = "upload the object again"
+    if not pieces or len(pieces) < len(found):
+        lost = len(found) - len(pieces)
+        raise ChecksumMismatch(f"{what}: the store has lost {lost} of {parts} parts; {again}")
+    if len({piece.storage_class for piece in pieces}) > 1:
+        # The default of the bucket has changed meanwhile.
+        raise ChecksumMismatch(f"{what}: the parts have several storage classes; {again}")
+    return pieces
 
 
 def _require_whole(pieces: Sequence[Piece], size_bytes: int, crc32c: int | None, what: str) -> None:

@@ -22,6 +22,8 @@ REQUESTS_PER_PRICE = 1000
 LISTED_PER_REQUEST = 1000
 #: Creating and completing a multipart upload are billed as writes.
 _MULTIPART_EXTRA_WRITES = 2
+#: Cloud -> parts that one request joins; gateways make larger parts there so that it suffices.
+_JOINED_PARTS = {"gcp": 32}
 
 
 def egress_usd_per_gb(grid: Grid, overlay: Overlay) -> float:
@@ -60,23 +62,41 @@ def request_usd(
         commit_writes: further writes of an object in parts.
         whole_mib: an object up to this size is not cut either.
     """
-    parts = 1
+    average_bytes = 0.0
     if part_mib is not None and volume_gb is not None and objects:
         average_bytes = gb_to_bytes(volume_gb) / objects
-        if average_bytes > mib_to_bytes(whole_mib):
-            parts = max(1, math.ceil(average_bytes / mib_to_bytes(part_mib)))
-    writes = parts if parts == 1 else parts + commit_writes
+    parts = {dst: _parts(average_bytes, part_mib, whole_mib, dst) for dst in destinations}
+    writes = {dst: n if n == 1 else n + commit_writes + _joins(n, dst) for dst, n in parts.items()}
     listings = math.ceil(objects / LISTED_PER_REQUEST)
     total = 0.0
     for tag, verb, count in (
-        (src, "read", objects * parts),
+        (src, "read", objects * max(parts.values(), default=1)),
         (src, "list", listings),
-        *((dst, "write", objects * writes) for dst in destinations),
+        *((dst, "write", objects * writes[dst]) for dst in destinations),
         *((dst, "list", listings) for dst in destinations),
     ):
         prices = grid.request_prices(tag.partition(":")[0])
         total += count * prices.get(verb, 0.0) / REQUESTS_PER_PRICE
     return total
+
+
+def _parts(average_bytes: float, part_mib: float | None, whole_mib: float, dst: str) -> int:
+    """Requests that carry the bytes of an average object."""
+    if part_mib is None or average_bytes <= mib_to_bytes(whole_mib):
+        return 1
+    part_bytes: float = mib_to_bytes(part_mib)
+    if joined := _JOINED_PARTS.get(dst.partition(":")[0]):
+        part_bytes = max(part_bytes, min(average_bytes / joined, mib_to_bytes(whole_mib)))
+    return max(1, math.ceil(average_bytes / part_bytes))
+
+
+def _joins(parts: int, dst: str) -> int:
+    """Requests that join parts before the last one, which is counted as a commit."""
+    joined, requests = _JOINED_PARTS.get(dst.partition(":")[0]), 0
+    while joined and parts > joined:
+        parts = math.ceil(parts / joined)
+        requests += parts
+    return requests
 
 
 def itemised(

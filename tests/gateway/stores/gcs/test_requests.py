@@ -84,15 +84,42 @@ def test_google_s_own_client_sends_each_request_once_and_no_other(
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, options), credentials)
     scripted.replies += [reply(503, headers={"Retry-After": "7"}), reply(401)]
     with pytest.raises(Throttled) as throttled:
-        store._bucket.compose("a/../b", [("p", "1")], "completing")
+        store._bucket.small_body("a/../b", "1", "reading")
     with pytest.raises(CredentialsExpired):
-        store._bucket.compose("k", [("p", "1")], "completing")
+        store._bucket.small_body("k", "1", "reading")
     assert throttled.value.retry_after_s == 7
-    assert [request.method for request in scripted.requests] == ["POST", "POST"]
+    assert [request.method for request in scripted.requests] == ["GET", "GET"]
     sent = scripted.requests[0]
-    assert urlsplit(sent.path).path == "/storage/v1/b/bkt/o/a%2F..%2Fb/compose"
-    assert parse_qs(urlsplit(sent.path).query)["userProject"] == ["p"]
+    assert urlsplit(sent.path).path == "/download/storage/v1/b/bkt/o/a%2F..%2Fb"
+    query = parse_qs(urlsplit(sent.path).query)
+    assert (query["userProject"], query["generation"]) == (["p"], ["1"])
     assert sent.headers["authorization"] == "Bearer t"
+
+
+def test_a_compose_request(scripted: Any, reply: Any) -> None:
+    """It deletes its sources itself; releases of Google's client before 3.11 cannot ask for it."""
+    store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, (("user_project", "p"),)))
+    scripted.replies.append(reply(503, headers={"Retry-After": "7"}))
+    with pytest.raises(Throttled):
+        store._bucket.compose(
+            "a/../b",
+            [("p", "1")],
+            "completing",
+            resource={"storageClass": "NEARLINE"},
+            precondition=Precondition(if_absent=True),
+        )
+    (sent,) = scripted.requests
+    assert (sent.method, urlsplit(sent.path).path) == (
+        "POST",
+        "/storage/v1/b/bkt/o/a%2F..%2Fb/compose",
+    )
+    query = parse_qs(urlsplit(sent.path).query)
+    assert (query["userProject"], query["ifGenerationMatch"]) == (["p"], ["0"])
+    assert json.loads(sent.body) == {
+        "sourceObjects": [{"name": "p", "generation": "1"}],
+        "destination": {"storageClass": "NEARLINE"},
+        "deleteSourceObjects": True,
+    }
 
 
 def test_a_write_whose_answer_is_lost_is_looked_at(

@@ -202,7 +202,7 @@ def test_the_compose_request_pins_parts_and_the_object(scripted: Any, reply: Any
     assert url.path == "/storage/v1/b/bkt/o/a%2Fb/compose"
     assert parse_qs(url.query)["ifGenerationMatch"] == ["0"]
     assert json.loads(request.body) == {
-        "sourceObjects": [{"name": part["name"], "generation": 7}],
+        "sourceObjects": [{"name": part["name"], "generation": "7"}],
         "destination": {"contentType": "text/csv", "metadata": {"a": "b"}},
         "deleteSourceObjects": True,
     }
