@@ -237,7 +237,17 @@ class InstanceTypeNotOffered(LaunchRefused, is_permanent=True):
 
 
 class CloudAccessDenied(SkyplaneError, is_permanent=True):
-    """A cloud refuses the credentials, or they lack a permission, which the message names."""
+    """A cloud refuses the credentials, or they lack a permission, which the message names.
+
+    Args:
+        of_credentials: there are none, or they are wrong or expired, so every call is refused.
+    """
+
+    of_credentials: bool = False
+
+    def __init__(self, message: str, *, of_credentials: bool = False) -> None:
+        super().__init__(message)
+        self.of_credentials = of_credentials
 
 
 class CloudUnavailable(SkyplaneError):

@@ -11,11 +11,13 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from tests.fake_client import FakeClient
 
+from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid, TooManyFleets
 from skyplane_orchestration.hooks.credential_refs import credential_ref
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.security.credentials import CredentialSources
 
 
@@ -114,6 +116,22 @@ def test_connection_test_says_what_the_provisioner_lacks(
     works, message = SkyplaneHook().test_connection()
     assert not works
     assert re.fullmatch(r"run root: the run directory .*/link cannot be used.*run_root", message)
+
+
+def test_connection_test_tells_all_that_is_wrong_at_once(
+    connections: dict[str, SimpleNamespace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/tmp")
+    warning = Finding("range", True, "it is wide", is_warning=True)
+    check = Client.check_provisioner
+    monkeypatch.setattr(Client, "check_provisioner", lambda client: (*check(client), warning))
+    extra = {"run_root": str(link), "grid": "/no/such/grid"}
+    connections["skyplane_default"] = connection(extra_dejson=extra)
+    works, message = SkyplaneHook().test_connection()
+    assert not works
+    for part in ("grid: ", "/no/such/grid", "run root: ", "range: it is wide"):
+        assert part in message
 
 
 def test_form_for_older_airflow() -> None:

@@ -28,6 +28,7 @@ from skyplane_orchestration.provider_info import (
     CONNECTION_TYPE,
     UI_FIELD_BEHAVIOUR,
 )
+from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.security.credentials import CredentialSources, purpose_of
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import log_full, log_result
@@ -210,22 +211,25 @@ class SkyplaneHook(BaseHook):
         """Check the connection's fields, its grid, and whether its provisioner can work."""
         try:
             client = self.client_of(RunIdentity(self.settings.deployment, "airflow", "test"))
-            regions = len(client.grid.regions)
-            findings = client.check_provisioner()
+            findings = list(client.check_provisioner())
         except SkyplaneError as error:
             return False, str(error)
-        lacking = [f"{found.name}: {found.text}" for found in findings if not found.is_ok]
-        if lacking:
-            return False, "; ".join(lacking)
-        found = [f"{found.name}: {found.text}" for found in findings]
         if self.settings.secret is None:
-            found.append(
-                "fleet secret: a file of the worker's user; without a password in the connection,"
-                " all tasks of a fleet must run on one machine"
+            text = (
+                "a file of the worker's user; without a password in the connection, all tasks of a"
+                " fleet must run on one machine"
             )
-        return True, "; ".join(
-            [f"deployment {self.settings.deployment!r}, {regions} regions", *found]
-        )
+            findings.append(Finding("fleet secret", True, text))
+        grid = _grid(client)
+        if all(one.is_ok for one in (grid, *findings)):
+            texts = [f"{one.name}: {one.text}" for one in findings]
+            return True, "; ".join(
+                [f"deployment {self.settings.deployment!r}, {grid.text}", *texts]
+            )
+        told = [one for one in (grid, *findings) if one.is_warning or not one.is_ok]
+        # What fails comes first.
+        told.sort(key=lambda one: one.is_ok)
+        return False, "; ".join(f"{one.name}: {one.text}" for one in told)
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -244,3 +248,10 @@ class SkyplaneHook(BaseHook):
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
         """The layout of the form for Airflow before 3.2; later releases read `provider_info`."""
         return {name.replace("-", "_"): value for name, value in UI_FIELD_BEHAVIOUR.items()}
+
+
+def _grid(client: Client) -> Finding:
+    try:
+        return Finding("grid", True, f"{len(client.grid.regions)} regions")
+    except SkyplaneError as error:
+        return Finding("grid", False, str(error))

@@ -13,6 +13,8 @@ from azure.core.exceptions import ClientAuthenticationError
 
 from skyplane_gateway.stores.azure import credentials as azure_credentials
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.client import Client
+from skyplane_orchestration.errors import ConfigurationInvalid
 
 if TYPE_CHECKING:
     from tests.cli.conftest import RunJson
@@ -120,6 +122,18 @@ def test_a_secret_that_others_can_read_fails(
     assert "chmod 600" in checks["fleet secret"]["detail"]
     assert main(["doctor", "--grid", "/nowhere"]) == 1
     assert "0" * 64 not in capsys.readouterr().out
+
+
+def test_a_provisioner_that_cannot_be_checked_hides_nothing(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(client: Client) -> None:
+        raise ConfigurationInvalid("the settings are odd")
+
+    monkeypatch.setattr(Client, "check_provisioner", broken)
+    checks = {check["name"]: check for check in run_json("doctor", code=1)["checks"]}
+    assert checks["provisioner"]["detail"] == "the settings are odd"
+    assert checks["solver"]["state"] == "ok"
 
 
 def test_hosts_that_do_not_answer_fail(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import REGION
+
+from skyplane_orchestration.provision.aws.errors import NO_CAPACITY
 
 #: Actions that a check can try without a fleet.
 TRIED = (
@@ -21,6 +25,19 @@ TRIED = (
     "servicequotas:GetServiceQuota",
     "ssm:GetParameter",
 )
+#: Actions that can be tried without the answer of another one, and that give none.
+FIRST: Final = (
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeRegions",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeVolumes",
+)
+#: Those that need answers -> the actions that give them.
+AFTER: Final = {
+    "servicequotas:GetServiceQuota": {"ec2:DescribeInstances"},
+    "ec2:CreateSecurityGroup": {"ec2:DescribeSubnets"},
+    "ec2:RunInstances": {"ec2:DescribeSubnets", "ec2:DescribeInstanceTypes", "ssm:GetParameter"},
+}
 
 
 def test_with_all_permissions_there_is_nothing_to_do(harness: AwsHarness) -> None:
@@ -48,8 +65,9 @@ def test_a_missing_permission_is_named(harness: AwsHarness, action: str) -> None
 def test_dry_runs_have_the_tag_that_the_policy_asks_for(harness: AwsHarness) -> None:
     harness.aws(regions=(REGION,)).check("prod-eu")
     for name in ("CreateSecurityGroup", "RunInstances"):
-        (call,) = [one for one in harness.ec2.calls if one.action == name]
-        assert "prod-eu" in str(call), call
+        calls = harness.ec2.requests(name)
+        assert calls
+        assert all("prod-eu" in str(call) for call in calls)
 
 
 def test_the_right_to_pass_the_role_is_tried_with_a_profile(harness: AwsHarness) -> None:
@@ -65,6 +83,55 @@ def test_without_credentials_nothing_else_is_tried(harness: AwsHarness) -> None:
     assert (finding.name, finding.is_ok) == ("aws credentials", False)
     assert "correct it" in finding.text
     assert harness.ec2.actions() == ["GetCallerIdentity"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("action", sorted({*TRIED, "sts:GetCallerIdentity"} - {"ec2:CreateTags"}))
+def test_a_check_that_fails_hides_no_other(harness: AwsHarness, action: str) -> None:
+    harness.ec2.fail(action.partition(":")[2], "SomethingNew", times=1000)
+    others = {one for one in (*FIRST, *AFTER) if action not in {one, *AFTER.get(one, ())}}
+    harness.ec2.conditions.denied |= others
+    findings = harness.aws(regions=(REGION,)).check()
+    assert findings[0].name == "aws credentials"
+    told = [one.text for one in findings if not one.is_ok]
+    for expected in {action, *others}:
+        assert any(expected in text for text in told), (expected, told)
+
+
+@pytest.mark.parametrize("zones", ["a", "abc"])
+def test_each_subnet_is_tried_where_a_zone_lacks_the_type(harness: AwsHarness, zones: str) -> None:
+    """A zone without it is no lack of a permission, and hides nothing."""
+    lacking = {f"eu-west-3{letter}/c7gn.large" for letter in zones}
+    harness.ec2.conditions.not_offered |= lacking
+    harness.ec2.conditions.denied.add("ec2:DescribeVolumes")
+    cloud = harness.aws(regions=(REGION,))
+    (bad,) = [one for one in cloud.check() if not one.is_ok]
+    assert "ec2:DescribeVolumes" in bad.text
+    assert len(harness.ec2.requests("RunInstances")) == 3
+    harness.ec2.conditions.denied.clear()
+    findings = cloud.check()
+    assert all(one.is_ok for one in findings)
+    assert findings[-1].name == "aws permissions"
+    warnings = [one.text for one in findings if one.is_warning]
+    assert len(warnings) == (zones == "abc")
+    assert all("c7gn.large" in text and "eu-west-3b (Unsupported)" in text for text in warnings)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("code", sorted(NO_CAPACITY))
+def test_codes_of_capacity_count_as_permitted(harness: AwsHarness, code: str) -> None:
+    harness.ec2.fail("RunInstances", code, 500, times=3)
+    findings = harness.aws(regions=(REGION,)).check()
+    assert [one.name for one in findings if not one.is_ok] == []
+    (warning,) = [one for one in findings if one.is_warning]
+    assert code in warning.text
+
+
+def test_a_subnet_that_is_not_allowed_is_named_though_others_are(harness: AwsHarness) -> None:
+    harness.ec2.fail("RunInstances", "UnauthorizedOperation", 403)
+    (bad,) = [one for one in harness.aws(regions=(REGION,)).check() if not one.is_ok]
+    assert bad.name == "aws permissions"
+    assert "ec2:RunInstances" in bad.text
 
 
 def test_a_region_without_a_network_is_named(harness: AwsHarness) -> None:

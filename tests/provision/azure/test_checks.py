@@ -86,11 +86,65 @@ def test_an_unregistered_provider_is_named(harness: AzureHarness) -> None:
     assert "az provider register --namespace Microsoft.Network" in bad.text
 
 
-def test_without_access_nothing_else_is_tried(harness: AzureHarness) -> None:
-    harness.arm.conditions.denied.add("Microsoft.Resources/subscriptions/providers/read")
+@pytest.mark.parametrize(
+    ("status", "code"), [(401, "ExpiredAuthenticationToken"), (404, "SubscriptionNotFound")]
+)
+def test_without_access_nothing_else_is_tried(
+    harness: AzureHarness, status: int, code: str
+) -> None:
+    harness.arm.fail("providers.get", status, code)
     (bad,) = harness.azure().check()
-    assert not bad.is_ok
+    assert (bad.name, bad.is_ok) == ("azure credentials", False)
     assert len(harness.arm.calls) == 1
+
+
+#: What a check reads -> a word of the finding that its failure is.
+READS = {
+    "providers.get": "Microsoft.Compute",
+    "permissions.list": "which actions",
+    "groups.list": "resourcegroups/read",
+    "machines.listAll": "virtualMachines/read",
+    "firewalls.list": "networkSecurityGroups/read",
+    "interfaces.list": "networkInterfaces/read",
+    "addresses.list": "publicIPAddresses/read",
+    "disks.list": "disks/read",
+    "skus.list": "sizes",
+    "usages.list": "quotas",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("broken", READS)
+def test_a_check_that_fails_hides_no_other(harness: AzureHarness, broken: str) -> None:
+    """All other reads fail too, with another code."""
+    code = "AuthorizationFailed"
+    for rule in READS:
+        harness.arm.fail(rule, *((403, code) if rule == broken else (405, "Odd")), times=1000)
+    findings = harness.azure(regions=("azure:westeurope",)).check()
+    assert findings[0].name == "azure credentials"
+    told = [one.text for one in findings if not one.is_ok or one.is_warning]
+    for rule, word in READS.items():
+        wanted = (code if rule == broken else "Odd", word)
+        assert any(all(part in text for part in wanted) for text in told), (rule, told)
+
+
+def test_missing_permissions_hide_no_other_check(harness: AzureHarness) -> None:
+    harness.arm.conditions.denied.add("Microsoft.Compute/virtualMachines/write")
+    harness.arm.conditions.unregistered.add("Microsoft.Network")
+    harness.arm.fail("usages.list", 400, "Odd")
+    cloud = harness.azure(regions=("azure:westeurope", harness.closed_region))
+    told = " ".join(one.text for one in cloud.check() if not one.is_ok)
+    for part in ("virtualMachines/write", "--namespace Microsoft.Network", "Odd", "no such region"):
+        assert part in told
+
+
+def test_roles_that_cannot_be_read_at_one_scope_hide_no_other(harness: AzureHarness) -> None:
+    """The first is the subscription."""
+    harness.arm.conditions.denied.add(ASSIGN)
+    harness.arm.fail("permissions.list", 400, "Odd")
+    told = [one.text for one in harness.azure(managed_identity=IDENTITY).check() if not one.is_ok]
+    assert any("Odd" in text for text in told)
+    assert any(ASSIGN in text for text in told)
 
 
 def test_a_region_that_the_subscription_has_not_is_named(harness: AzureHarness) -> None:

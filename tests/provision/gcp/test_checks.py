@@ -65,3 +65,35 @@ def test_a_region_that_the_project_does_not_have_is_named(harness: GcpHarness) -
     cloud = harness.gcp(zones={"gcp:us-west9": ("us-west9-a",)})
     (finding,) = [one for one in cloud.check() if not one.is_ok]
     assert (finding.name, "gcp:us-west9" in finding.text) == ("gcp regions", True)
+
+
+@pytest.mark.parametrize(
+    "broken", ["projects.testIamPermissions", "serviceAccounts.testIamPermissions", "regions.list"]
+)
+@pytest.mark.parametrize(("status", "reason"), [(501, "odd"), (403, "forbidden")])
+def test_a_check_that_fails_hides_no_other(
+    harness: GcpHarness, broken: str, status: int, reason: str
+) -> None:
+    harness.gce.fail(broken, status, reason, times=1000)
+    harness.gce.conditions.denied |= {"compute.instances.create", "iam.serviceAccounts.actAs"}
+    zones = {"gcp:us-west9": ("us-west9-a",)}
+    findings = harness.gcp(service_account=EMAIL, zones=zones).check()
+    assert findings[0].name == "gcp credentials"
+    told = {one.name: one.text for one in findings if not one.is_ok or one.is_warning}
+    expected = {
+        "projects.testIamPermissions": ("gcp permissions", "compute.instances.create in project"),
+        "serviceAccounts.testIamPermissions": ("gcp service account", "actAs on"),
+        "regions.list": ("gcp regions", "gcp:us-west9"),
+    }
+    for method, (name, text) in expected.items():
+        assert (reason if method == broken else text) in told[name]
+
+
+def test_one_project_that_does_not_answer_hides_no_other(harness: GcpHarness) -> None:
+    """The first is that of a shared network."""
+    harness.gce.fail("projects.testIamPermissions", 403, "forbidden")
+    harness.gce.conditions.denied.add("compute.instances.create")
+    network = "projects/host-project/global/networks/shared"
+    bad = [one.text for one in harness.gcp(network=network).check() if not one.is_ok]
+    assert any("project host-project" in text and "forbidden" in text for text in bad)
+    assert any("compute.instances.create in project strict-project" in text for text in bad)

@@ -226,6 +226,8 @@ class StrictEc2:
         if request.region in self.conditions.silent_regions:
             raise AwsError("Unavailable", status=503)
         self._require_permission(request)
+        if request.action == "RunInstances":
+            self._instances.require_offered(request)
         if str(request.parameters.get("DryRun", "")).lower() == "true":
             raise AwsError("DryRunOperation", "Request would have succeeded.", 412)
         self._instances.advance()

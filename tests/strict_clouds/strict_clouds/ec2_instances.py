@@ -137,6 +137,16 @@ class InstanceRules:
             raise AwsError("IdempotentInstanceTerminated")
         return answer
 
+    def require_offered(self, request: Request) -> None:
+        """Raises AwsError: the zone of the subnet never has such an instance."""
+        named = ("SubnetId", "NetworkInterface.1.SubnetId")
+        subnet_id = next(filter(None, map(request.parameters.get, named)), None)
+        if subnet_id is None or not self._conditions.not_offered:
+            return
+        zone = backend_of(request.region).get_subnet(subnet_id).availability_zone
+        if f"{zone}/{request.parameters['InstanceType']}" in self._conditions.not_offered:
+            raise AwsError("Unsupported", "not supported in your requested Availability Zone")
+
     def _check_room(self, request: Request, zone: str) -> None:
         """Quota and capacity."""
         is_spot = request.parameters.get("InstanceMarketOptions.MarketType") == "spot"

@@ -37,6 +37,7 @@ class Conditions:
         quotas: (region, code) -> another value.
         told_quotas: what Service Quotas answers where that is not what holds for launches.
         full: zones (`eu-west-3a`), or types of a zone (`eu-west-3a/c7gn.large`), without capacity.
+        not_offered: types that a zone never has (`eu-west-3a/c7gn.large`); dry runs tell it too.
         denied: actions of IAM that are refused (`ec2:RunInstances`).
         denied_regions: regions in which a policy of the organisation denies every action of EC2.
         silent_regions: regions that answer nothing but that they are not available.
@@ -53,6 +54,7 @@ class Conditions:
     quotas: dict[tuple[str, str], int] = field(default_factory=dict)
     told_quotas: dict[tuple[str, str], int] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)
+    not_offered: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
     denied_regions: set[str] = field(default_factory=set)
     silent_regions: set[str] = field(default_factory=set)

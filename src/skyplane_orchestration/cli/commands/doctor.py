@@ -159,7 +159,10 @@ def _secret() -> Check:
 
 
 def _provisioner(client: Client) -> Iterator[Check]:
-    yield from map(_of_finding, client.check_provisioner())
+    try:
+        yield from map(_of_finding, client.check_provisioner())
+    except SkyplaneError as error:
+        yield Check("provisioner", "fail", str(error))
 
 
 def _of_finding(finding: Finding) -> Check:

@@ -6,30 +6,36 @@ stops. Calls that change something need a thing of ours to be tried on, so they 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
+    CloudUnavailable,
     ConfigurationInvalid,
     InstanceTypeNotOffered,
+    SkyplaneError,
 )
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.describe import described, enabled_regions
-from skyplane_orchestration.provision.aws.errors import Refusal
+from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, Refusal
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.network import groups
 from skyplane_orchestration.provision.aws.quotas import region_quotas
 from skyplane_orchestration.provision.aws.remainders import interfaces, volumes
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import FleetTags
+from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.options import AwsOptions
-    from skyplane_orchestration.provision.aws.subnets import Networks
+    from skyplane_orchestration.provision.aws.subnets import Networks, Subnet
     from skyplane_orchestration.provision.aws.types import Types
 
+_CREDENTIALS: Final = "aws credentials"
+_PERMISSIONS: Final = "aws permissions"
 _WOULD_SUCCEED: Final = "DryRunOperation"
 #: Small, current, and in nearly every region; one for each architecture of an own image.
 _ANY_TYPES: Final = ("c7gn.large", "c6in.large")
@@ -64,41 +70,42 @@ class Checks:
         self._types = types
 
     def findings(self) -> tuple[Finding, ...]:
-        """Credentials first; without them nothing else is tried."""
+        """Credentials first; without them nothing else is tried. No other failure hides one."""
         try:
             region = self._api.home_region
             who = self._who(region)
         except (CloudAccessDenied, ConfigurationInvalid) as error:
-            return (Finding("aws credentials", False, str(error)),)
-        return (
-            Finding("aws credentials", True, f"{who}; checked in {region}"),
-            *self._permissions(region),
-            *self._other_networks(region),
-        )
+            # Nobody needs a permission to ask who they are.
+            return (Finding(_CREDENTIALS, False, str(error)),)
+        return (who, *self._permissions(region), *self._other_networks(region))
 
-    def _who(self, region: str) -> str:
+    def _who(self, region: str) -> Finding:
+        """Raises CloudAccessDenied, ConfigurationInvalid: there are no usable credentials."""
         sts = self._api.sts(region)
-        answer = self._api.call("checking the credentials", region, sts.get_caller_identity)
-        return answer["Arn"]
+        try:
+            answer = self._api.call("checking the credentials", region, sts.get_caller_identity)
+        except CloudUnavailable as error:
+            # Private networks may reach EC2 and not STS.
+            return Finding(_CREDENTIALS, False, str(error))
+        return Finding(_CREDENTIALS, True, f"{answer['Arn']}; checked in {region}")
 
     def _permissions(self, region: str) -> list[Finding]:
-        missing: dict[str, Finding] = {}
-        for attempt in self._attempts(region):
-            try:
-                attempt()
-            except CloudAccessDenied as error:
-                # A later attempt may need the same call.
-                missing.setdefault(str(error), Finding("aws permissions", False, str(error)))
-            except (ConfigurationInvalid, InstanceTypeNotOffered) as error:
-                missing.setdefault(str(error), Finding(f"aws {region}", False, str(error)))
-        return list(missing.values()) or [
-            Finding(
-                "aws permissions",
-                True,
-                "instances can be found and launched; not tried without a fleet:"
-                f" {', '.join(UNTRIED)}",
+        # At once, since each waits long where AWS does not answer.
+        groups = in_parallel(
+            [partial(_outcome, region, attempt) for attempt in self._attempts(region)]
+        )
+        # A later attempt may need the same call.
+        found = list(dict.fromkeys(finding for group in groups for finding in group))
+        if all(one.is_ok for one in found):
+            found.append(
+                Finding(
+                    _PERMISSIONS,
+                    True,
+                    "instances can be found and launched; not tried without a fleet:"
+                    f" {', '.join(UNTRIED)}",
+                )
             )
-        ]
+        return found
 
     def _attempts(self, region: str) -> list[Callable[[], object]]:
         api = self._api
@@ -131,22 +138,40 @@ class Checks:
             ),
         )
 
-    def _try_launch(self, region: str) -> None:
-        """As a source or sink; those may have an instance profile."""
+    def _try_launch(self, region: str) -> Finding | None:
+        """As a source or sink, in each subnet; a warning if none of their zones has the type."""
+        kind = self._some_type(region)
+        subnets = self._networks.of(region).subnets
+        refusals = [self._refusal_in(region, kind, subnet) for subnet in subnets]
+        if not all(refusals):
+            return None
+        zones = (f"{one.zone} ({code})" for one, code in zip(subnets, refusals, strict=True))
+        return Finding(
+            f"aws {region}",
+            True,
+            f"launches are allowed, but no zone of the subnets has {kind} now: {', '.join(zones)};"
+            " plan with another instance type or region, or give the setting subnets of aws one in"
+            " another zone",
+            is_warning=True,
+        )
+
+    def _refusal_in(self, region: str, kind: str, subnet: Subnet) -> str:
+        """The code that says that a zone lacks the type; empty if it has it."""
         ec2 = self._api.ec2(region)
         arguments: dict[str, Any] = {
             "DryRun": True,
             "MinCount": 1,
             "MaxCount": 1,
-            **common_arguments(self._options, self._types, region, self._some_type(region)),
+            **common_arguments(self._options, self._types, region, kind),
             **end_arguments(self._options),
-            "SubnetId": self._networks.of(region).subnets[0].subnet_id,
+            "SubnetId": subnet.subnet_id,
             "TagSpecifications": self._tagged("instance", "volume", "network-interface"),
         }
-        self._dry_run(
+        return self._dry_run(
             region,
             "trying to launch an instance",
             lambda: ec2.run_instances(**cast("Any", arguments)),
+            expected=NO_CAPACITY,
         )
 
     def _some_type(self, region: str) -> str:
@@ -168,20 +193,40 @@ class Checks:
         named = tags.for_fleet(self._tags, self._options.user_tags)
         return [{"ResourceType": kind, "Tags": named} for kind in kinds]
 
-    def _dry_run(self, region: str, what: str, request: Callable[[], object]) -> None:
+    def _dry_run(
+        self,
+        region: str,
+        what: str,
+        request: Callable[[], object],
+        expected: Collection[str] = (),
+    ) -> str:
+        """The code of an expected refusal; empty if the request would succeed."""
+        known = {_WOULD_SUCCEED, *expected}
         try:
-            self._api.call(f"{what} in {region}", region, request, expected={_WOULD_SUCCEED})
-        except Refusal:
-            return
+            self._api.call(f"{what} in {region}", region, request, expected=known)
+        except Refusal as refusal:
+            return "" if refusal.code == _WOULD_SUCCEED else refusal.code
+        return ""
 
     def _other_networks(self, home: str) -> list[Finding]:
         """Of the regions that the options name."""
-        found = []
-        for region in dict.fromkeys([*(self._options.regions or ()), *self._options.subnets]):
-            if region == home:
-                continue
-            try:
-                self._networks.of(region)
-            except (CloudAccessDenied, ConfigurationInvalid) as error:
-                found.append(Finding(f"aws {region}", False, str(error)))
-        return found
+        named = dict.fromkeys([*(self._options.regions or ()), *self._options.subnets])
+        found = in_parallel(
+            [
+                partial(_outcome, region, partial(self._networks.of, region))
+                for region in named
+                if region != home
+            ]
+        )
+        return [finding for group in found for finding in group]
+
+
+def _outcome(region: str, attempt: Callable[[], object]) -> list[Finding]:
+    """What an attempt has found; its failure hides no other one."""
+    try:
+        found = attempt()
+    except CloudAccessDenied as error:
+        return [Finding(_PERMISSIONS, False, str(error))]
+    except SkyplaneError as error:
+        return [Finding(f"aws {region}", False, str(error))]
+    return [found] if isinstance(found, Finding) else []

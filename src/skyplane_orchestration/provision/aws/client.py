@@ -219,11 +219,14 @@ class AwsApi:
         try:
             found = self._sources.resolve(location)
         except StoreError as error:
-            raise CloudAccessDenied(f"the credentials for aws cannot be used: {error}") from error
+            raise CloudAccessDenied(
+                f"the credentials for aws cannot be used: {error}", of_credentials=True
+            ) from error
         if found is None:
             raise CloudAccessDenied(
                 "there are no credentials for aws; set AWS_ACCESS_KEY_ID and"
-                " AWS_SECRET_ACCESS_KEY, or name a profile or a connection in credential_ref"
+                " AWS_SECRET_ACCESS_KEY, or name a profile or a connection in credential_ref",
+                of_credentials=True,
             )
         self._expires_unix_s = float(found.get("expires_at", "inf"))
         session = botocore.session.Session()

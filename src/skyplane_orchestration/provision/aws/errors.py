@@ -45,14 +45,17 @@ _TRANSIENT: Final = frozenset(
         "Unavailable",
     }
 )
-#: No such instance in this zone now.
+#: No such instance in this zone now: those of "Error codes for the Amazon EC2 API" (as read on
+#: 2026-11-26) whose remedy is another zone or a wait.
 NO_CAPACITY: Final = frozenset(
     {
+        "InsufficientAddressCapacity",
         "InsufficientCapacity",
         "InsufficientFreeAddressesInSubnet",
         "InsufficientHostCapacity",
         "InsufficientInstanceCapacity",
         "InsufficientReservedInstanceCapacity",
+        "InsufficientVolumeCapacity",
         "SpotMaxPriceTooLow",
         "UnfulfillableCapacity",
         "Unsupported",
@@ -156,7 +159,8 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     if code in _BAD_CREDENTIALS:
         return CloudAccessDenied(
             f"{said}; the credentials are wrong or expired, the region is not enabled for the"
-            f" account, or the clock of this machine is wrong: correct it ({message})"
+            f" account, or the clock of this machine is wrong: correct it ({message})",
+            of_credentials=True,
         )
     if code in _NOT_ALLOWED:
         return CloudAccessDenied(

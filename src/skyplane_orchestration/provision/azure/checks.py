@@ -8,19 +8,21 @@ tell, such as deny assignments.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
-    CloudUnavailable,
     ConfigurationInvalid,
     InstanceTypeNotOffered,
+    SkyplaneError,
 )
 from skyplane_orchestration.provision.azure.describe import PowerStates
 from skyplane_orchestration.provision.azure.options import region_tag
 from skyplane_orchestration.provision.azure.permissions import missing
 from skyplane_orchestration.provision.azure.quotas import region_quotas
 from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.types import Sizes
 
 _PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
+_CREDENTIALS: Final = "azure credentials"
 _NAME: Final = "azure permissions"
 _MACHINES: Final = "virtualMachines"
 #: The type that plans use by default.
@@ -43,24 +46,42 @@ class Checks:
         self._sizes = sizes
 
     def findings(self) -> tuple[Finding, ...]:
-        """Credentials first; without them nothing else is tried."""
+        """Credentials first; without them nothing else is tried. No other failure hides one."""
+        subscription = self._options.subscription_id
+        credentials = Finding(_CREDENTIALS, True, f"they are valid for subscription {subscription}")
+        regions: tuple[str, ...] | None = None
         try:
             regions = usable_regions(self._api)
-        except (CloudAccessDenied, CloudUnavailable, ConfigurationInvalid) as error:
-            return (Finding("azure credentials", False, str(error)),)
-        home = (self._options.regions or regions)[0]
-        subscription = self._options.subscription_id
+        except ConfigurationInvalid as error:  # Of a connection.
+            return (Finding(_CREDENTIALS, False, str(error)),)
+        except SkyplaneError as error:
+            # The check of the providers tells of it too.
+            if isinstance(error, CloudAccessDenied):
+                if error.of_credentials:
+                    return (Finding(_CREDENTIALS, False, str(error)),)
+            else:
+                credentials = Finding(
+                    _CREDENTIALS, True, "not known, since Azure does not tell", is_warning=True
+                )
+        home = next(iter(self._options.regions or regions or ()), "")
         return (
-            Finding("azure credentials", True, f"subscription {subscription}; checked in {home}"),
+            credentials,
             *self._providers(),
             *self._permissions(home),
-            *self._unknown_regions(regions),
+            *(() if regions is None else self._unknown_regions(regions)),
         )
 
     def _providers(self) -> list[Finding]:
         found = []
         for name in _PROVIDERS:
-            state = provider(self._api, name).get("registrationState")
+            try:
+                state = provider(self._api, name).get("registrationState")
+            except CloudAccessDenied as error:
+                found.append(Finding(_NAME, False, str(error)))
+                continue
+            except SkyplaneError as error:
+                found.append(Finding(f"azure {name}", False, str(error)))
+                continue
             if state != "Registered":
                 found.append(
                     Finding(
@@ -73,19 +94,22 @@ class Checks:
         return found
 
     def _permissions(self, region: str) -> list[Finding]:
-        """Of roles; if they lack nothing, also what the reading calls find."""
-        try:
-            lacking, unknown = missing(self._api, self._options)
-        except (CloudUnavailable, ConfigurationInvalid) as error:
-            return [Finding(_NAME, False, str(error))]
+        """Of roles, and what the reading calls find."""
+        lacking, unknown = missing(self._api, self._options)
         not_known = [
-            Finding(_NAME, True, f"not known for {scope}: {why}", is_warning=True)
+            Finding(
+                _NAME,
+                isinstance(why, CloudAccessDenied),
+                f"not known for {scope}: {why}",
+                is_warning=True,
+            )
             for scope, why in unknown.items()
         ]
+        read = self._reads(region)
         if lacking:
             text = f"these are missing: {', '.join(lacking)}"
-            return [Finding(_NAME, False, text), *not_known]
-        read = self._reads(region)
+            others = [one for one in read if one.name != _NAME]  # The roles have told those.
+            return [Finding(_NAME, False, text), *others, *not_known]
         if not_known or not all(one.is_ok for one in read):
             return [*read, *not_known]
         return [
@@ -99,24 +123,18 @@ class Checks:
         ]
 
     def _reads(self, region: str) -> list[Finding]:
-        found: dict[str, Finding] = {}
-        for attempt in self._attempts(region):
-            try:
-                attempt()
-            except CloudAccessDenied as error:
-                found.setdefault(str(error), Finding(_NAME, False, str(error)))
-            except InstanceTypeNotOffered as error:
-                # A plan has another type or region then.
-                warning = Finding(f"azure {region}", True, str(error), is_warning=True)
-                found.setdefault(str(error), warning)
-            except (CloudUnavailable, ConfigurationInvalid) as error:
-                found.setdefault(str(error), Finding(f"azure {region}", False, str(error)))
-        return list(found.values())
+        # At once, since each waits long where Azure does not answer.
+        groups = in_parallel([partial(_outcome, region, one) for one in self._attempts(region)])
+        return list(dict.fromkeys(finding for group in groups for finding in group))
 
     def _attempts(self, region: str) -> list[Callable[[], object]]:
         api = self._api
         resources, network, compute = api.resources, api.network, api.compute
-        what, where = "checking the permissions", region
+        what, where = "checking the permissions", region or "the subscription"
+        of_region: list[Callable[[], object]] = [
+            lambda: self._sizes.of(region, _ANY_TYPE),
+            lambda: region_quotas(api, region, with_spot=self._options.spot_relays),
+        ]
         return [
             lambda: list(api.listed(what, where, resources.resource_groups.list)),
             PowerStates(api).of_all,
@@ -124,8 +142,7 @@ class Checks:
             lambda: list(api.listed(what, where, network.network_interfaces.list_all)),
             lambda: list(api.listed(what, where, network.public_ip_addresses.list_all)),
             lambda: list(api.listed(what, where, compute.disks.list)),
-            lambda: self._sizes.of(region, _ANY_TYPE),
-            lambda: region_quotas(api, region, with_spot=self._options.spot_relays),
+            *(of_region if region else ()),
         ]
 
     def _unknown_regions(self, usable: tuple[str, ...]) -> list[Finding]:
@@ -136,6 +153,20 @@ class Checks:
             for region in dict.fromkeys(named)
             if region not in usable
         ]
+
+
+def _outcome(region: str, attempt: Callable[[], object]) -> list[Finding]:
+    """What an attempt has found; its failure hides no other one."""
+    try:
+        attempt()
+    except CloudAccessDenied as error:
+        return [Finding(_NAME, False, str(error))]
+    except InstanceTypeNotOffered as error:
+        # A plan has another type or region then.
+        return [Finding(f"azure {region}", True, str(error), is_warning=True)]
+    except SkyplaneError as error:
+        return [Finding(f"azure {region}".rstrip(), False, str(error))]
+    return []
 
 
 def provider(api: AzureApi, name: str) -> dict[str, object]:

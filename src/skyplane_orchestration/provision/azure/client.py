@@ -253,7 +253,8 @@ class AzureApi:
                 raise CloudAccessDenied(
                     f"{what}: the credentials for azure cannot be used; use `az login`, set"
                     " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or name a"
-                    f" connection in credential_ref ({error.message})"
+                    f" connection in credential_ref ({error.message})",
+                    of_credentials=True,
                 ) from error
             raise CloudUnavailable(
                 f"{what}: Azure does not answer ({type(error).__name__}); check the network and"

@@ -47,11 +47,14 @@ class _ReferenceCredential:
         try:
             found = self._sources.resolve(location)
         except StoreError as error:
-            raise CloudAccessDenied(f"the credentials for azure cannot be used: {error}") from error
+            raise CloudAccessDenied(
+                f"the credentials for azure cannot be used: {error}", of_credentials=True
+            ) from error
         if found is None or not found.get("bearer_token"):
             raise CloudAccessDenied(
                 f"{self._reference} has no service principal (tenant_id, client_id,"
-                " client_secret), which azure needs to launch instances"
+                " client_secret), which azure needs to launch instances",
+                of_credentials=True,
             )
         ends_s = float(found.get("expires_at") or time.time() + _UNKNOWN_LIFE_S)
         return AccessToken(found["bearer_token"], int(ends_s))

@@ -125,7 +125,8 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     if code in _BAD_CREDENTIALS or answer.status == 401:
         return CloudAccessDenied(
             f"{said}; the credentials are wrong or expired, or have no access to the subscription:"
-            f" renew or correct them, and check this machine's clock ({answer.message})"
+            f" renew or correct them, and check this machine's clock ({answer.message})",
+            of_credentials=True,
         )
     if answer.status == 403:
         return CloudAccessDenied(f"{said}; allow this action to the credentials ({answer.message})")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import CloudAccessDenied
+from skyplane_orchestration.errors import SkyplaneError
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -102,18 +102,20 @@ def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
     return {scope: frozenset(actions) for scope, actions in found.items()}
 
 
-def missing(api: AzureApi, options: AzureOptions) -> tuple[tuple[str, ...], dict[str, str]]:
+def missing(
+    api: AzureApi, options: AzureOptions
+) -> tuple[tuple[str, ...], dict[str, SkyplaneError]]:
     """The needed actions that no role of the caller allows, each with its scope.
 
-    Also scope -> why its roles cannot be read. Other errors are raised, as by `AzureApi.call`.
+    Also scope -> why its roles cannot be read.
     """
     found: list[str] = []
-    unknown = {}
+    unknown: dict[str, SkyplaneError] = {}
     for scope, actions in needed(options).items():
         try:
             roles = held_roles(api, scope)
-        except CloudAccessDenied as error:
-            unknown[scope] = str(error)
+        except SkyplaneError as error:
+            unknown[scope] = error
             continue
         lacking = sorted(one for one in actions if not any(role.allows(one) for role in roles))
         found += [f"{action} on {scope}" for action in lacking]

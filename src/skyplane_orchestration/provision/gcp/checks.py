@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
-    CloudUnavailable,
     ConfigurationInvalid,
+    SkyplaneError,
 )
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.gcp.describe import usable_regions
@@ -27,41 +27,50 @@ _REGIONS: Final = "gcp regions"
 
 
 def findings(api: GcpApi, options: GcpOptions) -> tuple[Finding, ...]:
-    """Credentials first; without them nothing else is tried."""
-    try:
-        missing = _missing(api, options)
-    except (CloudAccessDenied, ConfigurationInvalid) as error:
-        return (Finding(_CREDENTIALS, False, str(error)),)
-    except CloudUnavailable as error:
-        return (Finding(_PERMISSIONS, False, str(error)),)
+    """Credentials first; without them nothing else is tried. No other failure hides one."""
+    credentials = Finding(_CREDENTIALS, True, f"they are valid for project {options.project}")
+    missing: list[str] = []
+    failed: list[Finding] = []
+    for project, asked in _asked(options).items():
+        try:
+            held = api.held_permissions(project, asked)
+        except ConfigurationInvalid as error:  # Of a connection, or a key file.
+            return (Finding(_CREDENTIALS, False, str(error)),)
+        except CloudAccessDenied as error:
+            if error.of_credentials:
+                return (Finding(_CREDENTIALS, False, str(error)),)
+            failed.append(Finding(_PERMISSIONS, False, str(error)))
+        except SkyplaneError as error:
+            credentials = Finding(_CREDENTIALS, True, f"not known: {error}", is_warning=True)
+            failed.append(Finding(_PERMISSIONS, False, str(error)))
+        else:
+            missing += [f"{permission} in project {project}" for permission in asked - held]
     return (
-        Finding(_CREDENTIALS, True, f"they are valid for project {options.project}"),
-        _permissions(missing, options),
+        credentials,
+        *failed,
+        *_permissions(sorted(missing), is_known=not failed),
         *_act_as(api, options),
         _regions(api, options),
     )
 
 
-def _missing(api: GcpApi, options: GcpOptions) -> list[str]:
-    """The permissions that the project does not grant, or that of a shared network."""
+def _asked(options: GcpOptions) -> dict[str, frozenset[str]]:
+    """Project -> the permissions that it has to grant: another one may have the network."""
     wanted = needed(
         with_address=options.public_address, with_service_account=bool(options.service_account)
     )
     of_network = wanted & NETWORK_PERMISSIONS
-    missing: set[str] = set()
-    for project, asked in (
-        (options.firewall_project, of_network),
-        (options.project, wanted - of_network),
-    ):
-        held = api.held_permissions(project, asked)
-        missing |= {f"{permission} in project {project}" for permission in asked - held}
-    return sorted(missing)
+    if options.firewall_project == options.project:
+        return {options.project: wanted}
+    return {options.firewall_project: of_network, options.project: wanted - of_network}
 
 
-def _permissions(missing: list[str], options: GcpOptions) -> Finding:
+def _permissions(missing: list[str], *, is_known: bool) -> list[Finding]:
     if missing:
-        return Finding(_PERMISSIONS, False, f"these are missing: {', '.join(missing)}")
-    return Finding(_PERMISSIONS, True, "the projects grant all that fleets need")
+        return [Finding(_PERMISSIONS, False, f"these are missing: {', '.join(missing)}")]
+    if not is_known:
+        return []
+    return [Finding(_PERMISSIONS, True, "the projects grant all that fleets need")]
 
 
 def _act_as(api: GcpApi, options: GcpOptions) -> list[Finding]:
@@ -71,7 +80,7 @@ def _act_as(api: GcpApi, options: GcpOptions) -> list[Finding]:
         return []
     try:
         held = api.held_on_account(account, {ACT_AS})
-    except (CloudAccessDenied, CloudUnavailable, ConfigurationInvalid) as error:
+    except SkyplaneError as error:
         text = f"not known: {ACT_AS} on {account}; {error}"
         return [Finding(_ACCOUNT, True, text, is_warning=True)]
     if ACT_AS in held:
@@ -82,7 +91,7 @@ def _act_as(api: GcpApi, options: GcpOptions) -> list[Finding]:
 def _regions(api: GcpApi, options: GcpOptions) -> Finding:
     try:
         usable = usable_regions(api)
-    except (CloudAccessDenied, CloudUnavailable, ConfigurationInvalid) as error:
+    except SkyplaneError as error:
         return Finding(_REGIONS, False, str(error))
     named = {*(options.regions or ()), *options.zones, *options.subnetworks}
     if unknown := sorted(named - set(usable)):

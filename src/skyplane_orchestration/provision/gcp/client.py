@@ -241,7 +241,8 @@ class GcpApi:
         except GoogleAuthError as error:
             raise CloudAccessDenied(
                 f"{what}: the credentials for gcp cannot be used ({type(error).__name__}); renew"
-                " or correct them"
+                " or correct them",
+                of_credentials=True,
             ) from error
 
     def pages(self, method: str, request: Mapping[str, Any], *, what: str) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.oauth2 import credentials as oauth2_credentials
 
 from skyplane_gateway.clock import SYSTEM_CLOCK
-from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, StoreError
+from skyplane_orchestration.errors import CloudAccessDenied, StoreError
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
 
@@ -47,7 +47,8 @@ def credentials_of(
     except GoogleAuthError as error:
         raise CloudAccessDenied(
             "there are no credentials for gcp; use `gcloud auth application-default login`,"
-            " set GOOGLE_APPLICATION_CREDENTIALS, or name a connection in credential_ref"
+            " set GOOGLE_APPLICATION_CREDENTIALS, or name a connection in credential_ref",
+            of_credentials=True,
         ) from error
     return found
 
@@ -66,10 +67,13 @@ def _renewed(
     try:
         found = sources.resolve(location)
     except StoreError as error:
-        raise CloudAccessDenied(f"the credentials for gcp cannot be used: {error}") from error
+        raise CloudAccessDenied(
+            f"the credentials for gcp cannot be used: {error}", of_credentials=True
+        ) from error
     if found is None:
-        raise ConfigurationInvalid(
-            f"credentials {reference!r} give no token for gcp; name other ones"
+        raise CloudAccessDenied(
+            f"credentials {reference!r} give no token for gcp; name other ones",
+            of_credentials=True,
         )
     # google-auth compares it with the system's clock.
     ends_unix_s = float(found.get("expires_at", SYSTEM_CLOCK.wall() + _UNKNOWN_LIFE_S))

@@ -140,7 +140,8 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     if answer.status == 401:
         return CloudAccessDenied(
             f"{said}; the credentials are wrong or expired, or this machine's clock is wrong: renew"
-            f" or correct them ({answer.message})"
+            f" or correct them ({answer.message})",
+            of_credentials=True,
         )
     if code in _NOT_ENABLED:
         return CloudAccessDenied(

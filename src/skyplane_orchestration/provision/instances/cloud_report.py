@@ -33,7 +33,7 @@ def report_on(cloud: Cloud, deployment: str) -> CloudReport:
     Without credentials it reads no quota.
     """
     checked = check_cloud(cloud, deployment)
-    if not checked[0].is_ok:
+    if len(checked) == 1 and not checked[0].is_ok:
         return CloudReport(checked, ())
     try:
         regions = cloud.regions()

@@ -36,14 +36,16 @@ def findings(
 
     def of_host(login: Login) -> tuple[Finding, ...]:
         name = f"host {login.host.name}"
+        found: list[Finding] = []
         try:
             opened = login.opened()
-            lacking = tuple(_lacking(opened, runner, needs_modules=needs_modules))
-            if lacking:
-                return tuple(Finding(name, False, text) for text in lacking)
-            return (Finding(name, True, _described(opened, runner.clock)),)
+            for text in _lacking(opened, runner, needs_modules=needs_modules):
+                found.append(Finding(name, False, text))
+            if not found:
+                found.append(Finding(name, True, _described(opened, runner.clock)))
         except (SkyplaneError, OSError) as error:
-            return (Finding(name, False, str(error)),)
+            found.append(Finding(name, False, str(error)))
+        return tuple(found)
 
     with ThreadPoolExecutor(max(1, len(logins))) as pool:
         return tuple(found for group in pool.map(of_host, logins) for found in group)
