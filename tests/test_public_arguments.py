@@ -52,7 +52,7 @@ def valid(hint: Any) -> Any:
     first = options_of(hint)[0]
     if is_dataclass(first) and isinstance(first, type):
         return object.__new__(first)
-    return {str: "a", int: 1, bool: True}.get(first, ())
+    return {str: "a", int: 1, float: 1.0, bool: True}.get(first, ())
 
 
 PAIRS: Final = [

@@ -159,6 +159,7 @@ class Client:
         *,
         proof_s: float | None = None,
         listing: SourceListing | None = None,
+        may_assume: bool = False,
     ) -> TransferPlan:
         """The best plan for a job.
 
@@ -169,14 +170,23 @@ class Client:
             proof_s: seconds for each attempt to prove that no plan is better; see `planner.plan`.
             listing: what other calls for this job have listed of the source; gets what this call
                 lists.
+            may_assume: where the gateways run on this machine, an end whose region neither its
+                store nor the job names counts as in that of the other end, with a note in the plan.
 
         Raises:
+            InvalidLocation: a region is not known.
             UnknownRegion, PlanInfeasible: no plan, and why.
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
         return planning.plan_job(
-            self.grid, job, self._credentials, self.provisioner, proof_s, listing
+            self.grid,
+            job,
+            self._credentials,
+            self.provisioner,
+            proof_s,
+            listing,
+            may_assume=may_assume,
         )
 
     def _plan(
@@ -184,7 +194,7 @@ class Client:
     ) -> TransferPlan:
         sources = self._credentials
         return planning.plan_job(
-            self.grid, job, sources, self.provisioner, None, listing, on_measured
+            self.grid, job, sources, self.provisioner, None, listing, on_measured, may_assume=True
         )
 
     def _plan_again(
@@ -225,11 +235,12 @@ class Client:
 
     def preview(self, job: TransferJob) -> list[Selection]:
         """What a transfer would do with each object now. Raises EmptySource or StoreError."""
-        return preflight.preview(preflight.locate(job, self._credentials), self._credentials)
+        return list(self.previewed(job))
 
     def previewed(self, job: TransferJob) -> Iterator[Selection]:
         """As `preview`, one after the other; errors come after some of them, too."""
-        return preflight.previewed(preflight.locate(job, self._credentials), self._credentials)
+        located = preflight.locate(job, self._credentials, may_assume=True)
+        return preflight.previewed(located, self._credentials)
 
     def source_version(
         self,
@@ -253,7 +264,8 @@ class Client:
 
     def may_copy_server_side(self, job: TransferJob) -> bool:
         """Whether the store may copy objects of the job itself. Raises StoreError."""
-        return not why_not_server_side(preflight.locate(job, self._credentials))
+        located = preflight.locate(job, self._credentials, may_assume=True)
+        return not why_not_server_side(located)
 
     def check_destination(self, job: TransferJob) -> None:
         """Check that the destination exists, before a fleet is built for it. Raises StoreError."""

@@ -103,7 +103,7 @@ def test_locating_changes_nothing_else(folder: Path) -> None:
 
 def test_a_store_that_does_not_name_its_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "bucket_region", lambda spec, credentials: None)
-    with pytest.raises(InvalidLocation, match="give its region"):
+    with pytest.raises(InvalidLocation, match="give source_region"):
         preflight.locate(TransferJob(Location("s3://a/"), Location("s3://b/")), NONE)
 
 

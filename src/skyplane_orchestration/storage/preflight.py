@@ -20,6 +20,7 @@ from skyplane_gateway.selection import (
     select,
 )
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -97,18 +98,26 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
         raise InvalidLocation(f"{manifest!r} is a folder; add a name")
 
 
-def locate(job: TransferJob, credentials: CredentialSources) -> TransferJob:
+def locate(
+    job: TransferJob, credentials: CredentialSources, *, may_assume: bool = False
+) -> TransferJob:
     """The job with the regions of both ends; a file counts as in the region of the other end.
 
+    Args:
+        may_assume: an end whose region is not known counts so, too.
+
     Raises:
-        InvalidLocation: neither a store nor the job names the region, or the ends overlap.
+        InvalidLocation: neither a store nor the job names a region, or the ends overlap.
         StoreError: a bucket is missing, closed to us, or does not answer.
     """
     require_ends_apart(job)
     with named_in_errors("source"):
-        source = _region_of(job.source, credentials)
+        source = located(job.source, credentials).region
     with named_in_errors("destination"):
-        destination = _region_of(job.destination, credentials)
+        destination = located(job.destination, credentials).region
+    if not may_assume:
+        require_region("source", job.source.at(source))
+        require_region("destination", job.destination.at(destination))
     source = source or destination or "local:this-machine"
     destination = destination or source
     return replace(job, source=job.source.at(source), destination=job.destination.at(destination))
@@ -132,15 +141,14 @@ def located(location: Location, credentials: CredentialSources) -> Location:
     return location.at(f"{location.cloud}:{region}") if region else location
 
 
-def _region_of(location: Location, credentials: CredentialSources) -> str:
-    """The region tag of a location; empty for files, which have none."""
-    region = located(location, credentials).region
-    if not region and location.kind != "file":
+def require_region(end: str, location: Location) -> None:
+    """Raise InvalidLocation for the location of an end without a region; files need none."""
+    if not location.region and location.kind != "file":
         raise InvalidLocation(
-            f"the store does not say in which region {location.url!r} is; "
-            f"give its region (for example {_EXAMPLES.get(location.kind, 'aws:eu-west-3')})"
+            f"the store does not say in which region {location.url!r} is; give "
+            + argument(f"{end}_region")
+            + f" (for example {_EXAMPLES.get(location.kind, 'aws:eu-west-3')})"
         )
-    return region
 
 
 def measure(

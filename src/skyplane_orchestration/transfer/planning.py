@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.job import (
     Limits,
     MinimizeCost,
@@ -100,12 +101,15 @@ def plan_job(
     proof_s: float | None,
     listing: SourceListing | None = None,
     on_measured: OnMeasured = lambda _: None,
+    *,
+    may_assume: bool = False,
 ) -> TransferPlan:
     """The best plan for a job; see `Client.plan`."""
     from skyplane_orchestration import planner
 
+    given = job
     with timed("plan: regions and volume"):
-        job, notes = measured(job, credentials, listing)
+        job, notes = measured(job, credentials, listing, may_assume=may_assume)
     on_measured(job)
     ends = job.source.region, job.destination.region
     with timed("plan: quotas"):
@@ -122,10 +126,37 @@ def plan_job(
             policy=job.policy,
             proof_s=planner.PROOF_S if proof_s is None else proof_s,
         )
+    if may_assume:
+        notes = (*notes, *_assumed(given, plan, credentials, provisioner))
     if not why_not_server_side(job):
         notes = (*notes, server_side_note(job))
         plan = replace(plan, server_side_copy=True)
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _assumed(
+    job: TransferJob, plan: TransferPlan, credentials: CredentialSources, provisioner: Provisioner
+) -> Iterator[str]:
+    """Notes on the ends of a job whose regions the plan assumes.
+
+    Raises InvalidLocation where gateways are to run on instances: they need the true regions.
+    """
+    for end, place in (("source", job.source), ("destination", job.destination)):
+        if place.kind == "file" or preflight.located(place, credentials).region:
+            continue
+        if not _is_here(plan, provisioner):
+            preflight.require_region(end, place)
+        region = plan.src if end == "source" else plan.dst
+        yield f"the region of {place.url!r} is not known: it counts as in {region}, without egress"
+
+
+def _is_here(plan: TransferPlan, provisioner: Provisioner) -> bool:
+    """Whether the gateways of a plan run on this machine wherever its regions are."""
+    from skyplane_orchestration.provision.in_process.small_jobs import SmallJobsProvisioner
+
+    if isinstance(provisioner, SmallJobsProvisioner) and provisioner.keeps_inside(plan):
+        return True
+    return provisioner.name == LOCAL
 
 
 def plan_job_again(
@@ -249,10 +280,14 @@ def summed(jobs: Sequence[TransferJob]) -> TransferJob:
 
 
 def measured(
-    job: TransferJob, credentials: CredentialSources, listing: SourceListing | None = None
+    job: TransferJob,
+    credentials: CredentialSources,
+    listing: SourceListing | None = None,
+    *,
+    may_assume: bool = False,
 ) -> tuple[TransferJob, tuple[str, ...]]:
     """The job with regions, volume and number of objects; see `Client.measured`."""
-    job = preflight.locate(job, credentials)
+    job = preflight.locate(job, credentials, may_assume=may_assume)
     if job.volume_gb is not None:
         return job, ()
     volume = preflight.measure(job, credentials, listing)

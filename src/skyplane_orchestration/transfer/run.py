@@ -21,6 +21,7 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import remove_journals
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.storage.open import with_planned_region
 from skyplane_orchestration.storage.preflight import require_ends_apart, require_usable
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
@@ -120,8 +121,8 @@ class TransferRun:
         job, plan = request.job, fleet.plan
         located = replace(
             job,
-            source=job.source.at(job.source.region or plan.src),
-            destination=job.destination.at(job.destination.region or plan.dst),
+            source=with_planned_region(job.source, plan.src),
+            destination=with_planned_region(job.destination, plan.dst),
         )
         self._request = replace(request, job=located)
         self._fleets = fleets

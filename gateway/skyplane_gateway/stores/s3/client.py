@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ def open_client(
             made = session.create_client(
                 "s3",
                 endpoint_url=spec.endpoint_url,
-                region_name=spec.region or session.get_config_variable("region") or "us-east-1",
+                region_name=spec.region or _own_region(session),
                 config=_config(spec),
             )
     except BadAnswer as error:
@@ -180,6 +181,16 @@ def _session(credentials: Credentials | None) -> botocore.session.Session:
         credentials.get("session_token") or None,
     )
     return session
+
+
+def _own_region(session: botocore.session.Session) -> str:
+    """The region of this process, in the order of the AWS CLI.
+
+    botocore does not read AWS_REGION, which the CLI and the other SDKs read first:
+    https://docs.aws.amazon.com/cli/latest/userguide/cli-configure-envvars.html (November 2026).
+    """
+    found = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    return found or "us-east-1"
 
 
 def _config(spec: StoreSpec) -> Config:

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         result = None if options.manifest else client.unchanged(job, listing=listing)
     if result is None:
         with as_bad_input():
-            plan = client.plan(job, proof_s=options.prove_s, listing=listing)
+            plan = client.plan(job, proof_s=options.prove_s, listing=listing, may_assume=True)
         console.info(heading(job))
         console.info(
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"

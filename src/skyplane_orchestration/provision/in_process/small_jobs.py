@@ -66,10 +66,7 @@ class SmallJobsProvisioner:
     def _chosen(self, spec: FleetSpec) -> Provisioner:
         if self._inside.recorded(spec.key) is not None:
             return self._inside
-        wants_inside = self._place == "never" or (
-            self._place == "auto" and self._is_small(spec.plan)
-        )
-        if spec.must_exist or not wants_inside or self._outside.describe(spec.key):
+        if spec.must_exist or not self.keeps_inside(spec.plan) or self._outside.describe(spec.key):
             return self._outside
         return self._inside
 
@@ -78,6 +75,10 @@ class SmallJobsProvisioner:
         if self._place == "auto":
             return volume_gb is None or volume_gb <= _SMALL_IN_ONE_REGION_GB
         return self._place == "never"
+
+    def keeps_inside(self, plan: TransferPlan) -> bool:
+        """Whether the gateways of a new fleet with this plan run inside this process."""
+        return self._place == "never" or (self._place == "auto" and self._is_small(plan))
 
     def _of(self, fleet_key: str) -> Provisioner:
         return self._outside if self._inside.recorded(fleet_key) is None else self._inside
