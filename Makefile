@@ -81,12 +81,12 @@ soak: $(PROGRAMS)  ## long repeats; pytest's status 5 says that no test carries 
 	@$(BIN)/python -m pytest -m soak --timeout 3600 || test $$? -eq 5
 
 constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes newer ones
-	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras -o constraints.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras -o constraints/development.txt
 	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 		extras = project["optional-dependencies"]; \
 		print(*(need for extra in ("gateway", "aws", "azure", "gcs") for need in extras[extra] \
 			if not need.startswith("azure-mgmt-")), sep="\n")' \
-		| $(COMPILE) - -c constraints.txt -o gateway/skyplane_gateway/requirements.lock
+		| $(COMPILE) - -c constraints/development.txt -o gateway/skyplane_gateway/requirements.lock
 
 matrix-pins: $(INSTALLED)  ## resolve the lines of the matrix again; LINES names some
 	@$(BIN)/python -m tests.matrix --compile $(LINES)
@@ -96,14 +96,14 @@ clean:  ## all that is made here but the environment itself
 	rm -rf *.egg-info src/*.egg-info tests/strict_clouds/*.egg-info tests/strict_clouds/build .coverage .coverage.*
 	find . -name __pycache__ -type d -not -path './$(VENV)*' -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml constraints.txt tests/strict_clouds/pyproject.toml
+$(INSTALLED): pyproject.toml constraints/development.txt tests/strict_clouds/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 with the modules venv and" \
 		"ensurepip is on the PATH; name one: make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt \
-		--build-constraint constraints.txt --editable '.[dev]' --editable tests/strict_clouds
+	@$(BIN)/python -m pip install --quiet --constraint constraints/development.txt uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints/development.txt \
+		--build-constraint constraints/development.txt --editable '.[dev]' --editable tests/strict_clouds
 	@touch $@
 
 $(PROGRAMS): $(INSTALLED)

@@ -33,6 +33,7 @@ _PAGES: Final = {
 _BY_HAND: Final = """\
 By hand, in files that exist:
   pyproject.toml                            extra: $name = ["the SDK"]; then `make constraints`
+                                            and `make matrix-pins`
   setup.cfg, contract clouds                the SDK: skyplane_orchestration.provision.$name.**
   provision/clouds_file.py                  def _$name(...) like _gcp; "$name": _$name in _MAKERS
   model/location.py                         "$name" in CLOUDS, is_url_or_path

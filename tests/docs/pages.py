@@ -20,16 +20,21 @@ _FENCED: Final = re.compile(
 _INDENTED: Final = re.compile(r"(?:\A|\n\n)((?:    .*\n)+)")
 _LINK: Final = re.compile(r"(?P<image>!?)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+_SAVED: Final = re.compile(r"Save this as `([^`]+)`")
 _TESTED: Final = re.compile(r"<!-- test: (?P<name>\w+) -->\s*\Z")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A code block; `test` names the test that runs it, if one does."""
+    """A code block; `test` names the test that runs it, if one does.
+
+    `saved_as` is the name of the file that the page makes of it.
+    """
 
     language: str
     text: str
     test: str = ""
+    saved_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,14 @@ class Page:
 
     def blocks(self) -> Iterator[Block]:
         """Fenced blocks in their order, then indented ones, which have no language."""
+        end = 0
         for match in _FENCED.finditer(self.text):
             tested = _TESTED.search(self.text, 0, match.start())
             name = tested["name"] if tested else ""
-            yield Block(match["language"], textwrap.dedent(match["text"]), name)
+            saved = _SAVED.findall(self.text, end, match.start())
+            end = match.end()
+            text = textwrap.dedent(match["text"])
+            yield Block(match["language"], text, name, saved[-1] if saved else "")
         for text in _INDENTED.findall(self.prose):
             yield Block("", textwrap.dedent(text))
 

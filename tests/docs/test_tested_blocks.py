@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import boto3
 import dagster as dg
 import pytest
 from airflow.providers.common.compat.sdk import DAG
 from dagster.components.testing import create_defs_folder_sandbox
-from moto.server import ThreadedMotoServer
 from tests.docs.pages import Page
+from tests.docs.places import CONTENT, Places, s3_server
 
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 
@@ -32,9 +30,6 @@ AIRFLOW: Final = Page("docs/getting-started/airflow.md")
 DAGSTER: Final = Page("docs/getting-started/dagster.md")
 INSTANCES: Final = Page("docs/getting-started/aws-instances.md")
 PYTHON: Final = Page("docs/reference/python.md")
-URL = re.compile(r"s3://(?P<bucket>[a-z0-9.-]{3,})/(?P<prefix>[^\"'\s]*)")
-#: More than one page of small objects would prove no more; one is larger than a chunk.
-CONTENT = {"a.bin": b"a" * (17 << 20), "b/c.txt": b"c", "b/empty": b"", "_SUCCESS": b"done"}
 
 RUN_DAGS = """
 import sys
@@ -67,11 +62,8 @@ for file in sys.argv[1:]:
 
 @pytest.fixture
 def s3_endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as url:
+        yield url
 
 
 @pytest.fixture
@@ -99,37 +91,6 @@ def environment(s3_endpoint: str, tmp_path: Path) -> dict[str, str]:
         "DAGSTER_HOME": str(tmp_path),
         "DAGSTER_DISABLE_TELEMETRY": "1",
     }
-
-
-class Places:
-    """The places that a block names: the first is the source, the second the destination."""
-
-    def __init__(self, endpoint: str, text: str) -> None:
-        found = dict.fromkeys((match["bucket"], match["prefix"]) for match in URL.finditer(text))
-        self._source, self._destination = list(found)[:2]
-        self._s3 = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-        )
-        for bucket, _ in found:
-            self._s3.create_bucket(Bucket=bucket)
-        bucket, prefix = self._source
-        for key, body in CONTENT.items():
-            self._s3.put_object(Bucket=bucket, Key=prefix + key, Body=body)
-
-    def assert_copied(self) -> None:
-        bucket, prefix = self._destination
-        listed = self._s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
-        keys = [entry["Key"].removeprefix(prefix) for entry in listed]
-        objects = {
-            key: self._s3.get_object(Bucket=bucket, Key=prefix + key)["Body"].read()
-            for key in keys
-            if not key.startswith(".skyplane/")
-        }
-        assert objects == CONTENT
 
 
 def run(command: list[str | Path], environment: dict[str, str], cwd: Path) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.matrix.environments import FOLDER, CommandFailed, compile_pins, environment, find_python
-from tests.matrix.lines import LINES, REPOSITORY, Line
+from tests.matrix.lines import COMMAND_LINE, LINES, REPOSITORY, Line
 
 _VERSIONS: Final = """
 import sys
@@ -35,18 +35,18 @@ _PACKAGES: Final = {"airflow": "apache-airflow", "dagster": "dagster"}
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.matrix")
-    by_name = {line.name: line for line in LINES}
-    parser.add_argument("lines", nargs="*", metavar="LINE", help=f"of {', '.join(by_name)}")
+    parser.add_argument("lines", nargs="*", metavar="LINE", help="all by default")
     parser.add_argument("--python", help="minor version, such as 3.12; default: one per line")
     parser.add_argument(
         "--compile", action="store_true", help="resolve the pins again, run nothing"
     )
     parser.add_argument("--module", help="run this module in the environment, and no suites")
     given = parser.parse_args()
+    by_name = {line.name: line for line in (*LINES, *((COMMAND_LINE,) if given.compile else ()))}
     unknown = set(given.lines) - set(by_name)
     if unknown:
         parser.error(f"no line is named {', '.join(sorted(unknown))}; use {', '.join(by_name)}")
-    chosen = [by_name[name] for name in given.lines] or list(LINES)
+    chosen = [by_name[name] for name in given.lines] or list(by_name.values())
     if given.compile:
         for line in chosen:
             compile_pins(line)

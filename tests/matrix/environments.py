@@ -52,7 +52,10 @@ def find_python(minor: str) -> Path | None:
 
 
 def compile_pins(line: Line) -> None:
-    """Resolve the line again, and write its pins without hosts and hashes."""
+    """Resolve the line again: what users install, then what its suites need beside that.
+
+    The files have neither hosts nor hashes.
+    """
     extras = [word for extra in line.extras for word in ("--extra", extra)]
     oldest_python = min(line.pythons, key=lambda minor: int(minor.partition(".")[2]))
     options = ["--python-version", oldest_python, "--no-header", "--no-annotate", "--quiet"]
@@ -63,11 +66,16 @@ def compile_pins(line: Line) -> None:
         bounds.write_text("\n".join(line.releases))
         more = Path(folder) / "more.txt"
         more.write_text("\n".join(line.also))
+        needs: list[str | Path] = ["pyproject.toml", more, *extras]
         if line.is_oldest:
             _run("pip", "compile", "pyproject.toml", *extras, *options,
                  "--resolution", "lowest-direct", "--output-file", bounds)  # fmt: skip
-        _run("pip", "compile", "pyproject.toml", REQUIREMENTS, more, *extras,
-             *options, "--constraint", bounds, "--output-file", line.pins)  # fmt: skip
+            needs.append(REQUIREMENTS)
+        _run("pip", "compile", *needs, *options,
+             "--constraint", bounds, "--output-file", line.constraints)  # fmt: skip
+    if line.suites and not line.is_oldest:
+        _run("pip", "compile", REQUIREMENTS, *options,
+             "--constraint", line.constraints, "--output-file", line.pins)  # fmt: skip
 
 
 def environment(line: Line, minor: str, python: Path) -> Path:
@@ -79,13 +87,19 @@ def environment(line: Line, minor: str, python: Path) -> Path:
     stamp, wanted = (
         place / "made-from",
         _digest(
-            [line.pins, REQUIREMENTS, *(p / "pyproject.toml" for p in (REPOSITORY, STRICT_CLOUDS))]
+            [
+                line.constraints,
+                line.pins,
+                REQUIREMENTS,
+                *(p / "pyproject.toml" for p in (REPOSITORY, STRICT_CLOUDS)),
+            ]
         ),
     )
     if not stamp.exists() or stamp.read_text() != wanted:
         _run("venv", "--quiet", "--clear", "--python", python, place)
         _run("pip", "install", "--quiet", "--python", place / "bin" / "python",
-             "--constraint", line.pins, "--requirement", REQUIREMENTS, *line.also,
+             "--constraint", line.constraints, "--constraint", line.pins,
+             "--requirement", REQUIREMENTS, *line.also,
              "--editable", f".[{','.join(line.extras)}]", "--editable", STRICT_CLOUDS)  # fmt: skip
         stamp.write_text(wanted)
     return place / "bin" / "python"

@@ -9,6 +9,7 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 REPOSITORY: Final = HERE.parents[1]
 REQUIREMENTS: Final = HERE / "requirements.txt"
+CONSTRAINTS: Final = REPOSITORY / "constraints"
 #: The fakes, which are a distribution of their own.
 STRICT_CLOUDS: Final = REPOSITORY / "tests" / "strict_clouds"
 
@@ -27,6 +28,8 @@ _AIRFLOW_SUITES: Final = (
 )
 #: For the sensor of an example, and for the events that the scenarios emit.
 _PROVIDERS: Final = ("apache-airflow-providers-amazon", "apache-airflow-providers-openlineage>=2.3")
+#: Their releases are those of Dagster.
+_DAGSTER_PROGRAMS: Final = ("dagster-webserver", "dagster-dg-cli", "create-dagster")
 _DAGSTER_SUITES: Final = (
     "tests/dagster",
     "tests/example_dags/test_dagster_files.py",
@@ -54,7 +57,7 @@ class Line:
         releases: requirements that hold the environment on the line.
         also: packages beside those of the extras.
         is_oldest: takes the oldest release that pyproject.toml allows of each dependency; runs the
-            tests of the stores too.
+            tests of the stores too. No user installs it, so all its pins are one file.
     """
 
     name: str
@@ -66,7 +69,13 @@ class Line:
 
     @property
     def pins(self) -> Path:
+        """What the suites need beside the package."""
         return HERE / "pins" / f"{self.name}.txt"
+
+    @property
+    def constraints(self) -> Path:
+        """What users install, in the releases that the suites run with."""
+        return self.pins if self.is_oldest else CONSTRAINTS / f"{self.name}.txt"
 
     @property
     def extras(self) -> tuple[str, ...]:
@@ -96,14 +105,22 @@ LINES: Final = (
         ("apache-airflow==3.3.*",),
         _PROVIDERS,
     ),
-    Line("dagster-1.11", ("dagster",), ("3.11", "3.12", "3.13"), ("dagster==1.11.*",)),
-    # The webserver and dg need a Dagster of their own release, which is often not the newest.
+    Line(
+        "dagster-1.11",
+        ("dagster",),
+        ("3.11", "3.12", "3.13"),
+        ("dagster==1.11.*",),
+        _DAGSTER_PROGRAMS,
+    ),
     Line(
         "dagster-1.13",
         ("dagster",),
         ("3.13", "3.11", "3.12"),
         ("dagster==1.13.*",),
-        ("dagster-webserver", "dagster-dg-cli"),
+        _DAGSTER_PROGRAMS,
     ),
     Line("oldest", ("airflow", "dagster"), ("3.11",), also=_PROVIDERS, is_oldest=True),
 )
+
+#: The package without an orchestrator, which is no line of the matrix.
+COMMAND_LINE: Final = Line("command-line", (), ("3.11", "3.12", "3.13"))

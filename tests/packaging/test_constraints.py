@@ -1,4 +1,4 @@
-"""Every dependency of the project is pinned, at a version that the project allows."""
+"""Every dependency that a file of `constraints/` is for is pinned, at a version that is allowed."""
 
 from __future__ import annotations
 
@@ -9,30 +9,53 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tests.matrix.lines import COMMAND_LINE, CONSTRAINTS, LINES, REPOSITORY, REQUIREMENTS, Line
+
+FOR_USERS = [line for line in (*LINES, COMMAND_LINE) if not line.is_oldest]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
-@pytest.fixture
-def pins(repository: Path) -> dict[str, list[Requirement]]:
+def pins(path: Path) -> dict[str, list[Requirement]]:
     """Pins by name; a package may have several, for different versions of Python."""
     found: dict[str, list[Requirement]] = {}
-    for line in (repository / "constraints.txt").read_text().splitlines():
+    for line in path.read_text().splitlines():
         pin = Requirement(line)
         found.setdefault(canonicalize_name(pin.name), []).append(pin)
     return found
 
 
-def test_every_dependency_is_pinned_within_its_bounds(
-    repository: Path, pins: dict[str, list[Requirement]]
-) -> None:
-    document = tomllib.loads((repository / "pyproject.toml").read_text())
-    project = document["project"]
-    extras = project["optional-dependencies"].values()
-    needs = [*document["build-system"]["requires"], *project["dependencies"], *chain(*extras)]
+def assert_pinned(needs: list[str], path: Path, target: str) -> None:
+    found = pins(path)
     for need in map(Requirement, needs):
-        if need.name == project["name"]:
+        if need.name == PROJECT["project"]["name"]:
             continue
-        assert need.name in pins, f"{need.name} is not pinned; run `make constraints`"
-        for pin in pins[need.name]:
+        assert need.name in found, f"{need.name} is not pinned; run `make {target}`"
+        for pin in found[need.name]:
             (exact,) = pin.specifier
             assert exact.operator == "=="
             assert need.specifier.contains(exact.version), f"{pin} is outside of {need}"
+
+
+def test_the_tools_of_a_checkout_are_pinned() -> None:
+    extras = PROJECT["project"]["optional-dependencies"].values()
+    needs = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"]]
+    assert_pinned([*needs, *chain(*extras)], CONSTRAINTS / "development.txt", "constraints")
+
+
+@pytest.mark.parametrize("line", FOR_USERS, ids=lambda line: line.name)
+def test_what_users_install_is_pinned_and_no_package_of_the_tests(line: Line) -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    needs = [need for extra in line.extras for need in extras[extra]]
+    needs += [*PROJECT["project"]["dependencies"], *line.also]
+    assert_pinned(needs, line.constraints, "matrix-pins")
+    tests = {need.name for need in map(Requirement, _lines(REQUIREMENTS))}
+    assert not tests & pins(line.constraints).keys()
+
+
+def test_each_file_is_made_here() -> None:
+    made = {line.constraints for line in FOR_USERS} | {CONSTRAINTS / "development.txt"}
+    assert set(CONSTRAINTS.iterdir()) == made
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if not line.startswith("#")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import tomllib
@@ -22,10 +21,7 @@ from moto.server import ThreadedMotoServer
 from tests.clouds.fakes import open_gce
 from tests.clouds.gateways import IMAGE
 from tests.packaging.environments import (
-    UV,
-    make_environment,
     make_environment_with_extra,
-    skip_without_an_index,
 )
 
 from strict_clouds.gce import PROJECT
@@ -287,39 +283,3 @@ def test_readme_says_what_each_extra_promises(repository: Path) -> None:
     cells = re.findall(r"^\| (`.*?) \|", said, re.M)
     named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
     assert named == [name for name in project["optional-dependencies"] if name != "dev"]
-
-
-#: Stands in for pip: the wheel is the one of this test, and packages come from a warm cache.
-PIP = """
-pip() {
-    if test "$1" = wheel; then mkdir dist && cp "$WHEEL" dist/
-    else uv pip install --quiet --reinstall-package skyplane-orchestration \\
-        --python "$PYTHON" "${@:2}"
-    fi
-}
-"""
-
-
-def test_readme_says_how_to_install(
-    repository: Path, wheel: Path, tracked_files: list[str], tmp_path: Path
-) -> None:
-    """From a checkout and from a built wheel, line by line."""
-    readme = (repository / "README.md").read_text()
-    (block,) = re.findall(r"<!-- test: install -->\n```bash\n(.*?)^```$", readme, re.S | re.M)
-    tree = tmp_path / "tree"
-    for name in tracked_files:
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(repository / name, tree / name)
-    python = make_environment(tmp_path / "venv")
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(UV.parent), os.environ["PATH"]]),
-        "UV_SYSTEM_CERTS": "1",
-        "WHEEL": str(wheel),
-        "PYTHON": str(python),
-    }
-    command = ["bash", "-euo", "pipefail", "-c", PIP + block]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
-    skip_without_an_index(done.stderr)
-    succeeded(done)
-    succeeded(Installed(python, tmp_path).command("--version"))

@@ -97,7 +97,7 @@ def test_the_installed_packages_are_compatible(gateway_python: Path, repository:
 
 def test_lock_agrees_with_extras_and_constraints(repository: Path) -> None:
     lock = pins_of(repository / "gateway" / "skyplane_gateway" / "requirements.lock")
-    constraints = pins_of(repository / "constraints.txt")
+    constraints = pins_of(repository / "constraints" / "development.txt")
     assert {name: constraints.get(name) for name in lock} == lock
     project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]

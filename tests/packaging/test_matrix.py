@@ -22,7 +22,7 @@ def test_the_workflow_has_every_line_and_python(repository: Path) -> None:
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
 def test_pins_keep_a_line_on_its_releases(line: Line) -> None:
-    rows = [row for row in line.pins.read_text().splitlines() if re.match(r"[a-z0-9]", row)]
+    rows = [row for row in line.constraints.read_text().splitlines() if re.match(r"[a-z0-9]", row)]
     pinned = {each.name: each for each in map(Requirement, rows)}
     for release in map(Requirement, line.releases):
         (version,) = pinned[release.name].specifier
