@@ -43,6 +43,7 @@ class Rule:
         method: regular expression that the whole method fits.
         target: regular expression found in the request's target (path and query, as sent).
         header: regular expression found in a line `Name: value` of the request's head.
+        without: the same, found in no line.
         nth: the first of the fitting requests that is harmed, from 1.
         times: how many are harmed from there on; 0 for all.
         forward: `answer` only once the store has carried the request out.
@@ -52,6 +53,7 @@ class Rule:
     method: str = ".*"
     target: str = ""
     header: str = ""
+    without: str = ""
     nth: int = 1
     times: int = 1
     status: int = 503
@@ -73,9 +75,12 @@ class Rule:
         """Whether a request is of those that are harmed; its head counts where it is given."""
         if not (re.fullmatch(self.method, method) and re.search(self.target, target)):
             return False
-        lines = (f"{name}: {value}" for name, value in headers or ())
-        is_open = headers is None or not self.header
-        return is_open or any(re.search(self.header, line, re.IGNORECASE) for line in lines)
+        if headers is None:
+            return True
+        head = "\n".join(f"{name}: {value}" for name, value in headers)
+        how = re.IGNORECASE | re.MULTILINE
+        is_without = not self.without or not re.search(self.without, head, how)
+        return is_without and bool(re.search(self.header, head, how))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

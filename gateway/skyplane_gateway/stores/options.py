@@ -47,7 +47,8 @@ def check_options(
 
 def checksum_use(spec: StoreSpec) -> ChecksumUse:
     """The option `checksum` of an S3 store: bodies are sent with a CRC32C (`sent`), and the one
-    that the store reports of an object counts as well (`trusted`: AWS itself), or neither."""
+    that the store reports of an object counts as well (`trusted`: AWS itself), or
+    neither: then bodies are sent with an MD5."""
     chosen = spec.option("checksum") or ("sent" if spec.endpoint_url else "trusted")
     return cast("ChecksumUse", chosen)
 

@@ -19,7 +19,7 @@ from skyplane_gateway.objects import (
     is_time_pin,
 )
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
-from skyplane_gateway.stores.checksums import crc32c_text, range_of_whole
+from skyplane_gateway.stores.checksums import range_of_whole
 from skyplane_gateway.stores.http_client import Answer, send
 from skyplane_gateway.stores.http_session import send_by_session
 from skyplane_gateway.stores.refusals import unix_s
@@ -43,6 +43,7 @@ _NAMES: Final = {
     "Content-Disposition": "ContentDisposition",
     "Content-Encoding": "ContentEncoding",
     "Content-Language": "ContentLanguage",
+    "Content-MD5": "ContentMD5",
     "Content-Type": "ContentType",
     "ETag": "ETag",
     "Expires": "ExpiresString",
@@ -142,8 +143,7 @@ class S3AsyncRequests:
         if is_time_pin(precondition.if_match):
             raise Unsettled("a time is compared by `S3Store.put`")
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
-        if self._bucket.sends_checksum:
-            arguments["ChecksumCRC32C"] = crc32c_text(crc32c)
+        arguments |= self._bucket.body_checksum(data, crc32c)
         sent = {**_headers(arguments), **self._parameters.headers(key, writes=True)}
         answer = await self._answer("PUT", key, sent, 200, data)
         headers = answer.headers

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import md5
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -18,6 +20,7 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.keeping import KEEP
 from skyplane_gateway.objects import (
     UNCONDITIONAL,
+    Body,
     Credentials,
     ObjectInfo,
     Precondition,
@@ -27,7 +30,7 @@ from skyplane_gateway.objects import (
     time_pin,
 )
 from skyplane_gateway.stores.answers import require_etag
-from skyplane_gateway.stores.checksums import Stated
+from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.s3.client import open_client
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
@@ -41,7 +44,7 @@ class Bucket:
 
     Attributes:
         trusts_checksum: the CRC32C that the store reports is that of the stored bytes.
-        sends_checksum: bodies are sent with their CRC32C.
+        sends_checksum: bodies are sent with their CRC32C, else with their MD5.
         checks_copies: the store computes the CRC32C of each part that it copies. Only AWS is
             known to; versitygw reports that of the whole source.
         etag_is_md5: the ETag of an object that one request wrote is its MD5; not in directory
@@ -73,6 +76,16 @@ class Bucket:
         """What an answer to GET or HEAD of a whole object states of its bytes."""
         found = stated_of(answer) if self.sends_checksum else None
         return found or Stated.md5(md5_of(answer) if self.etag_is_md5 else None)
+
+    def body_checksum(self, data: Body, crc32c: int | None = None) -> dict[str, str]:
+        """The argument by which the service checks a body; it is computed if it is not known.
+
+        A bucket with Object Lock and a default retention takes no body without one (PutObject,
+        AWS, 2026-11-26).
+        """
+        if self.sends_checksum:
+            return {"ChecksumCRC32C": crc32c_text(crc32c_of(data) if crc32c is None else crc32c)}
+        return {"ContentMD5": b64encode(md5(data, usedforsecurity=False).digest()).decode()}
 
     def tags(self, key: str) -> Tags | None:
         """The tags of an object; None where they are not asked for. 1 call, or none."""

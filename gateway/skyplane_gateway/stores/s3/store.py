@@ -3,7 +3,7 @@
 Every body is sent with its CRC32C, so that the store refuses damaged bytes. Only AWS's own
 report of an object's checksum is trusted, or that of a server with the option
 `checksum=trusted`: some servers report a checksum of the parts' checksums. `checksum=none` sends
-none, for servers that refuse the header.
+an MD5 in its place, for servers that refuse the header.
 """
 
 from __future__ import annotations
@@ -178,8 +178,7 @@ class S3Store:
         what = bucket.doing("writing", check_key(key))
         precondition = bucket.sendable_precondition(key, precondition, what)
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
-        if crc32c is not None and bucket.sends_checksum:
-            arguments["ChecksumCRC32C"] = crc32c_text(crc32c)
+        arguments |= bucket.body_checksum(data, crc32c)
         try:
             answer = self._client.put_object(
                 Bucket=self.spec.bucket, Key=key, Body=_sent(data), **arguments
@@ -227,9 +226,7 @@ class S3Store:
     ) -> PartInfo:
         bucket = self._bucket
         what = bucket.doing(f"writing part {number} of", key)
-        arguments: dict[str, Any] = {"Body": _sent(data)}
-        if bucket.sends_checksum:
-            arguments["ChecksumCRC32C"] = crc32c_text(crc32c)
+        arguments: dict[str, Any] = {"Body": _sent(data), **bucket.body_checksum(data, crc32c)}
         with mapped(what):
             answer = self._client.upload_part(
                 Bucket=self.spec.bucket, Key=key, UploadId=upload_id, PartNumber=number, **arguments
