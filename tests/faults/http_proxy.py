@@ -249,6 +249,8 @@ class _Handler(BaseHTTPRequestHandler):
         if rule.action == "flip" and body:
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
+        if rule.action == "decompress":
+            return self._reply_decompressed(status, headers, body)
         if rule.action == "rewrite":
             body = re.sub(rule.pattern, rule.replacement, body, flags=re.DOTALL)
         if rule.action == "whole" and status == 206:
@@ -259,18 +261,38 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(status, headers, body, rule.keep_bytes if is_cut else None)
         return not is_cut
 
+    def _reply_decompressed(
+        self, status: int, headers: Sequence[tuple[str, str]], body: bytes
+    ) -> bool:
+        dropped = {"content-length"}
+        is_gzip = any(pair == ("content-encoding", "gzip") for pair in _lowered(headers))
+        is_taken = "gzip" in self.headers.get("Accept-Encoding", "")
+        if status not in (200, 206) or is_gzip == is_taken:
+            self._write(status, headers, body)
+            return True
+        if is_gzip:
+            dropped |= {"content-encoding", "content-range"}
+            status, body = 200, b"the whole object, decompressed"
+        # Without a length, the end of the connection ends the body.
+        self.close_connection = True
+        kept = [pair for pair in headers if pair[0].lower() not in dropped]
+        self._write(status, kept, body, has_length=False)
+        return False
+
     def _write(
         self,
         status: int,
         headers: Sequence[tuple[str, str]],
         body: bytes,
         keep_bytes: int | None = None,
+        *,
+        has_length: bool = True,
     ) -> None:
         dropped = ["connection", "transfer-encoding"]
         lines = [f"HTTP/1.1 {status} {responses.get(status, '')}"]
         if self.command == "HEAD" or status in (204, 304):
             body = b""
-        else:
+        elif has_length:
             dropped.append("content-length")
             lines.append(f"Content-Length: {len(body)}")
         lines += [f"{name}: {value}" for name, value in headers if name.lower() not in dropped]
@@ -280,6 +302,10 @@ class _Handler(BaseHTTPRequestHandler):
         # Noted first: once written, the client may look at the log.
         self.exchange.status, self.exchange.reply_bytes = status, len(sent)
         self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1") + sent)
+
+
+def _lowered(headers: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    return ((name.lower(), value.lower()) for name, value in headers)
 
 
 def _send(store: HTTPConnection, body: Iterable[bytes]) -> bool:

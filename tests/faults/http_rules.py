@@ -21,6 +21,9 @@ ACTIONS: Final = (
     # signed, it answers the range and is made to call it 200.
     "whole",
     "flip",  # one bit in the middle of the answer's body is another
+    # An object with `Content-Encoding: gzip` is answered decompressed and without its length unless
+    # the client takes gzip; others have no length where it does. As R2 does.
+    "decompress",
     "rewrite",  # in the answer's body `pattern` becomes `replacement`
     "delay",  # `delay_s` passes before the request is forwarded
     "hold",  # the request is read, and forwarded once the proxy is told to release what it holds

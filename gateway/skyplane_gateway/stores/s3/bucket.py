@@ -32,7 +32,7 @@ from skyplane_gateway.objects import (
 from skyplane_gateway.stores.answers import require_etag
 from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text
 from skyplane_gateway.stores.options import checksum_use, uses_md5
-from skyplane_gateway.stores.s3.client import open_client
+from skyplane_gateway.stores.s3.client import as_stored, open_client
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint
 from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
@@ -100,6 +100,9 @@ class Bucket:
             more["ChecksumMode"] = "ENABLED"
         try:
             answer = dict(self.client.head_object(Bucket=self.name, Key=key, **more))
+            if "ContentLength" not in answer:
+                with as_stored():
+                    answer = dict(self.client.head_object(Bucket=self.name, Key=key, **more))
         except ClientError as error:
             if code_of(error) == "400":
                 # A HEAD answer has no body, and so no error code: a listing gives the reason.
@@ -109,6 +112,16 @@ class Bucket:
             if name not in answer:
                 raise BadAnswer(why=f"has no {name}")
         return answer
+
+    def get(self, key: str, span: str, **more: Any) -> dict[str, Any]:
+        """The answer to GET of a range. Raises ClientError, BotoCoreError."""
+        answer = dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
+        told = answer["ResponseMetadata"]
+        if told["HTTPStatusCode"] == 206 and "content-length" in told["HTTPHeaders"]:
+            return answer
+        answer["Body"].close()
+        with as_stored():
+            return dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
 
     def sendable_precondition(
         self, key: str, precondition: Precondition, what: str

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import botocore.session
@@ -30,6 +31,7 @@ from skyplane_gateway.stores.s3.request_parameters import (
 from skyplane_gateway.stores.s3.sdk import BadAnswer, Parsers, descriptions, new_session
 
 if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
     from mypy_boto3_s3 import S3Client
 
 #: Options of an S3 store with their values, the default first.
@@ -45,6 +47,8 @@ _CHOICES = {
     "storage-class": ("", *CLASSES["s3"], KEEP),
     "tags": ("", KEEP),
 }
+#: Whether the requests of this thread ask for gzip; see `as_stored`.
+_TAKES_GZIP: Final = ContextVar("takes_gzip", default=False)
 #: Without this header, answers have no checksum of the object.
 CHECKSUM_MODE: Final = "x-amz-checksum-mode"
 #: Options with a text of their own.
@@ -96,6 +100,8 @@ def open_client(
     endpoint.http_session = _BoundedSession(endpoint.http_session)
     for operation in ("PutObject", "UploadPart"):
         client.meta.events.register(f"before-send.s3.{operation}", send_in_blocks)
+    for operation in ("GetObject", "HeadObject"):
+        client.meta.events.register(f"before-send.s3.{operation}", _ask_for_gzip)
     if checksum_use(spec) != "none":
         client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
     RequestParameters(spec).register(client)
@@ -162,6 +168,27 @@ def answered_credentials() -> Iterator[None]:
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
     """By the header: for the parameter `ChecksumMode`, botocore would read the body itself."""
     params["headers"][CHECKSUM_MODE] = "ENABLED"
+
+
+@contextmanager
+def as_stored() -> Iterator[None]:
+    """Ask for gzip inside, so that objects with `Content-Encoding: gzip` are not decompressed.
+
+    Some services decompress them otherwise: Cloudflare R2, and the XML API of Google Cloud Storage
+    ("Transcoding of gzip-compressed files", 2026-11-26). They may compress other objects in turn,
+    so this is for those whose answer was not what is stored.
+    """
+    token = _TAKES_GZIP.set(True)
+    try:
+        yield
+    finally:
+        _TAKES_GZIP.reset(token)
+
+
+def _ask_for_gzip(request: AWSPreparedRequest, **_: Any) -> None:
+    """Not signed: Google's servers change this header on the way."""
+    if _TAKES_GZIP.get():
+        request.headers["Accept-Encoding"] = "gzip"
 
 
 def _session(credentials: Credentials | None) -> botocore.session.Session:

@@ -144,7 +144,7 @@ class S3Store:
             return EmptyReader(*found)
         wanted = f"bytes={offset}-{offset + length - 1}"
         with mapped(what):
-            answer = self._client.get_object(Bucket=self.spec.bucket, Key=key, Range=wanted, **pin)
+            answer = self._bucket.get(key, wanted, **pin)
         try:
             content_range = answer.get("ContentRange", "")
             told = answer["ResponseMetadata"]

@@ -96,7 +96,7 @@ def test_a_listing_asks_for_restored_copies_once_it_has_an_archived_object(
 
 
 def test_the_whole_object_in_place_of_a_range(scripted: Any, reply: Any) -> None:
-    store = scripted.open(reply(200, BODY, {"ETag": ETAG}))
+    store = scripted.open(*[reply(200, BODY, {"ETag": ETAG})] * 2)
     with pytest.raises(errors.StoreUnavailable, match="200"):
         store.read("k", offset=2, length=3, if_match=None)
 
