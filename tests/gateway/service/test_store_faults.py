@@ -98,16 +98,20 @@ def ends(server: versitygw.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 @pytest.fixture
-def copied(fleet_of: Any, kit: Any, ends: tuple[End, End]) -> Callable[[], dict[str, Any]]:
-    """Copies from one end to the other over a relay; the status at the end."""
+def copied(fleet_of: Any, kit: Any, ends: tuple[End, End]) -> Callable[..., dict[str, Any]]:
+    """Copies from one end to the other over a relay; the status at the end.
 
-    async def scenario() -> dict[str, Any]:
+    Takes options of the destination.
+    """
+
+    async def scenario(**options: str) -> dict[str, Any]:
         source, destination = (end.spec for end in ends)
+        destination = replace(destination, options=tuple(sorted(options.items())))
         spec = kit.copy_spec(source, destination, chunk_bytes=PART)
         async with fleet_of(kit.route(0, "a", "r", "b"), **ROOMY) as fleet:
             return dict(await fleet.run(spec))
 
-    return lambda: asyncio.run(scenario())
+    return lambda **options: asyncio.run(scenario(**options))
 
 
 def all_is_well(ends: tuple[End, End], status: dict[str, Any]) -> None:
@@ -118,6 +122,48 @@ def all_is_well(ends: tuple[End, End], status: dict[str, Any]) -> None:
     assert destination.objects() == source.objects()
     assert {key: body for key, (body, _) in source.objects().items()} == BODIES
     assert list(destination.store.list_uploads("")) == []
+
+
+_NO_CHECKSUM: Final = Rule(
+    "answer",
+    "PUT",
+    without=r"(x-amz-checksum-\w+|Content-MD5): \S",
+    times=0,
+    status=400,
+    body=INTERNAL_ERROR.replace(b"InternalError", b"InvalidRequest"),
+)
+_NO_CONDITIONS: Final = Rule(
+    "answer",
+    "PUT|POST|DELETE",
+    header="^If-(None-)?Match:",
+    times=0,
+    status=501,
+    body=INTERNAL_ERROR.replace(b"InternalError", b"NotImplemented"),
+)
+#: What a service does not do -> its rule, and the options that make up for it.
+SERVICES: Final[dict[str, tuple[Rule, dict[str, str]]]] = {
+    "bodies without a checksum (Object Lock)": (_NO_CHECKSUM, {}),
+    "new checksums": (_NO_CHECKSUM, {"checksum": "none"}),
+    "conditional writes": (_NO_CONDITIONS, {"preconditions": "checked"}),
+}
+
+
+@pytest.mark.parametrize("lacks", SERVICES)
+def test_a_service_without(
+    lacks: str, ends: tuple[End, End], copied: Callable[..., dict[str, Any]]
+) -> None:
+    rule, options = SERVICES[lacks]
+    ends[1].harm(rule)
+    all_is_well(ends, copied(**options))
+
+
+def test_a_service_without_conditional_writes_is_told_from_others(
+    ends: tuple[End, End], copied: Callable[..., dict[str, Any]]
+) -> None:
+    ends[1].harm(_NO_CONDITIONS)
+    status = copied()
+    assert status["state"] == "failed"
+    assert "--dst-option preconditions=checked" in str(status["error"])
 
 
 KEY: Final = r"/p/(small|whole|parts)"

@@ -140,8 +140,8 @@ class S3AsyncRequests:
         precondition: Precondition,
         crc32c: int,
     ) -> ObjectInfo:
-        if is_time_pin(precondition.if_match):
-            raise Unsettled("a time is compared by `S3Store.put`")
+        if self._bucket.needs_check(precondition):
+            raise Unsettled("`S3Store.put` looks at the object")
         arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
         arguments |= self._bucket.body_checksum(data, crc32c)
         sent = {**_headers(arguments), **self._parameters.headers(key, writes=True)}

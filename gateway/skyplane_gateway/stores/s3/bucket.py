@@ -15,6 +15,7 @@ from skyplane_gateway.errors import (
     NotFound,
     PreconditionFailed,
     SkyplaneError,
+    StoreError,
     StoreUnavailable,
 )
 from skyplane_gateway.keeping import KEEP
@@ -49,6 +50,7 @@ class Bucket:
             known to; versitygw reports that of the whole source.
         etag_is_md5: the ETag of an object that one request wrote is its MD5; not in directory
             buckets.
+        checks_preconditions: a HEAD takes the place of the precondition of a write.
         reads_tags: reads of an object's attributes also ask for its tags.
     """
 
@@ -61,6 +63,7 @@ class Bucket:
         self.sends_checksum = checksum != "none"
         self.checks_copies = self.trusts_checksum and not spec.endpoint_url
         self.etag_is_md5 = uses_md5(spec) and not spec.bucket.endswith("--x-s3")
+        self.checks_preconditions = spec.option("preconditions") == "checked"
         self.reads_tags = spec.option("tags") == KEEP
 
     def doing(self, verb: str, key: str) -> str:
@@ -123,20 +126,30 @@ class Bucket:
         with as_stored():
             return dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
 
+    def needs_check(self, precondition: Precondition) -> bool:
+        """Whether a HEAD has to check a precondition, since the service cannot."""
+        is_checked = self.checks_preconditions and precondition != UNCONDITIONAL
+        return is_checked or is_time_pin(precondition.if_match)
+
     def sendable_precondition(
         self, key: str, precondition: Precondition, what: str
     ) -> Precondition:
-        """The precondition in a form that S3 knows. 1 call for a `time_pin`, else none.
+        """The precondition in a form that the service knows. 1 call where it has none, else none.
 
-        S3 has no write that is conditional on time and size, so HEAD checks a `time_pin`.
+        S3 has no write that is conditional on time and size, so HEAD checks a `time_pin`. So it
+        does every precondition for a service without conditional writes.
         """
-        if not is_time_pin(precondition.if_match):
+        if not self.needs_check(precondition):
             return precondition
         try:
             with mapped(what):
                 head = self.head(key)
         except NotFound as error:
+            if precondition.if_absent:
+                return UNCONDITIONAL
             raise PreconditionFailed(f"{what}: the object is gone; list it again") from error
+        if precondition.if_absent:
+            raise PreconditionFailed(f"{what}: there is an object of that name; list it again")
         require_version(head, head["ContentLength"], precondition.if_match, what)
         return UNCONDITIONAL
 
@@ -181,4 +194,15 @@ def write_failure(
         and code_of(error) == "NoSuchKey"
     ):
         return PreconditionFailed(f"{what}: the object to be replaced is gone; list it again")
+    if (
+        precondition != UNCONDITIONAL
+        and isinstance(error, ClientError)
+        and code_of(error) == "NotImplemented"
+    ):
+        return StoreError(
+            f"{what}: the service has no conditional writes; with --dst-option "
+            "preconditions=checked each write looks at the object before, which does not see "
+            "writers at the same moment",
+            is_permanent=True,
+        )
     return translate(error, what)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _CHOICES = {
     "checksum": ("", "trusted", "sent", "none"),
     "content-md5": ("use", "ignore"),
+    "preconditions": ("sent", "checked"),
     "addressing": ("", "path", "virtual"),
     "payload": ("unsigned", "signed"),
     "anonymous": ("false", "true"),

@@ -176,15 +176,15 @@ class S3Store:
     ) -> ObjectInfo:
         bucket = self._bucket
         what = bucket.doing("writing", check_key(key))
-        precondition = bucket.sendable_precondition(key, precondition, what)
-        arguments = {**attribute_arguments(attributes), **precondition_arguments(precondition)}
+        sent = bucket.sendable_precondition(key, precondition, what)
+        arguments = {**attribute_arguments(attributes), **precondition_arguments(sent)}
         arguments |= bucket.body_checksum(data, crc32c)
         try:
             answer = self._client.put_object(
                 Bucket=self.spec.bucket, Key=key, Body=_sent(data), **arguments
             )
         except (ClientError, BotoCoreError) as error:
-            failure = write_failure(error, what, precondition)
+            failure = write_failure(error, what, sent)
             if precondition != UNCONDITIONAL and isinstance(failure, StoreUnavailable):
                 written = bucket.find_written(key, of_body(data))
                 if written is not None:
