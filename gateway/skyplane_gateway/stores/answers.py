@@ -59,14 +59,21 @@ def in_order(
 ) -> Iterator[ObjectInfo]:
     """The rows of a listing of a prefix, after the key `last`.
 
-    Raises StoreError for one with another prefix, or that does not ascend.
+    Raises StoreError for one with another prefix, or that does not ascend: no repetition helps.
     """
     for row in rows:
         if not row.key.startswith(prefix):
             raise broken_listing(what, f"{row.key!r} is not asked for")
         # Order of code points is order of UTF-8 bytes.
-        if last is not None and row.key <= last:
-            raise broken_listing(what, f"{row.key!r} comes after {last!r}")
+        if row.key == last:
+            raise broken_listing(what, f"{row.key!r} comes twice")
+        if last is not None and row.key < last:
+            raise StoreError(
+                f"{what}: {row.key!r} comes after {last!r}, and copies need listings in the order "
+                "of keys; directory buckets (S3 Express One Zone) and some services have none, "
+                "so copy from and to another bucket",
+                is_permanent=True,
+            )
         last = row.key
         yield row
 

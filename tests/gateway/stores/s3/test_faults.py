@@ -195,11 +195,10 @@ def test_a_write_answered_without_etag(scripted: Any, reply: Any) -> None:
     [
         page(["c"], token="t1", truncated=True),
         page(["c"], truncated=True),
-        page(["a"]),
         page(["b"]),
         page(["c"], count=2),
     ],
-    ids=["repeated-token", "missing-token", "back", "repeated-key", "short-page"],
+    ids=["repeated-token", "missing-token", "repeated-key", "short-page"],
 )
 def test_an_incomplete_listing_is_an_error(scripted: Any, reply: Any, second: bytes) -> None:
     first = page(["a", "b"], token="t1", truncated=True)
@@ -208,6 +207,15 @@ def test_an_incomplete_listing_is_an_error(scripted: Any, reply: Any, second: by
     assert [next(rows).key, next(rows).key] == ["a", "b"]
     with pytest.raises(errors.StoreError, match="cannot be relied on"):
         list(rows)
+
+
+def test_an_unsorted_listing_is_no_listing_to_be_repeated(scripted: Any, reply: Any) -> None:
+    """As those of directory buckets (S3 Express One Zone)."""
+    store = scripted.open(reply(200, page(["b", "a"])))
+    with pytest.raises(errors.StoreError, match="directory buckets .* have none") as raised:
+        list(store.list(""))
+    assert raised.value.is_permanent
+    assert "list again" not in raised.value.message
 
 
 def test_an_empty_page_that_is_not_the_last(scripted: Any, reply: Any) -> None:
