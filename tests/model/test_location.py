@@ -53,6 +53,30 @@ def test_urls(url: str, cloud: str, kind: str, bucket: str, key: str) -> None:
     )
 
 
+#: The forms of names of access points (AWS, "Referencing access points", 2026-11-26).
+ACCESS_POINTS = [
+    "arn:aws:s3:eu-west-1:123456789012:accesspoint/name",
+    "arn:aws:s3:eu-west-1:123456789012:accesspoint:name",
+    "arn:aws-cn:s3:cn-north-1:123456789012:accesspoint/name",
+    "arn:aws-us-gov:s3:us-gov-west-1:123456789012:accesspoint/name",
+    "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap",
+    "arn:aws:s3-object-lambda:us-west-2:123456789012:accesspoint/name",
+    "arn:aws:s3-outposts:us-west-2:123456789012:outpost/op-01234567890123456/accesspoint/name",
+    "arn:aws:s3-outposts:us-west-2:123456789012:outpost:op-01234567890123456:accesspoint:name",
+    "name-hrzrlukc5m36ft7okagglf3gmwluquse1b-s3alias",
+]
+
+
+@pytest.mark.parametrize("key", ["", "key", "folder/", "a/b c:d/e", "/x"])
+@pytest.mark.parametrize("name", ACCESS_POINTS)
+def test_names_of_access_points(name: str, key: str) -> None:
+    """Their own slashes begin no key."""
+    location = Location(f"s3://{name}/{key}")
+    assert (location.kind, location.bucket, location.key) == ("s3", name, key)
+    assert Location(location.url_of(key)) == location
+    assert Location(f"s3://{name}").bucket == name
+
+
 def test_a_template_is_checked_after_rendering() -> None:
     place = Location("{{ params.url }}", "{{ params.region }}", "{% if x %}http://a{% endif %}")
     assert Location.from_dict(place.to_dict()) == place
@@ -102,6 +126,8 @@ def test_home_is_expanded_and_a_folder_stays_a_folder(monkeypatch: pytest.Monkey
         ("-", "write ./- for a file"),
         ("s3://minio:9000/bucket/key", "'minio:9000' in .* is no name of a bucket"),
         ("s3://two words/key", "is no name of a bucket"),
+        ("s3://arn:aws:s3:::bucket/key", "no ARN of an access point"),
+        ("s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/", "no ARN of an access point"),
         ("a:dst", "write ./a:dst for a file"),
         ("minio:bucket/key", "write ./minio:bucket/key for a file, or s3://"),
         ("C:\\data", "write ./"),

@@ -33,8 +33,14 @@ _AZURE_HOST_SUFFIX: Final = ".blob.core.windows.net"
 #: URL scheme -> kind of store, as `skyplane_gateway.stores` names it.
 _STORE_KINDS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "file": "file"}
 
-#: A bucket of S3: a name, or the ARN of an access point.
-_BUCKET: Final = re.compile(r"[A-Za-z0-9._-]{1,255}|arn:.*")
+_BUCKET_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,255}")
+#: In place of a bucket of S3: the ARN of an access point, also of one on an Outpost, of several
+#: regions, or with a function; with colons or slashes in its last part, as the AWS CLI takes it.
+_ACCESS_POINT: Final = re.compile(
+    r"(?P<bucket>arn:aws[a-z-]*:s3(-[a-z-]+)?:[a-z0-9-]*:[0-9]{12}"
+    r"(:outpost[:/][a-zA-Z0-9-]+(?=[:/])|(?=:))[:/]accesspoint[:/][^:/]+)(/(?P<key>.*))?",
+    re.DOTALL,
+)
 
 #: Schemes of other tools for the same stores.
 _SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -50,7 +56,8 @@ class Location(Document, what="a location"):
     Args:
         url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
             `https://account.blob.core.windows.net/container/key`, `file:///path`
-            or a plain path. A path with a colon before its first slash needs `./` before it.
+            or a plain path. A bucket of S3 may be the ARN of an access point. A path with a colon
+            before its first slash needs `./` before it.
         region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
         endpoint_url: address of an S3-compatible service, a private endpoint or an emulator; empty
             for the cloud's own.
@@ -216,6 +223,8 @@ def _split(url: str) -> tuple[str, str, str]:
         if not rest.startswith("/"):
             raise InvalidLocation(f"{url!r} has no absolute path; write file:///path")
         return kind, "/", _normal_file_key(rest)
+    if kind == "s3" and rest.startswith("arn:"):
+        return kind, *_split_access_point(url, rest)
     bucket, _, key = rest.partition("/")
     _require_no_secret("the URL", bucket)
     if kind == "azure":
@@ -225,11 +234,22 @@ def _split(url: str) -> tuple[str, str, str]:
         return kind, f"{bucket}/{container}", key
     if not bucket:
         raise InvalidLocation(f"{url!r} names no bucket")
-    if kind == "s3" and not _BUCKET.fullmatch(bucket):
+    if kind == "s3" and not _BUCKET_NAME.fullmatch(bucket):
         raise InvalidLocation(
             f"{bucket!r} in {url!r} is no name of a bucket; an endpoint is given apart"
         )
     return kind, bucket, key
+
+
+def _split_access_point(url: str, rest: str) -> tuple[str, str]:
+    found = _ACCESS_POINT.fullmatch(rest)
+    if found is None:
+        raise InvalidLocation(
+            f"{url!r} has no ARN of an access point, such as "
+            "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/name/key; a bucket is given by "
+            "its name"
+        )
+    return found["bucket"], found["key"] or ""
 
 
 def _scheme_hint(url: str) -> str:

@@ -118,6 +118,7 @@ class Bucket:
 
     def get(self, key: str, span: str, **more: Any) -> dict[str, Any]:
         """The answer to GET of a range. Raises ClientError, BotoCoreError."""
+        answer: dict[str, Any]
         answer = dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
         told = answer["ResponseMetadata"]
         if told["HTTPStatusCode"] == 206 and "content-length" in told["HTTPHeaders"]:

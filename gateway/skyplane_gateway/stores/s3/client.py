@@ -83,7 +83,7 @@ def open_client(
             made = session.create_client(
                 "s3",
                 endpoint_url=spec.endpoint_url,
-                region_name=spec.region or _own_region(session),
+                region_name=spec.region or region_in(spec.bucket) or _own_region(session),
                 config=_config(spec),
             )
     except BadAnswer as error:
@@ -248,6 +248,11 @@ def _config(spec: StoreSpec) -> Config:
     return config
 
 
+def region_in(bucket: str) -> str:
+    """The region in the ARN of an access point; empty for other names and several regions."""
+    return bucket.split(":")[3] if bucket.startswith("arn:") else ""
+
+
 def ambient_credentials(profile: str | None = None) -> Credentials | None:
     """The credentials of botocore's default chain, or of one profile, frozen; None for none.
 
@@ -280,13 +285,16 @@ def frozen_credentials(found: Any) -> Credentials | None:
 
 
 def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> str | None:
-    """The region of the bucket, or None where the store names none. 1 call.
+    """The region of the bucket, or None where the store names none. 1 call, or none.
 
-    AWS names it in refusals too (301, 403), so the caller needs no permission.
+    The ARN of an access point has it. AWS names it in refusals too (301, 403), so the caller needs
+    no permission.
 
     Raises:
         NotFound: no such bucket; other leaves of StoreError as usual.
     """
+    if region := region_in(spec.bucket):
+        return region
     at = f" at {spec.endpoint_url}" if spec.endpoint_url else ""
     what = f"asking for the region of s3://{spec.bucket}{at}"
     client, _ = open_client(spec, credentials)

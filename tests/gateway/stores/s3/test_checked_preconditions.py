@@ -97,8 +97,6 @@ def test_a_write_is_under_its_precondition(opened: Any, write: str) -> None:
     assert store.head("k").size_bytes == len(BODY)
 
 
-
-
 def test_a_delete_is_of_one_version(opened: Any) -> None:
     store = opened(preconditions="checked")
     store.put("k", BODY)

@@ -212,7 +212,7 @@ def test_an_incomplete_listing_is_an_error(scripted: Any, reply: Any, second: by
 def test_an_unsorted_listing_is_no_listing_to_be_repeated(scripted: Any, reply: Any) -> None:
     """As those of directory buckets (S3 Express One Zone)."""
     store = scripted.open(reply(200, page(["b", "a"])))
-    with pytest.raises(errors.StoreError, match="directory buckets .* have none") as raised:
+    with pytest.raises(errors.StoreError, match=r"directory buckets .* have none") as raised:
         list(store.list(""))
     assert raised.value.is_permanent
     assert "list again" not in raised.value.message

@@ -350,6 +350,12 @@ def test_the_region_is_read_from_a_refusal_too(scripted: Any, reply: Any, status
     assert bucket_region(scripted.spec(), CREDENTIALS) == "eu-west-3"
 
 
+def test_the_name_of_an_access_point_has_its_region() -> None:
+    arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint/name"
+    spec = StoreSpec("s3", arn, "http://127.0.0.1:9")
+    assert bucket_region(spec, CREDENTIALS) == "eu-west-1"
+
+
 def test_a_store_may_name_no_region(scripted: Any, reply: Any) -> None:
     scripted.replies += [reply(200), reply(403), reply(404)]
     assert bucket_region(scripted.spec(), CREDENTIALS) is None

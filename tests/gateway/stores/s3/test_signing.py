@@ -53,6 +53,17 @@ def signing(
     return None if requests is None else requests._signing
 
 
+def test_an_access_point_is_asked_in_its_own_region(opened: list[S3Store]) -> None:
+    found = signing(
+        opened,
+        ACCESS_POINT.replace("aws", "aws-cn").replace("eu-west-1", "cn-north-1"),
+        region=None,
+    )
+    assert found is not None
+    assert found.base_url == "https://mine-123456789012.s3-accesspoint.cn-north-1.amazonaws.com.cn/"
+    assert found.region == "cn-north-1"
+
+
 @pytest.mark.parametrize(
     ("bucket", "endpoint", "options", "url"),
     [
