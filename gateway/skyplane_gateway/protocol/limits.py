@@ -32,8 +32,9 @@ MAX_ENTRIES: Final = 4096
 #: frames, larger than any store's part.
 MAX_FRAMES: Final = 1 << 14
 
-#: Key of an object, in UTF-8: the limit of S3, Google Cloud Storage and Azure.
-MAX_KEY: Final = 1024
+#: Key of an object, in UTF-8: that of a file is its whole path, of which Linux allows 4,095 bytes.
+#: In clouds a key has at most 1,024.
+MAX_KEY: Final = 4096
 
 #: Upload id. S3 documents no length; real ones have up to about 200 characters.
 MAX_UPLOAD_ID: Final = 1024

@@ -89,6 +89,6 @@ def check_destination_key(kind: str, key: str, size_bytes: int) -> None:
         check = {"azure": check_azure_key, "gcs": check_gcs_key}.get(kind, check_key)
         check(key)
         return
-    path_of(Path("/"), key)
+    path_of(Path("/"), key, is_written=True)
     if key.endswith("/") and size_bytes > 0:
         raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")

@@ -107,7 +107,7 @@ def test_every_cut_and_every_addition_is_refused(data: str) -> None:
         (PART_HEX.replace("00000001 ", "00000000 "), "part number 0"),
         (PART_HEX.replace("0005 612f622e63", "0000"), "empty key"),
         (PART_HEX.replace("0005 612f622e63", "0001 ff"), "key is not UTF-8"),
-        (PART_HEX.replace("0005 612f622e63", "0401" + "61" * 1025), "key has 1025 bytes"),
+        (PART_HEX.replace("0005 612f622e63", "1001" + "61" * 4097), "key has 4097 bytes"),
         (PART_HEX.replace("0002 7531", "0401" + "61" * 1025), "upload id has 1025 bytes"),
         (OBJECTS_HEX.replace("02 0003", "02 1001", 1), "4097 objects"),
         ("0000000000000000 02 0000", "0 objects"),
@@ -139,7 +139,7 @@ def big_attributes(size: int) -> ObjectAttributes:
     ("manifest", "problem"),
     [
         (replace(PART, length_bytes=-1), "chunk length"),
-        (replace(PART, content=PartEntry("k" * 1025, "", 1, 0)), "key has 1025"),
+        (replace(PART, content=PartEntry("k" * 4097, "", 1, 0)), "key has 4097"),
         (replace(PART, content=PartEntry("\udcff", "", 1, 0)), "not UTF-8"),
         (replace(PART, content=PartEntry("", "", 1, 0)), "empty key"),
         (replace(PART, content=PartEntry("k", "", 0, 0)), "part number 0"),

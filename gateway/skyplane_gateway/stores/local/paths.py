@@ -2,7 +2,8 @@
 
 A key is the path relative to the root, without a leading slash. A key that ends in `/` names a
 directory: an empty object of that name creates it. A key with empty, `.` or `..` segments, NUL,
-or segments over 255 bytes is refused, since no file has exactly that name.
+or segments over 255 bytes is refused, since no file has exactly that name. So is one whose path
+would be longer than the system takes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from skyplane_gateway.objects import ObjectInfo
 #: How names of unfinished files begin; listings leave them out.
 TEMPORARY = ".skyplane-upload-"
 _MAX_SEGMENT_BYTES = 255
+#: Longest path that Linux takes (PATH_MAX without its null byte).
+MAX_PATH_BYTES = 4095
+#: Length of the longest name of an unfinished file: the log of an upload's parts.
+_UNFINISHED_BYTES = len(TEMPORARY) + 32 + len(".parts")
 
 
 def root_of(bucket: str) -> Path:
@@ -27,14 +32,26 @@ def root_of(bucket: str) -> Path:
     return root
 
 
-def path_of(root: Path, key: str) -> Path:
-    """The file (or, for `x/`, the directory) of a key. Raises InvalidKey when there is none."""
+def path_of(root: Path, key: str, *, is_written: bool = False) -> Path:
+    """The file (or, for `x/`, the directory) of a key. Raises InvalidKey when there is none.
+
+    `is_written`: there is also room for the name of its unfinished file.
+    """
     segments = key.removesuffix("/").split("/")
     for segment in segments:
         why = _fault(segment)
         if why is not None:
             raise InvalidKey(f"the key {key!r} cannot be a file: {why}; rename it or leave it out")
-    return root.joinpath(*segments)
+    path = root.joinpath(*segments)
+    spare = max(0, _UNFINISHED_BYTES - len(segments[-1].encode())) if is_written else 0
+    text = os.fspath(path)
+    # Most are so short that no encoding could be too long.
+    if 4 * len(text) + spare > MAX_PATH_BYTES < len(text.encode()) + spare:
+        raise InvalidKey(
+            f"the path {text[:60]!r}... takes {len(text.encode()) + spare:,} bytes, more than "
+            f"{MAX_PATH_BYTES:,}; rename a folder or choose a shorter destination"
+        )
+    return path
 
 
 def _fault(segment: str) -> str | None:
