@@ -80,8 +80,8 @@ def test_what_both_ends_state_is_compared_and_else_they_are_read(
 def test_an_s3_store_that_is_trusted_states_what_it_has(places: dict[str, Place]) -> None:
     trusted = at(places["s3"], checksum="trusted")
     report = verified(trusted, at(places["gcs"]))
-    # The objects were written without a CRC32C: their ETag is an MD5.
-    assert (report.is_equal, report.compared, report.read_bytes) == (True, {"MD5": 2}, 0)
+    # Each write carries a CRC32C, which the store keeps.
+    assert (report.is_equal, report.compared, report.read_bytes) == (True, {"CRC32C": 2}, 0)
 
 
 def test_an_md5_that_differs_proves_nothing(places: dict[str, Place]) -> None:
