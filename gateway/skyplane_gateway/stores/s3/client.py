@@ -177,7 +177,7 @@ def as_stored() -> Iterator[None]:
 
     Some services decompress them otherwise: Cloudflare R2, and the XML API of Google Cloud Storage
     ("Transcoding of gzip-compressed files", 2026-11-26). They may compress other objects in turn,
-    so this is for those whose answer was not what is stored.
+    so this is for those of which another form was answered.
     """
     token = _TAKES_GZIP.set(True)
     try:

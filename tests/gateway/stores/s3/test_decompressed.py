@@ -1,7 +1,7 @@
 """Services and proxies that decompress objects with `Content-Encoding: gzip` unless gzip is asked
 for, and that compress others where it is: R2, Google's XML API, Cloudflare before any server.
 
-What is stored is what is copied, so gzip is asked for where an answer is not what is stored.
+The stored form is copied, so gzip is asked for where another form is answered.
 """
 
 from __future__ import annotations
