@@ -38,6 +38,7 @@ with DAG(
         conflict="replace-if-different",
         publish_last=["*/manifest.json"],
         manifest=f"{DESTINATION}/_manifests/{{{{ data_interval_start | ds }}}}.parquet",
-        task_arguments={"retries": 2, "retry_delay": timedelta(minutes=5)},
+        retries=2,
+        retry_delay=timedelta(minutes=5),
     )
     replication >> SkyplaneSweepOperator(task_id="sweep_orphans")

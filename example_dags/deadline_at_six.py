@@ -49,5 +49,5 @@ with DAG(
         deadline_s="{{ seconds_until('" + DONE_BY + "') }}",
         max_job_usd=50,
         conflict="replace-if-different",
-        task_arguments={"retries": 2},
+        retries=2,
     )

@@ -32,5 +32,6 @@ with DAG(
             destination_url=url,
             destination_region=region,
             conflict="replace-if-different",
-            task_arguments={"retries": 2, "retry_delay": timedelta(minutes=1)},
+            retries=2,
+            retry_delay=timedelta(minutes=1),
         )

@@ -31,7 +31,7 @@ def replicate(source: str, destination: str) -> None:
         destination_url=destination,
         destination_region="aws:ap-northeast-1",
         conflict="replace-if-different",
-        task_arguments={"retries": 2},
+        retries=2,
     )
 
 

@@ -38,5 +38,5 @@ with DAG(
         destination_url=f"s3://example-paris/clicks/{HOUR}/",
         destination_region="aws:eu-west-3",
         conflict="replace-if-different",
-        task_arguments={"retries": 2},
+        retries=2,
     )

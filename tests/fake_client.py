@@ -236,8 +236,8 @@ class FakeClient:
         self._note("sweep", arguments)
         return self.swept
 
-    def verify(self, source: Location, destination: Location, **arguments: Any) -> VerifyReport:
-        self._note("verify", (source, destination, arguments))
+    def verify_job(self, job: TransferJob, **arguments: Any) -> VerifyReport:
+        self._note("verify", (job, arguments))
         assert self.report is not None
         return self.report
 

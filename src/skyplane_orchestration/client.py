@@ -319,18 +319,38 @@ class Client:
             EmptySource, NotFound: there is nothing to compare with.
             StoreError: an end is missing, closed to us, or cannot be listed.
         """
-        from skyplane_orchestration.storage.compare import PARALLEL_READS, verify_job
-
         job = TransferJob(
-            *preflight.located_ends(source, destination, self._credentials),
+            source,
+            destination,
             recursive=recursive,
             include=tuple(include),
             exclude=tuple(exclude),
             on_illegal_key=on_illegal_key,
             allow_empty=allow_empty,
         )
-        return verify_job(
+        return self.verify_job(
             job,
+            with_extra=with_extra,
+            listing_only=listing_only,
+            download=download,
+            parallel=parallel,
+        )
+
+    def verify_job(
+        self,
+        job: TransferJob,
+        *,
+        with_extra: bool = False,
+        listing_only: bool = False,
+        download: bool = False,
+        parallel: int | None = None,
+    ) -> VerifyReport:
+        """Compare the objects that a job copies with what is at its destination, as `verify`."""
+        from skyplane_orchestration.storage.compare import PARALLEL_READS, verify_job
+
+        source, destination = preflight.located_ends(job.source, job.destination, self._credentials)
+        return verify_job(
+            replace(job, source=source, destination=destination),
             self._credentials,
             with_extra=with_extra,
             listing_only=listing_only,

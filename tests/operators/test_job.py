@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG
@@ -17,7 +17,8 @@ from skyplane_orchestration.model.job import (
     TransferJob,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.operators import SkyplanePlanOperator
+from skyplane_orchestration.model.text_values import options_of
+from skyplane_orchestration.operators import SkyplanePlanOperator, SkyplaneProvisionOperator
 from skyplane_orchestration.operators.arguments import names_of
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
 from skyplane_orchestration.operators.job_arguments import JobArguments
@@ -130,15 +131,69 @@ def test_contradicting_arguments_are_refused(arguments: dict[str, Any], words: s
 
 
 def test_nothing_is_checked_before_templates_are_rendered() -> None:
-    SkyplanePlanOperator(task_id="t", source_url="{{ var.value.bucket }}", deadline_s="{{ x }}")
+    SkyplanePlanOperator(
+        task_id="t",
+        source_url="{{ var.value.bucket }}",
+        destination_url="{{ x }}",
+        source_region="{{ x }}",
+        allow_regions=["{{ x }}"],
+        deadline_s="{{ x }}",
+    )
 
 
 def test_group_accepts_exactly_the_arguments_of_the_job() -> None:
-    operator = SkyplanePlanOperator(task_id="t")
+    operator = SkyplanePlanOperator(task_id="t", **ENDS)
     names = set(get_type_hints(JobArguments))
     assert names <= set(vars(operator))
     own = set(SkyplanePlanOperator.template_fields) - {"skyplane_conn_id", "fleet_name"}
     assert own <= names
+
+
+#: Arguments with a few values.
+RULES = [
+    name
+    for name, hint in get_type_hints(JobArguments).items()
+    if any(get_origin(option) is Literal for option in options_of(hint))
+]
+
+
+def test_there_are_rules() -> None:
+    assert {"conflict", "verify", "encrypt", "network_tier", "on_no_capacity"} <= set(RULES)
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({"conflict": "ask"}, "conflict"),
+        ({"policy": {"on_no_capacity": "wait"}}, "on_no_capacity"),
+        ({"objective": {"kind": "{{ x }}"}, "verify": "maybe"}, "verify"),
+        ({"include": ["{{ x }}"], "encrypt": "perhaps"}, "encrypt"),
+    ],
+)
+def test_what_is_known_of_a_job_with_templates_fails_the_parse(
+    more: dict[str, Any], name: str
+) -> None:
+    ends: dict[str, Any] = {
+        "schema_version": 1,
+        "source": {"url": "s3://{{ x }}/"},
+        "destination": {"url": "{{ x }}"},
+    }
+    SkyplanePlanOperator(task_id="t", job=ends)
+    with pytest.raises(ConfigurationInvalid, match=name):
+        SkyplanePlanOperator(task_id="t", job={**ends, **more})
+
+
+@pytest.mark.parametrize("region", ["", "local:rack-7", "aws:eu-west-3"])
+def test_regions_that_may_be_right_are_left_for_the_run(region: str) -> None:
+    operator_of(source_region=region, allow_regions=["local:*", "aws:eu-*"])
+    job = TransferJob(Location("s3://a/", "aws:of-our-own-grid-1"), Location("s3://b/"))
+    SkyplanePlanOperator(task_id="t", job=job)
+
+
+def test_provision_needs_no_job_but_no_half_of_one() -> None:
+    SkyplaneProvisionOperator(task_id="t", plan={})
+    with pytest.raises(ConfigurationInvalid, match="destination_url is missing"):
+        SkyplaneProvisionOperator(task_id="t", plan={}, source_url="s3://a/")
 
 
 def operator_of(**arguments: Any) -> SkyplanePlanOperator:
@@ -160,6 +215,16 @@ def operator_of(**arguments: Any) -> SkyplanePlanOperator:
         ({"newer_than": "yesterday-ish"}, "newer_than"),
         ({"chunk_mib": 1}, "chunk_mib"),
         ({"job": {}}, "source_url"),
+        *(({name: "other"}, f"{name} must be one of") for name in RULES),
+        ({"destination_url": None}, "destination_url is missing; give it, or a whole job"),
+        ({"source_url": ""}, "source_url is missing"),
+        ({"source_url": "{{ x }}", "destination_url": None}, "destination_url is missing"),
+        ({"source_region": "aws:eu-wset-3"}, "source_region .*did you mean aws:eu-west-3"),
+        ({"destination_region": "gcp:mars-1"}, "destination_region 'gcp:mars-1' is no region"),
+        ({"destination_region": "{{ x }}", "source_region": "aws:x"}, "source_region"),
+        ({"allow_regions": ["aws:*", "gpc:*"]}, "allow_regions 'gpc:\\*' matches no region"),
+        ({"exclude_regions": "aws:eu-wset-*"}, "exclude_regions"),
+        ({"vcpu_quota": {"awz": 8}}, "vcpu_quota names awz"),
     ],
 )
 def test_what_is_known_to_be_wrong_fails_the_parse(arguments: dict[str, Any], name: str) -> None:

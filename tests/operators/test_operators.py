@@ -44,9 +44,9 @@ from skyplane_orchestration.operators import (
     SkyplaneSweepOperator,
     SkyplaneTeardownOperator,
     SkyplaneTransferOperator,
-    SkyplaneVerifyOperator,
 )
 from skyplane_orchestration.operators.base import SkyplaneOperator
+from skyplane_orchestration.operators.job import SkyplaneJobOperator
 
 ENDS: dict[str, Any] = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
 
@@ -73,8 +73,8 @@ def test_template_fields_are_arguments_kept_under_their_name(cls: type[SkyplaneO
         known |= set(inspect.signature(base).parameters)
     assert set(cls.template_fields) <= known
     required: dict[str, Any] = {"plan": {}} if cls is SkyplaneProvisionOperator else {}
-    if cls is SkyplaneVerifyOperator:
-        required = {"source_url": "s3://src/", "destination_url": "s3://dst/"}
+    if issubclass(cls, SkyplaneJobOperator):
+        required |= ENDS
     assert set(cls.template_fields) <= set(vars(cls(task_id="t", **required)))
 
 
@@ -241,8 +241,10 @@ def test_a_transfer_cancelled_by_another_try_is_retried(
 
 
 def test_bad_arguments_are_not_retried(hook: Any, context: Any) -> None:
+    operator = SkyplanePlanOperator(task_id="plan", **ENDS)
+    operator.source_url = None
     with pytest.raises(AirflowFailException, match="source_url is missing"):
-        SkyplanePlanOperator(task_id="plan").execute(context)
+        operator.execute(context)
 
 
 def test_teardown_by_document(hook: Any, context: Any, task_log: Callable[[], str]) -> None:

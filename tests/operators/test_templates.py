@@ -118,6 +118,9 @@ def test_a_job_that_renders_to_an_invalid_location_fails_without_retry(
         rendered(SkyplanePlanOperator(task_id="t", job=job)).execute(context)
 
 
+JOB = TransferJob(Location("s3://a/"), Location("s3://b/")).to_dict()
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
@@ -126,8 +129,11 @@ def test_a_job_that_renders_to_an_invalid_location_fails_without_retry(
         ({**ENDS, "manifest": "s3://dst/{{ ds }}"}, "manifest"),
         ({**ENDS, "include": ["*", "{{ ds }}"]}, r"include\[1\]"),
         ({"job": TransferJob(Location("s3://a/{{ ds }}"), Location("b"))}, "job.source.url"),
-        ({"job": {"destination": {"url": "s3://b/{{ ds }}"}}}, "job.destination.url"),
-        ({"job": {"source": {"options": {"x": "{{ ds }}"}}}}, "job.source.options.x"),
+        ({"job": {**JOB, "destination": {"url": "s3://b/{{ ds }}"}}}, "job.destination.url"),
+        (
+            {"job": {**JOB, "source": {"url": "s3://a/", "options": {"x": "{{ ds }}"}}}},
+            "job.source.options.x",
+        ),
     ],
 )
 def test_an_unrendered_template_is_refused_before_the_work(

@@ -10,7 +10,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from tests.operators.conftest import FakeHook
 
-from skyplane_orchestration.operators import SkyplaneVerifyOperator
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.operators import SkyplaneTransferOperator, SkyplaneVerifyOperator
 from skyplane_orchestration.storage.compare import Difference, VerifyReport
 
 SRC, DST = "s3://lake/dt={{ ds }}/", "gs://copy/"
@@ -39,9 +40,38 @@ def test_equal_places(hook: FakeHook, context: Any) -> None:
     client = client_of(hook, report())
     value = operator(source_conn_id="lake", include="*.csv", download=True).execute(context)
     assert (value["is_equal"], value["equal"]) == (True, 9)
-    ((source, destination, arguments),) = client.of("verify")
-    assert (source.credential_ref, destination.url) == ("airflow:lake", DST)
-    assert (arguments["include"], arguments["download"]) == (("*.csv",), True)
+    ((job, arguments),) = client.of("verify")
+    assert (job.source.credential_ref, job.destination.url) == ("airflow:lake", DST)
+    assert (job.include, arguments["download"]) == (("*.csv",), True)
+
+
+def test_it_takes_the_arguments_of_the_copy(hook: FakeHook, context: Any) -> None:
+    client = client_of(hook, report())
+    values: dict[str, Any] = {
+        "source_region": "aws:eu-west-3",
+        "conflict": "skip",
+        "files_from": ["a", "b"],
+        "newer_than": "7d",
+        "min_size": "1K",
+        "move": True,
+        "min_throughput_gbps": 3,
+        "max_job_usd": 40,
+        "strict_metadata": True,
+        "on_archived_object": "skip",
+    }
+    operator(**values).execute(context)
+    ((job, _),) = client.of("verify")
+    copy = SkyplaneTransferOperator(
+        task_id="copy", source_url="s3://lake/a/", destination_url=DST, **values
+    )
+    assert job == copy.transfer_job()
+    SkyplaneVerifyOperator(task_id="whole", job=job).execute(context)
+    assert client.of("verify")[-1][0] == job
+
+
+def test_a_missing_end_fails_the_parse() -> None:
+    with pytest.raises(ConfigurationInvalid, match="destination_url is missing"):
+        SkyplaneVerifyOperator(task_id="verify", source_url="s3://lake/a/")
 
 
 def test_a_pattern_without_a_match_is_in_the_log(

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -368,6 +369,52 @@ def test_illegal_keys_that_a_copy_skips_are_not_compared(
     assert verify_job(skips, NONE).objects == 1
     fails = replace(skips, on_illegal_key="fail")
     assert [row.kind for row in verify_job(fails, NONE).differences] == ["missing"]
+
+
+def test_only_what_the_filters_of_the_copy_select_is_compared(places: tuple[Path, Path]) -> None:
+    """The times of copies are those of the copy, so bounds are those of the source."""
+    source, destination = places
+    for name, age_s in (("a", 10.0), ("b", 5000.0), ("z", 5000.0)):
+        os.utime(source / name, (time.time() - age_s,) * 2)
+        (destination / name).write_bytes(b"other, and longer")
+    ends = Location(f"{source}/"), Location(f"{destination}/")
+
+    def found(**filters: Any) -> list[tuple[str, str]]:
+        report = verify_job(TransferJob(*ends, **filters), NONE, with_extra=True)
+        assert report.extra == 0
+        return kinds(report)
+
+    assert found(older_than="1h") == [("different", "b"), ("different", "z")]
+    assert found(newer_than="1h") == [("different", "a")]
+    assert found(max_size="1B", newer_than="1h") == [("different", "a")]
+    assert found(min_size="1K") == []
+    assert found(files_from=["b", "sub/c"]) == [("different", "b")]
+
+
+def test_a_listed_key_that_the_source_lacks_is_missing(places: tuple[Path, Path]) -> None:
+    source, destination = places
+    (source / "b").unlink()
+    ends = Location(f"{source}/"), Location(f"{destination}/")
+    job = TransferJob(*ends, files_from=("a", "b", "nowhere"))
+    report = verify_job(job, NONE, with_extra=True)
+    assert [(row.kind, row.reason) for row in report.differences] == [
+        ("missing", "it is not at the source")
+    ] * 2
+    assert (report.objects, report.equal, report.extra) == (3, 1, 0)
+
+
+def test_archived_objects_that_a_copy_skips_are_not_compared() -> None:
+    def source(prefix: str) -> Iterator[ObjectInfo]:
+        yield ObjectInfo("p/a", 1, "e", 1.0)
+        yield ObjectInfo("p/cold", 1, "e", 1.0, archived="it is in Glacier")
+
+    for rule, keys in (("skip", ["q/a"]), ("fail", ["q/a", "q/cold"]), ("read", ["q/a", "q/cold"])):
+        found = pairs(
+            SelectionRule("p/", "q/", on_archived_object=cast(Any, rule)),
+            source,
+            lambda _: iter(()),
+        )
+        assert [pair.key for pair in found] == keys
 
 
 def test_the_client_asks_for_no_plan_and_no_region(places: tuple[Path, Path]) -> None:

@@ -26,7 +26,7 @@ from skyplane_gateway.schema import as_mapping, check, decode, encode
 from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
-from skyplane_orchestration.model.location import Location, holds_template
+from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
 
 SCHEMA_VERSION: Final = 1
 
@@ -167,6 +167,11 @@ class Limits:
     def __post_init__(self) -> None:
         check(self)
         _at_least("instance_limit", self.instance_limit, 1)
+        for name in ("vcpu_quota", "instance_types"):
+            if unknown := sorted(set(getattr(self, name)) - set(KNOWN_CLOUDS)):
+                raise ConfigurationInvalid(
+                    f"{name} names {', '.join(unknown)}; the clouds are {', '.join(KNOWN_CLOUDS)}"
+                )
         for cloud, vcpus in self.vcpu_quota.items():
             _at_least("vcpu_quota", vcpus, 1, f" of {cloud}")
         for name in ("source_read_gbps", "destination_write_gbps"):

@@ -65,6 +65,15 @@ def names_of(init: Any) -> tuple[str, ...]:
     return tuple(one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY)
 
 
+@cache
+def accepted_by(operator: type[Any]) -> frozenset[str]:
+    """All arguments of an operator, those of Airflow's base included."""
+    named = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    inits = [vars(base)["__init__"] for base in operator.__mro__ if "__init__" in vars(base)]
+    found = (one for init in inits for one in signature(init).parameters.values())
+    return frozenset(one.name for one in found if one.kind in named) - {"self"}
+
+
 def is_own(kind: type[Any]) -> bool:
     """Whether a class is of this package."""
     return kind.__module__.partition(".")[0] == _PACKAGE

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Unpack
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from inspect import signature
+from typing import Any, Final
 
-from airflow.providers.common.compat.sdk import TaskGroup, TriggerRule
+from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, TriggerRule
 
 from skyplane_gateway.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.operators.arguments import Flag
+from skyplane_orchestration.operators.arguments import Flag, accepted_by
 from skyplane_orchestration.operators.base import DEFAULT_CONNECTION
 from skyplane_orchestration.operators.finish import SkyplaneFinishOperator
 from skyplane_orchestration.operators.fleet_job import DEFAULT_DEFERRABLE
-from skyplane_orchestration.operators.job_arguments import JobArguments, ends_of
+from skyplane_orchestration.operators.job_arguments import ends_of
 from skyplane_orchestration.operators.plan import SkyplanePlanOperator
 from skyplane_orchestration.operators.provision import SkyplaneProvisionOperator
 from skyplane_orchestration.operators.teardown import SkyplaneTeardownOperator
@@ -27,6 +30,23 @@ _TASKS: Final = {
     "teardown": "Ends the gateways for {ends}, also after a failure.",
     "finish": "Fails the run if the transfer has failed; does nothing else.",
 }
+
+_OPERATORS: Final[Mapping[str, type[BaseOperator]]] = {
+    "plan": SkyplanePlanOperator,
+    "provision": SkyplaneProvisionOperator,
+    "transfer": SkyplaneTransferOperator,
+    "teardown": SkyplaneTeardownOperator,
+    "finish": SkyplaneFinishOperator,
+}
+
+#: Arguments that a group gives to its tasks itself, and one that says how to do without a group.
+_OWN: Final = frozenset({"task_id", "task_group", "plan", "fleet", "gateways"})
+
+#: Arguments that all operators take -> the only task that gets them. With the trigger rule of a
+#: whole group, `finish` would succeed after a failed transfer.
+_OF_ONE: Final = {"trigger_rule": "plan", "inlets": "transfer", "outlets": "transfer"}
+
+_OF_GROUP: Final = frozenset(signature(TaskGroup).parameters) - {"group_id"}
 
 
 class SkyplaneTransferGroup(TaskGroup):
@@ -44,15 +64,17 @@ class SkyplaneTransferGroup(TaskGroup):
         outlets: assets that the transfer updates.
         cancel_on_kill: see `SkyplaneTransferOperator`.
         deferrable: of the tasks `provision` and `transfer`.
-        task_arguments: arguments of every task of the group, such as `{"retries": 2}`.
         task_overrides: task -> arguments of that task alone, such as
-            `{"transfer": {"pool": "wide"}}`; they come before `task_arguments`.
-        job: source, destination and objective; see `SkyplaneJobOperator`.
+            `{"transfer": {"pool": "wide"}}`; they come before all others.
+        task_arguments: the old way to give arguments to all tasks; give them to the group itself.
+        arguments: source, destination and objective, see `SkyplaneJobOperator`; arguments of
+            Airflow's tasks, such as `retries` and `pool`; arguments of `TaskGroup`. Each task
+            gets those that it takes. `trigger_rule` is that of `plan`, the first task.
 
     Attributes:
         plan, provision, transfer, teardown, finish: the tasks.
 
-    Raises ConfigurationInvalid: an argument is not valid, or no such task.
+    Raises ConfigurationInvalid: an argument is not valid, or no such argument or task.
     """
 
     def __init__(
@@ -65,66 +87,98 @@ class SkyplaneTransferGroup(TaskGroup):
         outlets: Sequence[Any] = (),
         cancel_on_kill: Flag = True,
         deferrable: Flag = DEFAULT_DEFERRABLE,
-        task_arguments: Mapping[str, Any] | None = None,
         task_overrides: Mapping[str, Mapping[str, Any]] | None = None,
-        **job: Unpack[JobArguments],
+        task_arguments: Mapping[str, Any] | None = None,
+        **arguments: Any,
     ) -> None:
         checked(tuple[Any, ...], outlets, "outlets")
-        checked(Mapping[str, Any] | None, task_arguments, "task_arguments")
-        checked(Mapping[str, Mapping[str, Any]] | None, task_overrides, "task_overrides")
-        overrides = task_overrides or {}
-        if unknown := sorted(set(overrides) - set(_TASKS)):
-            raise ConfigurationInvalid(
-                f"task_overrides names {', '.join(unknown)}; the tasks are {', '.join(_TASKS)}"
-            )
-        ends = ends_of(job)
-        super().__init__(group_id=group_id, tooltip=f"copies {ends}")
+        arguments = {**_old_way(task_arguments), **arguments}
+        overrides = _checked_overrides(task_overrides)
+        _require_known(type(self).__name__, arguments, _OF_GROUP | _of_tasks())
+        ends = ends_of(arguments)
+        of_group = {name: arguments[name] for name in arguments.keys() & _OF_GROUP}
+        super().__init__(group_id=group_id, **{"tooltip": f"copies {ends}", **of_group})
+        given = {
+            "skyplane_conn_id": skyplane_conn_id,
+            "fleet_name": fleet_name or self.group_id,
+            "manifest": manifest,
+            "outlets": list(outlets),
+            "cancel_on_kill": cancel_on_kill,
+            "deferrable": deferrable,
+            **{name: one for name, one in arguments.items() if name not in _OF_GROUP - {"dag"}},
+        }
 
-        def arguments_of(task: str, *, has_fleet: bool = True) -> dict[str, Any]:
-            fleet: dict[str, Any] = {
-                "skyplane_conn_id": skyplane_conn_id,
-                "fleet_name": fleet_name or self.group_id,
-            }
+        def arguments_of(task: str, **own: Any) -> dict[str, Any]:
+            taken = accepted_by(_OPERATORS[task])
             return {
                 "task_id": task,
                 "doc_md": _TASKS[task].format(ends=ends),
-                **(fleet if has_fleet else {}),
-                **(task_arguments or {}),
+                **own,
+                **{
+                    name: one
+                    for name, one in given.items()
+                    if name in taken and _OF_ONE.get(name, task) == task
+                },
                 **overrides.get(task, {}),
             }
 
         with self:
-            self.plan = SkyplanePlanOperator(**job, **arguments_of("plan"))
+            self.plan = SkyplanePlanOperator(**arguments_of("plan"))
             self.provision = SkyplaneProvisionOperator(
-                plan=self.plan.output,
-                deferrable=deferrable,
-                **job,
-                **arguments_of("provision"),
+                **arguments_of("provision", plan=self.plan.output)
             )
-            self.transfer = SkyplaneTransferOperator(
-                fleet=self.provision.output,
-                manifest=manifest,
-                outlets=list(outlets),
-                cancel_on_kill=cancel_on_kill,
-                deferrable=deferrable,
-                **job,
-                **arguments_of("transfer"),
-            )
-            self.teardown = SkyplaneTeardownOperator(
-                fleet=self.provision.output, **arguments_of("teardown")
-            )
-            self.finish = SkyplaneFinishOperator(**arguments_of("finish", has_fleet=False))
-        self._wire()
+            fleet = self.provision.output
+            self.transfer = SkyplaneTransferOperator(**arguments_of("transfer", fleet=fleet))
+            self.teardown = SkyplaneTeardownOperator(**arguments_of("teardown", fleet=fleet))
+            self.finish = SkyplaneFinishOperator(**arguments_of("finish"))
+        self._wire(overrides.get("teardown", {}).get("trigger_rule", TriggerRule.ALL_DONE))
 
-    def _wire(self) -> None:
+    def _wire(self, teardown_rule: TriggerRule | str) -> None:
         self.plan >> self.provision >> self.transfer >> self.teardown
         self.teardown.as_teardown(setups=self.provision, on_failure_fail_dagrun=True)
         # The default rule of a teardown needs a successful setup. A failed setup may have
         # left gateways, for example if its worker died.
-        self.teardown.trigger_rule = TriggerRule.ALL_DONE
+        self.teardown.trigger_rule = TriggerRule(teardown_rule)
         # Only the last tasks decide about a run. Without `finish`, a successful teardown
         # would hide a failed transfer.
         self.transfer >> self.finish
+
+
+def _of_tasks() -> frozenset[str]:
+    """What some task takes of the arguments of a group."""
+    return frozenset().union(*map(accepted_by, _OPERATORS.values())) - _OWN
+
+
+def _require_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise ConfigurationInvalid for an argument that the owner does not have."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "docs/reference/operators.md has all"
+            raise ConfigurationInvalid(f"{owner} has no argument {name!r}; {hint}")
+
+
+def _checked_overrides(given: object) -> Mapping[str, Mapping[str, Any]]:
+    """Raises ConfigurationInvalid for a task or an argument that there is not."""
+    hint = Mapping[str, Mapping[str, Any]] | None
+    overrides: Mapping[str, Mapping[str, Any]] = checked(hint, given, "task_overrides") or {}
+    if unknown := sorted(set(overrides) - set(_TASKS)):
+        raise ConfigurationInvalid(
+            f"task_overrides names {', '.join(unknown)}; the tasks are {', '.join(_TASKS)}"
+        )
+    for task, arguments in overrides.items():
+        _require_known(f"task_overrides[{task!r}]", arguments, accepted_by(_OPERATORS[task]))
+    return overrides
+
+
+def _old_way(task_arguments: object) -> Mapping[str, Any]:
+    given: Mapping[str, Any] = (
+        checked(Mapping[str, Any] | None, task_arguments, "task_arguments") or {}
+    )
+    if given:
+        text = f"give {', '.join(given)} to the group itself; the next release refuses"
+        warnings.warn(f"{text} task_arguments", FutureWarning, stacklevel=3)
+    return given
 
 
 def skyplane_transfer_group(

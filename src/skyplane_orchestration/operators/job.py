@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.operators.arguments import takes
@@ -13,6 +13,8 @@ from skyplane_orchestration.operators.job_arguments import (
     JobArguments,
     check_known,
     job_of,
+    known_part_of,
+    require_ends,
     urls_of,
 )
 from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
@@ -25,7 +27,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         job: the whole job, or its `to_dict()`, in place of all other arguments. All its
             texts are templates.
         source_url: `s3://bucket/prefix/`; the key of one object with `recursive=False`.
-        source_region: region tag such as `aws:ap-southeast-2`; empty: the store is asked.
+        source_region: region tag such as `aws:ap-southeast-2`; empty: the store is asked. A region
+            that only a grid of your own has is given in a `job`.
         source_endpoint: address of an S3-compatible service.
         source_conn_id: Airflow connection with the credentials, resolved when the task runs;
             None: the worker's own credentials.
@@ -52,6 +55,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
 
     template_fields_renderers = {"job": "json"}  # noqa: RUF012 - Airflow's own declaration
     default_map_index_template = MAP_INDEX_TEMPLATE
+    #: Whether the task can do nothing without a job.
+    needs_job: ClassVar[bool] = True
     job: TransferJob | Mapping[str, Any] | None
     source_url: str | None
 
@@ -59,7 +64,10 @@ class SkyplaneJobOperator(SkyplaneOperator):
     def __init__(self, **kwargs: Any) -> None:
         own = {name: kwargs.pop(name, default) for name, default in DEFAULTS.items()}
         super().__init__(**kwargs)
-        check_known(self.keep(own))
+        known = self.keep(own)
+        if self.needs_job or any(urls_of(own)):
+            require_ends(own)
+        check_known(known_part_of(own["job"], known))
 
     @property
     def map_label(self) -> str:

@@ -9,7 +9,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.credential_refs import credential_ref
 from skyplane_orchestration.model.flat_job import TextOptions, flat_fields, flat_job
 from skyplane_orchestration.model.job import NetworkTierRule, NoCapacityRule, TransferJob
-from skyplane_orchestration.operators.arguments import Count, Flag, Number, Texts
+from skyplane_orchestration.operators.arguments import Count, Flag, Number, Texts, is_known
 
 
 class JobArguments(TextOptions, total=False):
@@ -74,7 +74,7 @@ def job_of(given: Mapping[str, Any]) -> TransferJob:
     return flat_job({**values, "job": None})
 
 
-def ends_of(arguments: JobArguments) -> str:
+def ends_of(arguments: Mapping[str, Any]) -> str:
     """Source and destination for people: `SRC to DST`, templates as they stand."""
     source, destination = urls_of(arguments)
     return f"{source or 'each source'} to {destination or 'its destination'}"
@@ -94,6 +94,57 @@ def urls_of(arguments: Mapping[str, Any]) -> tuple[str, str]:
     return source, destination
 
 
+def require_ends(arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigurationInvalid if an end is given neither by its URL nor in a job."""
+    if arguments.get("job") is not None:
+        return
+    for name in _SOME_ENDS:
+        if arguments.get(name) in (None, ""):
+            raise ConfigurationInvalid(f"{name} is missing; give it, or a whole job")
+
+
+def known_part_of(job: object, known: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The known arguments, with what is known of a job that has templates."""
+    if "job" in known or not isinstance(job, Mapping):
+        return known
+    part = {name: _known_values(value) for name, value in job.items()}
+    # A part of an objective is none.
+    part = {name: part[name] for name in part if name != "objective" or is_known(job[name])}
+    for name, url in _SOME_ENDS.items():
+        end = name.removesuffix("_url")
+        if isinstance(part.get(end), Mapping):
+            part[end] = {"url": url, **part[end]}
+    return {**known, "job": {name: value for name, value in part.items() if value is not None}}
+
+
+def _known_values(value: Any) -> Any:
+    """The value without its entries that have templates; None for a template."""
+    if isinstance(value, Mapping):
+        return {key: inner for key, one in value.items()
+                if (inner := _known_values(one)) is not None}  # fmt: skip
+    return value if is_known(value) else None
+
+
+def _check_regions(known: Mapping[str, Any]) -> None:
+    """Check names of regions, as far as the shipped grid can tell.
+
+    Raises UnknownRegion, or ConfigurationInvalid for a glob.
+    """
+    ends = {name: known.get(name) for name in ("source_region", "destination_region")}
+    globs = {name: known.get(name) for name in ("allow_regions", "exclude_regions")}
+    if not any((*ends.values(), *globs.values())):
+        return
+    # Imported here: most jobs name no region.
+    from skyplane_orchestration.grids.names import require_glob, require_tag
+
+    for name, tag in ends.items():
+        if tag:
+            require_tag(name, tag)
+    for name, patterns in globs.items():
+        for glob in patterns or ():
+            require_glob(name, glob)
+
+
 def check_known(known: Mapping[str, Any]) -> None:
     """Check together the arguments that are known when a DAG is parsed.
 
@@ -106,6 +157,7 @@ def check_known(known: Mapping[str, Any]) -> None:
         if not names or any(name in str(error) for name in names):
             raise
         raise ConfigurationInvalid(f"{', '.join(names)}: {error}") from error
+    _check_regions(known)
 
 
 #: A place that any job may have.

@@ -38,6 +38,7 @@ class SkyplaneProvisionOperator(SkyplaneFleetOperator):
     template_fields_renderers = {"job": "json", "plan": "json"}  # noqa: RUF012 - Airflow's
     operator_extra_links = (SkyplanePlanLink(), SkyplaneConsoleLink())
 
+    needs_job = False
     plan: Mapping[str, Any]
 
     def __init__(self, *, plan: Document, **kwargs: Any) -> None:

@@ -46,8 +46,8 @@ class Difference:
     """An object that is not the same at both places.
 
     Args:
-        kind: `missing` at the destination, `extra` there, `different`, or `unreadable` (it
-            could not be compared).
+        kind: `missing` at the destination, or at the source that a list of keys names; `extra`
+            at the destination, `different`, or `unreadable` (it could not be compared).
         source, destination: URLs; empty where there is no object.
     """
 
@@ -181,6 +181,8 @@ class _Comparison:
 
     def __call__(self, pair: Pair) -> _Outcome:
         source, destination = pair.source, pair.destination
+        if pair.is_missing:
+            return _Outcome("missing", "it is not at the source")
         if source is None:
             return _Outcome("extra", "it is not at the source")
         if destination is None:

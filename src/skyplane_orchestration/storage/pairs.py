@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from skyplane_gateway.object_filter import UNBOUNDED
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     EscapeName,
@@ -21,11 +22,16 @@ from skyplane_orchestration.errors import InvalidKey
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A key of the destination, with its object there and the one at the source."""
+    """A key of the destination, with its object there and the one at the source.
+
+    Attributes:
+        is_missing: a list of keys names the object, and the source does not have it.
+    """
 
     key: str
     source: ObjectInfo | None
     destination: ObjectInfo | None
+    is_missing: bool = False
 
 
 def pairs(
@@ -38,14 +44,29 @@ def pairs(
 ) -> Iterator[Pair]:
     """Both listings joined, in the order of source keys, in constant memory.
 
-    Leaves out objects that the filters exclude, and journals. An escaped key takes a lookup at
-    each end. Raises NotFound where the one object of a job without `recursive` is missing, or
-    StoreError.
+    Leaves out objects that the filters exclude, archived ones under their rule `skip`, and
+    journals. Bounds are those of the source: a copy has the time of its copy. An escaped key takes
+    a lookup at each end. Raises NotFound where the one object of a job without `recursive` is
+    missing, or StoreError.
 
     Args:
         check_key: under the rule `skip`, objects whose key it refuses are left out.
         escape_name: used if the rule escapes keys.
     """
+    for pair in _pairs(replace(rule, bounds=UNBOUNDED), list_source, list_destination,
+                       check_key, escape_name):  # fmt: skip
+        source = pair.source
+        if source is None or pair.is_missing or rule.bounds.admit(source):
+            yield pair
+
+
+def _pairs(
+    rule: SelectionRule,
+    list_source: Lister,
+    list_destination: Lister,
+    check_key: KeyCheck | None,
+    escape_name: EscapeName | None,
+) -> Iterator[Pair]:
     rows = _destination_rows(rule, list_source, list_destination, escape_name)
     there = next(rows, None)
     for found in candidates(rule, list_source, escape_name):
@@ -55,16 +76,16 @@ def pairs(
         if rule.on_illegal_key == "skip" and _is_refused(check_key, key, source.size_bytes):
             continue
         if found.is_escaped or not rule.recursive:
-            yield Pair(key, source, _object_at(list_destination, key))
+            yield Pair(key, source, _object_at(list_destination, key), found.is_missing)
             continue
         while there is not None and there.key < key:
             yield Pair(there.key, None, there)
             there = next(rows, None)
-        if there is not None and there.key == key:
-            yield Pair(key, source, there)
+        is_there = there is not None and there.key == key
+        if not (source.archived and rule.on_archived_object == "skip"):
+            yield Pair(key, source, there if is_there else None, found.is_missing)
+        if is_there:
             there = next(rows, None)
-        else:
-            yield Pair(key, source, None)
     while there is not None:
         yield Pair(there.key, None, there)
         there = next(rows, None)
@@ -93,6 +114,8 @@ def _destination_rows(
     there = folder_of(rule.destination_prefix)
     for row in candidates(reverse, list_destination):
         found = row.source
+        if row.is_missing:
+            continue
         if escapes and escape_name is not None:
             name = found.key.removeprefix(there)
             original = unescape_name(name)

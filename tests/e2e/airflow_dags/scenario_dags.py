@@ -60,7 +60,7 @@ with DAG(dag_id="all_good", schedule=None, catchup=False) as all_good:
             Location(f"{DESTINATION}/{{{{ dag.dag_id }}}}/"),
             conflict="replace-if-different",
         ),
-        task_arguments={"retries": 1},
+        retries=1,
     )
     group >> After(task_id="after")
 

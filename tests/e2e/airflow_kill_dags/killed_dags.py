@@ -40,7 +40,7 @@ def group_dag(dag_id: str, retries: dict[str, int], connection: str = "skyplane_
         skyplane_transfer_group(
             "move",
             skyplane_conn_id=connection,
-            task_arguments={"retry_delay": timedelta(seconds=0)},
+            retry_delay=timedelta(seconds=0),
             **job_of(dag_id),
         )
         for task, count in retries.items():

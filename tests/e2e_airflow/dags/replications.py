@@ -32,7 +32,7 @@ def replication(dag_id: str, deferrable: bool) -> DAG:
             chunk_mib=5,
             outlets=[Asset(f"s3://{bucket}/copy/")],
             deferrable=deferrable,
-            task_arguments={"retry_delay": timedelta(seconds=0)},
+            retry_delay=timedelta(seconds=0),
         )
         dag.get_task("move.transfer").retries = 0 if dag_id == "marked_failed" else 1
     return dag
