@@ -22,6 +22,9 @@ MIB = 1 << 20
 PROJECT_FOLDER: Final = ".skyplane/"
 
 
+#: User metadata by which Hadoop, Spark and AzCopy mark an empty object as a folder, in Azure.
+FOLDER_MARK: Final = ("hdi_isfolder", "true")
+
 #: Sorted pairs of names and values.
 Tags = tuple[tuple[str, str], ...]
 
@@ -45,6 +48,12 @@ class ObjectAttributes:
     metadata: tuple[tuple[str, str], ...] = ()
     tags: Tags = ()
     storage_class: str | None = None
+
+    @property
+    def marks_folder(self) -> bool:
+        """Whether an empty object with them stands for a folder."""
+        name, text = FOLDER_MARK
+        return any(row[0] == name and row[1].lower() == text for row in self.metadata)
 
     def to_dict(self) -> dict[str, Any]:
         document = {**encode(self), "metadata": dict(self.metadata)}
@@ -148,6 +157,8 @@ class ObjectInfo:
         md5: of the whole body, in hex; None where the answer states none. At Azure it may be what
             a writer claimed. Listings of S3 never have it: they do not show an encryption, which
             makes an ETag something else.
+        is_folder: the listing's metadata says that this empty object stands for a folder of its
+            name (see `FOLDER_MARK`).
         made_of: in listings, what the metadata tells of a copy's source (see `made_of.told_by`);
             None where the listing does not show metadata.
     """
@@ -165,6 +176,7 @@ class ObjectInfo:
     leftover: str = ""
     md5: str | None = None
     made_of: str | None = None
+    is_folder: bool = False
 
     @property
     def written_unix_s(self) -> float:
@@ -190,6 +202,7 @@ class ObjectInfo:
             archived=data.get("archived", ""),
             md5=data.get("md5"),
             made_of=data.get("made_of"),
+            is_folder=bool(data.get("is_folder")),
         )
 
 

@@ -91,3 +91,31 @@ def test_escaped_keys_are_verified(
         report = answer_of(orch(home, "verify", "-r", *ends, *escape), code=1)
         assert [row["kind"] for row in report["differences"]] == ["missing"]
         assert report["differences"][0]["source"].endswith("a\\b")
+
+
+@pytest.mark.long
+def test_marks_of_folders_become_folders(
+    home: Home, container: tuple[azurite.Server, str], tmp_path: Path
+) -> None:
+    """As Hadoop, Spark and AzCopy write them; the source is named as these name it."""
+    azure, name = container
+    url = f"{azure.url}/{azure.account}"
+    connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
+    home = replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection})
+    ends = (
+        f"abfss://{name}@{azure.account}.dfs.core.windows.net/in/", f"{tmp_path}/out/",
+        "--src-region", "azure:westeurope", "--json",
+    )  # fmt: skip
+    with ContainerClient.from_connection_string(connection, name) as client:
+        client.create_container()
+        for mark in ("in", "in/full", "in/empty"):
+            client.upload_blob(mark, b"", metadata={"hdi_isfolder": "true"})
+        client.upload_blob("in/full/part-0", b"rows")
+    result = answer_of(orch(home, "cp", "-r", *ends))
+    assert (result["copied"], result["failed"], result["warnings"]) == (3, 0, [])
+    assert (tmp_path / "out/full/part-0").read_text() == "rows"
+    assert (tmp_path / "out/empty").is_dir()
+    assert answer_of(orch(home, "sync", *ends))["copied"] == 0
+    report = answer_of(orch(home, "verify", "-r", *ends))
+    assert (report["is_equal"], report["equal"]) == (True, 3)
+    assert home.traces() == []

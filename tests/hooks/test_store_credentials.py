@@ -292,6 +292,7 @@ def test_an_anonymous_google_connection() -> None:
         ({"login": "account"}, ""),
         ({"host": "account"}, ""),
         ({"host": "https://account.blob.core.windows.net/"}, ""),
+        ({"host": "account.dfs.core.windows.net"}, ""),
         ({"host": "account.privatelink.example.com"}, "https://account.privatelink.example.com"),
         ({"host": "http://127.0.0.1:10000/account"}, "http://127.0.0.1:10000/account"),
         (

@@ -13,6 +13,7 @@ from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.model.location import Location, is_url_or_path
 
 AZURE = "https://account.blob.core.windows.net"
+AZURE_DFS = "https://account.dfs.core.windows.net"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,24 @@ AZURE = "https://account.blob.core.windows.net"
         ("azure://account/container/", "azure", "azure", "account/container", ""),
         ("azure://account/container/key/path", "azure", "azure", "account/container", "key/path"),
         ("az://account/container/key", "azure", "azure", "account/container", "key"),
+        ("s3a://bucket/a%2Bb", "aws", "s3", "bucket", "a%2Bb"),
+        ("s3n://bucket", "aws", "s3", "bucket", ""),
+        ("gcs://bucket/key", "gcp", "gcs", "bucket", "key"),
+        (f"{AZURE_DFS}/container/a%2Bb%20c/", "azure", "azure", "account/container", "a+b c/"),
+        ("abfss://box@account.dfs.core.windows.net", "azure", "azure", "account/box", ""),
+        ("abfss://box@account.dfs.core.windows.net/", "azure", "azure", "account/box", ""),
+        ("abfs://$web@account.dfs.core.windows.net/a", "azure", "azure", "account/$web", "a"),
+        ("wasbs://box@account.blob.core.windows.net/a/b", "azure", "azure", "account/box", "a/b"),
+        (
+            "wasb://box@account.blob.core.windows.net/x%20y",
+            "azure",
+            "azure",
+            "account/box",
+            "x%20y",
+        ),
+        # As lineage names datasets, with and without the suffix.
+        ("wasbs://box@account.dfs.core.windows.net/me@x", "azure", "azure", "account/box", "me@x"),
+        ("wasbs://box@account/key", "azure", "azure", "account/box", "key"),
     ],
 )
 def test_urls(url: str, cloud: str, kind: str, bucket: str, key: str) -> None:
@@ -137,7 +156,12 @@ def test_home_is_expanded_and_a_folder_stays_a_folder(monkeypatch: pytest.Monkey
         ("gs:/b/k", "write gs://b/k"),
         ("file:/tmp/x", "write file:///path"),
         ("S3://b/k", "write s3://b/k"),
-        ("s3a://b/k", "write s3://b/k"),
+        ("S3A://b/k", "write s3a://b/k"),
+        ("s3a:/b/k", "write s3a://b/k"),
+        ("abfss://box/k", "abfss://container@account.dfs.core.windows.net/path"),
+        ("abfss://@account.dfs.core.windows.net/k", "names no container"),
+        ("abfss://box@account.example.net/k", "'account.example.net'.* no Azure account"),
+        ("abfss:/box@account/k", "write abfss://box@account/k"),
         ("http://minio:9000/b/k", "endpoint in"),
     ],
 )
@@ -162,6 +186,8 @@ def test_a_path_may_have_a_colon_or_a_hyphen(path: str) -> None:
         ("s3://b/", "http://me:hush@host:9000"),
         ("s3://b/", "https://hush@host"),
         ("s3://me:hush@b/k", ""),
+        ("abfss://me:hush@account.dfs.core.windows.net/k", ""),
+        ("wasbs://box@me:hush@account.blob.core.windows.net/k", ""),
         ("gs://me:hush@b/k", ""),
         ("az://me:hush@account/container/k", ""),
         (AZURE.replace("://", "://me:hush@") + "/container/k", ""),
@@ -202,6 +228,26 @@ def test_a_key_is_taken_literally(key: str) -> None:
     azure = Location(f"az://account/container/{key}")
     assert azure.key == key
     assert Location(azure.url_of(key)) == azure
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "s3a://bucket",
+        "gcs://bucket",
+        "azure://account/container",
+        "abfss://box@account.dfs.core.windows.net",
+        "wasbs://box@account",
+        f"{AZURE}/container",
+        f"{AZURE_DFS}/container",
+    ],
+)
+def test_keys_are_shown_in_the_spelling_of_the_user(root: str) -> None:
+    location = Location(f"{root}/in/")
+    assert location.url_of("in/x").startswith(f"{root}/in/x")
+    key = "in/a b%20?#@é"
+    again = Location(location.url_of(key))
+    assert (again.kind, again.bucket, again.key) == (location.kind, location.bucket, key)
 
 
 def test_the_same_place_with_its_region_known() -> None:

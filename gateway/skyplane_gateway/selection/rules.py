@@ -83,6 +83,8 @@ class SelectionRule:
         on_illegal_key: what to do with an object whose key the destination cannot hold.
         on_archived_object: what to do with an object to copy that the source has archived.
         conflict: one of `CONFLICT_RULES`; see `difference.compare`.
+        makes_folders: an object that stands for a folder becomes one, since no file may be in its
+            place.
 
     Raises:
         ConfigurationInvalid: there is no such conflict rule.
@@ -98,6 +100,7 @@ class SelectionRule:
     bounds: Bounds = UNBOUNDED
     on_illegal_key: IllegalKeyRule = "fail"
     on_archived_object: ArchivedObjectRule = "fail"
+    makes_folders: bool = False
     _includes: Match | None = field(init=False, repr=False, compare=False)
     _excludes: Match | None = field(init=False, repr=False, compare=False)
     _excludes_below: Match | None = field(init=False, repr=False, compare=False)
@@ -126,6 +129,7 @@ class SelectionRule:
             bounds=spec.filter.bounds(now_unix_s),
             on_illegal_key=spec.on_illegal_key,
             on_archived_object=spec.on_archived_object,
+            makes_folders=spec.destination.kind == "file",
         )
 
     def wants(self, key: str) -> bool:
@@ -155,7 +159,8 @@ class Candidate:
     Attributes:
         is_missing: a list of keys names it, and the source does not have it; then size, time
             and ETag of `source` are empty.
-        is_escaped: the key is an escaped one, and so may be out of order.
+        is_escaped: the key is an escaped one or that of a folder's mark, and so may be out of
+            order.
         answer: to the `question` about it, where there was one.
     """
 
@@ -327,6 +332,8 @@ def candidates(
     Errors as `select`.
     """
     found = _candidates(rule, list_source)
+    if rule.makes_folders:
+        found = map(_as_folder, found)
     folder = _named_folder(rule)
     if rule.on_illegal_key != "escape" or escape_name is None or folder is None:
         yield from found
@@ -335,6 +342,12 @@ def candidates(
         name = one.key.removeprefix(folder)
         key = folder + escape_name(folder, name, one.source.size_bytes) if name else one.key
         yield one if key == one.key else replace(one, key=key, is_escaped=True)
+
+
+def _as_folder(one: Candidate) -> Candidate:
+    if not one.source.is_folder or one.key.endswith("/"):
+        return one
+    return replace(one, key=f"{one.key}/", is_escaped=True)
 
 
 def _named_folder(rule: SelectionRule) -> str | None:

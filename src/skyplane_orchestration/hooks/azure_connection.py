@@ -114,7 +114,7 @@ def _endpoint(connection: StoreConnection, extra: dict[str, Any]) -> str:
     if token.startswith("https"):
         parts = urlsplit(token)
         return f"{parts.scheme}://{parts.netloc}"
-    host = (connection.host or "").rstrip("/")
+    host = (connection.host or "").rstrip("/").replace(".dfs.core.", ".blob.core.")
     if not host or "://" in host:
         return host
     # As in the provider: a name without dots is an account.

@@ -1,8 +1,9 @@
 """One end of a transfer: a location, and region tags.
 
-All parsing of object URLs is here. `s3://`, `gs://`, `az://` and plain paths are taken
-literally, as the AWS CLI and rclone do (no percent-decoding: a key may contain `%2B`); an
-`https://account.blob.core.windows.net/` address is an ordinary URL and is decoded once.
+All parsing of object URLs is here. `s3://`, `gs://`, `az://`, the names of Hadoop for Azure and
+plain paths are taken literally, as the AWS CLI and rclone do (no percent-decoding: a key may
+contain `%2B`); an `https://account.blob.core.windows.net/` address is an ordinary URL and is
+decoded once.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from skyplane_gateway.schema import Document, check
 from skyplane_gateway.wording import argument
@@ -28,10 +29,18 @@ _REGION_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 #: Most names to suggest for a mistyped region.
 _SUGGESTIONS: Final = 3
 
-_AZURE_HOST_SUFFIX: Final = ".blob.core.windows.net"
+#: Of an account's addresses: for blobs, and for the same blobs as files of Data Lake Storage.
+_AZURE_HOST_SUFFIXES: Final = (".blob.core.windows.net", ".dfs.core.windows.net")
 
-#: URL scheme -> kind of store, as `skyplane_gateway.stores` names it.
-_STORE_KINDS: Final = {"s3": "s3", "gs": "gcs", "az": "azure", "file": "file"}
+#: URL scheme -> kind of store, as `skyplane_gateway.stores` names it; also schemes of other tools.
+_STORE_KINDS: Final = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gcs"),
+    **dict.fromkeys(("az", "azure", "abfss", "abfs", "wasbs", "wasb"), "azure"),
+    "file": "file",
+}
+#: Schemes of Azure that name the account behind the container.
+_ACCOUNT_LAST: Final = ("abfss", "abfs", "wasbs", "wasb")
 
 _BUCKET_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,255}")
 #: In place of a bucket of S3: the ARN of an access point, also of one on an Outpost, of several
@@ -41,9 +50,6 @@ _ACCESS_POINT: Final = re.compile(
     r"(:outpost[:/][a-zA-Z0-9-]+(?=[:/])|(?=:))[:/]accesspoint[:/][^:/]+)(/(?P<key>.*))?",
     re.DOTALL,
 )
-
-#: Schemes of other tools for the same stores.
-_SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 #: Kind of store -> the cloud of its region tags, by default.
 _CLOUDS: Final = {"s3": "aws", "gcs": "gcp", "azure": "azure", "file": "local"}
@@ -55,9 +61,11 @@ class Location(Document, what="a location"):
 
     Args:
         url: `s3://bucket/key`, `gs://bucket/key`, `az://account/container/key`,
+            `abfss://container@account.dfs.core.windows.net/key`,
             `https://account.blob.core.windows.net/container/key`, `file:///path`
             or a plain path. A bucket of S3 may be the ARN of an access point. A path with a colon
-            before its first slash needs `./` before it.
+            before its first slash needs `./` before it. `s3a`, `s3n`, `gcs`, `abfs`, `wasbs`,
+            `wasb` and the host `dfs` are known, too.
         region: region tag (`aws:eu-west-3`) of the bucket; looked up when empty.
         endpoint_url: address of an S3-compatible service, a private endpoint or an emulator; empty
             for the cloud's own.
@@ -123,7 +131,7 @@ class Location(Document, what="a location"):
     @property
     def kind(self) -> str:
         """`s3`, `gcs`, `azure` or `file`."""
-        return _split(self.url)[0]
+        return _split(self.url).kind
 
     @property
     def cloud(self) -> str:
@@ -133,23 +141,23 @@ class Location(Document, what="a location"):
     @property
     def bucket(self) -> str:
         """Bucket, `account/container` on Azure, `/` for files."""
-        return _split(self.url)[1]
+        return _split(self.url).bucket
 
     @property
     def key(self) -> str:
         """Key or prefix inside the bucket; may be empty."""
-        return _split(self.url)[2]
+        return _split(self.url).key
 
     def at(self, region: str) -> Location:
         """The same place with its region known."""
         return Location(self.url, region, self.endpoint_url, self.credential_ref, self.options)
 
     def url_of(self, key: str) -> str:
-        """The URL of another key in the same bucket."""
+        """The URL of another key in the same bucket, in the spelling of this one."""
         if self.kind == "file":
             return f"file:///{key}"
-        scheme = {"s3": "s3", "gcs": "gs", "azure": "az"}[self.kind]
-        return f"{scheme}://{self.bucket}/{key}"
+        is_quoted = self.url.startswith("http")
+        return f"{_split(self.url).root}/{quote(key) if is_quoted else key}"
 
 
 def named_location(given: Mapping[str, Any], names: Mapping[str, str]) -> Location:
@@ -193,7 +201,7 @@ def _require_path(text: str) -> None:
     scheme, colon, name = head.partition(":")
     if not colon:
         return
-    scheme = _SAME_STORE.get(scheme.lower(), scheme.lower())
+    scheme = scheme.lower()
     if scheme == "file":
         hint = "write file:///path"
     elif scheme in _STORE_KINDS:
@@ -203,13 +211,21 @@ def _require_path(text: str) -> None:
     raise InvalidLocation(f"{text!r} is neither a URL of a known store nor a plain path; {hint}")
 
 
-def _split(url: str) -> tuple[str, str, str]:
-    """URL -> (kind, bucket, key)."""
+class _Parts(NamedTuple):
+    """Of a URL; `root` is what comes before the slash of the key."""
+
+    kind: str
+    bucket: str
+    key: str
+    root: str
+
+
+def _split(url: str) -> _Parts:
     scheme, _, rest = url.partition("://")
     if scheme in ("http", "https"):
         return _split_azure_https(url)
-    if scheme == "azure":
-        scheme = "az"
+    if scheme in _ACCOUNT_LAST:
+        return _split_account_last(url, scheme, rest)
     kind = _STORE_KINDS.get(scheme)
     if kind is None and holds_template(scheme):
         raise InvalidLocation(
@@ -222,23 +238,24 @@ def _split(url: str) -> tuple[str, str, str]:
     if kind == "file":
         if not rest.startswith("/"):
             raise InvalidLocation(f"{url!r} has no absolute path; write file:///path")
-        return kind, "/", _normal_file_key(rest)
+        return _Parts(kind, "/", _normal_file_key(rest), "file://")
     if kind == "s3" and rest.startswith("arn:"):
-        return kind, *_split_access_point(url, rest)
+        bucket, key = _split_access_point(url, rest)
+        return _Parts(kind, bucket, key, f"{scheme}://{bucket}")
     bucket, _, key = rest.partition("/")
     _require_no_secret("the URL", bucket)
     if kind == "azure":
         container, _, key = key.partition("/")
         if not bucket or not container:
             raise InvalidLocation(f"{url!r} needs account and container: az://account/container/")
-        return kind, f"{bucket}/{container}", key
+        bucket = f"{bucket}/{container}"
     if not bucket:
         raise InvalidLocation(f"{url!r} names no bucket")
     if kind == "s3" and not _BUCKET_NAME.fullmatch(bucket):
         raise InvalidLocation(
             f"{bucket!r} in {url!r} is no name of a bucket; an endpoint is given apart"
         )
-    return kind, bucket, key
+    return _Parts(kind, bucket, key, f"{scheme}://{bucket}")
 
 
 def _split_access_point(url: str, rest: str) -> tuple[str, str]:
@@ -254,7 +271,7 @@ def _split_access_point(url: str, rest: str) -> tuple[str, str]:
 
 def _scheme_hint(url: str) -> str:
     scheme, _, rest = url.partition("://")
-    meant = _SAME_STORE.get(scheme.lower(), scheme.lower())
+    meant = scheme.lower()
     return f"write {meant}://{rest}" if meant in _STORE_KINDS else "use s3:// or file:///"
 
 
@@ -281,20 +298,45 @@ def _require_no_secret(what: str, authority: str, query: str = "") -> None:
         )
 
 
-def _split_azure_https(url: str) -> tuple[str, str, str]:
+def _split_azure_https(url: str) -> _Parts:
     parts = _urlsplit(url)
     host = parts.hostname or ""
     _require_no_secret("the URL", parts.netloc, parts.query)
-    if not host.endswith(_AZURE_HOST_SUFFIX):
+    if not host.endswith(_AZURE_HOST_SUFFIXES):
         raise InvalidLocation(
             f"{url!r} is not an Azure Blob address; for an S3 endpoint give s3://bucket/key "
             "as the URL, and the endpoint in its own option"
         )
-    account = host[: -len(_AZURE_HOST_SUFFIX)]
     container, _, key = unquote(parts.path.lstrip("/")).partition("/")
     if not container:
         raise InvalidLocation(f"{url!r} names no container")
-    return "azure", f"{account}/{container}", key
+    root = f"{parts.scheme}://{parts.netloc}/{quote(container)}"
+    return _Parts("azure", f"{_account_of(host)}/{container}", key, root)
+
+
+def _split_account_last(url: str, scheme: str, rest: str) -> _Parts:
+    """Of `abfss://container@account.dfs.core.windows.net/key`, as Hadoop and Spark write it."""
+    authority, _, key = rest.partition("/")
+    container, at, host = authority.partition("@")
+    if ":" in container or "@" in host:
+        _require_no_secret("the URL", authority)
+    if not at:
+        raise InvalidLocation(
+            f"{url!r} names no account; write {scheme}://container@account.dfs.core.windows.net/"
+            "path or az://account/container/path"
+        )
+    account = _account_of(host)
+    if not container or not account:
+        raise InvalidLocation(f"{url!r} names no {'account' if container else 'container'}")
+    if "." in account:
+        raise InvalidLocation(f"{host!r} in {url!r} is no Azure account")
+    return _Parts("azure", f"{account}/{container}", key, f"{scheme}://{authority}")
+
+
+def _account_of(host: str) -> str:
+    for suffix in _AZURE_HOST_SUFFIXES:
+        host = host.removesuffix(suffix)
+    return host
 
 
 @dataclass(frozen=True, slots=True, order=True)

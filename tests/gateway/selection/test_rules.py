@@ -161,6 +161,26 @@ def test_a_folder_at_a_file_system_is_asked_for() -> None:
     assert [row.action for row in rows] == ["copy", "skip", "copy"]
 
 
+@pytest.mark.parametrize("makes_folders", [True, False])
+def test_an_object_that_stands_for_a_folder_becomes_one_at_a_file_system(
+    makes_folders: bool,
+) -> None:
+    """In the place of a file there could be no folder for the next objects."""
+    marks = [replace(info(f"in/{key}", 0), is_folder=True) for key in ("a", "a/deep", "b/")]
+    source = Listing(marks[0], "in/a-file", marks[1], "in/a/deep/x", marks[2])
+    rule = SelectionRule("in/", "out/", makes_folders=makes_folders)
+    rows = run(rule, source, Listing("out/a-file"), check_key=None)
+    slash = "/" if makes_folders else ""
+    assert [row.destination_key for row in rows] == [
+        f"out/a{slash}",
+        "out/a-file",
+        f"out/a/deep{slash}",
+        "out/a/deep/x",
+        "out/b/",
+    ]
+    assert [row.destination is not None for row in rows] == [False, True, False, False, False]
+
+
 @pytest.mark.parametrize(
     ("prefix", "target", "key"),
     [("a/k", "b", "b"), ("a/k", "b/", "b/k"), ("a/k", "", "k"), ("a/k", "/", "k")],

@@ -82,3 +82,9 @@ def test_no_attribute_is_left_out() -> None:
     texts = {field.name: "x" for field in fields(ObjectAttributes)}
     found = lost("k", **{**texts, "metadata": (("a", "b"),), "tags": ()})
     assert len(found) == len(texts) - len(REPORTED_ELSEWHERE)
+
+
+def test_a_folder_keeps_the_mark_of_one() -> None:
+    mark = ObjectAttributes(metadata=(("hdi_isfolder", "true"),))
+    assert lost_attributes(mark, "a/") == ()
+    assert lost_attributes(mark, "a") == ("user-metadata",)

@@ -180,9 +180,10 @@ def _info(row: Element) -> ObjectInfo:
         "x-ms-immutability-policy-until-date": found.get("immutabilitypolicyuntildate", ""),
         "x-ms-legal-hold": found.get("legalhold", ""),
     }
+    attributes, size_bytes = attributes_of(_metadata_headers(row)), size_of(found)
     return ObjectInfo(
         key=_name(row),
-        size_bytes=size_of(found),
+        size_bytes=size_bytes,
         # Listings give ETags without quotes, all other answers with them.
         etag=f'"{found["etag"].strip(chr(34))}"',
         last_modified=modified_at(found),
@@ -190,7 +191,8 @@ def _info(row: Element) -> ObjectInfo:
         storage_class=chosen_tier(headers),
         archived=_why_archived(found),
         md5=md5_of(headers),
-        made_of=told_by(attributes_of(_metadata_headers(row))),
+        made_of=told_by(attributes),
+        is_folder=size_bytes == 0 and attributes.marks_folder,
     )
 
 

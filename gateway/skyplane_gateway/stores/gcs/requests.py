@@ -174,15 +174,17 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
     """
     try:
         require_object(key, resource)
+        size_bytes, attributes = int(resource["size"]), attributes_of_resource(resource)
         return ObjectInfo(
             key=key,
-            size_bytes=int(resource["size"]),
+            size_bytes=size_bytes,
             etag=resource["generation"],
             last_modified=unix_s(resource["updated"]),
             crc32c=stated_crc32c(resource.get("crc32c")),
             md5=hex_of(resource.get("md5Hash"), 16),
-            attributes=attributes_of_resource(resource) if with_attributes else None,
-            made_of=None if with_attributes else _made_of(resource),
+            attributes=attributes if with_attributes else None,
+            made_of=None if with_attributes else told_by(attributes),
+            is_folder=size_bytes == 0 and not with_attributes and attributes.marks_folder,
             not_carried=not_carried_of_resource(resource),
             storage_class=_class_of(resource.get("storageClass")),
         )
@@ -219,10 +221,6 @@ def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
         **headers,
         metadata=undated(metadata.items()),
     )
-
-
-def _made_of(resource: Mapping[str, Any]) -> str:
-    return told_by(attributes_of_resource(resource)) if "metadata" in resource else ""
 
 
 def not_carried_of_resource(resource: Mapping[str, Any]) -> tuple[str, ...]:

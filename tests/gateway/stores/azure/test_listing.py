@@ -121,6 +121,26 @@ def test_a_blob_that_is_being_rehydrated(scripted: Any, reply: Any) -> None:
     assert "in progress" in row.archived
 
 
+@pytest.mark.parametrize(
+    ("size", "name", "text", "is_folder"),
+    [
+        (0, "hdi_isfolder", "true", True),
+        (0, "Hdi_isfolder", "True", True),
+        (3, "hdi_isfolder", "true", False),
+        (0, "hdi_isfolder", "false", False),
+        (0, "other", "true", False),
+    ],
+)
+def test_an_empty_blob_may_stand_for_a_folder(
+    scripted: Any, reply: Any, size: int, name: str, text: str, is_folder: bool
+) -> None:
+    body = page("a").replace(b"th>3<", b"th>%d<" % size)
+    mark = f"</Properties><Metadata><{name}>{text}</{name}></Metadata>".encode()
+    (row,) = opened(scripted, body.replace(b"</Properties>", mark), reply=reply).list("")
+    assert row.is_folder == is_folder
+    assert type(row).from_dict(row.to_dict()) == row
+
+
 def folder(prefix: str, files: list[str], folders: list[str]) -> bytes:
     """A page of one folder of an account with a hierarchical namespace."""
     kind = "<ResourceType>file</ResourceType>"

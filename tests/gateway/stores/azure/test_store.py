@@ -236,6 +236,7 @@ def test_a_signature_in_place_of_a_key(azure: Any) -> None:
             "https://acct.blob.core.chinacloudapi.cn/",
             "https://acct.blob.core.chinacloudapi.cn/box/k",
         ),
+        ("https://acct.dfs.core.windows.net", "https://acct.blob.core.windows.net/box/k"),
         ("http://127.0.0.1:10000", "http://127.0.0.1:10000/acct/box/k"),
         ("http://127.0.0.1:10000/acct", "http://127.0.0.1:10000/acct/box/k"),
     ],

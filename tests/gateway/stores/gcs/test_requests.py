@@ -142,6 +142,13 @@ def test_metadata_that_a_copy_loses(store: GcsStore) -> None:
     assert row.not_carried == store.head("k").not_carried == ("storage-class", "custom-time")
 
 
+def test_a_copy_of_a_folder_s_mark_is_one(store: GcsStore) -> None:
+    attributes = ObjectAttributes(metadata=(("hdi_isfolder", "true"),))
+    store.put("a", b"", attributes=attributes)
+    store.put("b", b"bytes", attributes=attributes)
+    assert [row.is_folder for row in store.list("")] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("resource", "names"),
     [
