@@ -37,6 +37,7 @@ from skyplane_orchestration.provision.base import (
 )
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.storage.server_side import why_not_server_side
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
@@ -241,6 +242,18 @@ class Client:
         """As `preview`, one after the other; errors come after some of them, too."""
         located = preflight.locate(job, self._credentials, may_assume=True)
         return preflight.previewed(located, self._credentials)
+
+    def listing(self, location: Location, *, recursive: bool = False) -> Iterator[ObjectInfo | str]:
+        """The objects whose keys begin with that of a place, in the order of keys.
+
+        Without `recursive` those of its folder alone, and the keys of the folders in it. Reads the
+        store page by page. Raises StoreError, also after some rows.
+        """
+        from skyplane_orchestration.storage.level import one_level
+
+        place = preflight.located(location, self._credentials)
+        with open_location(place, self._credentials) as store:
+            yield from store.list(place.key) if recursive else one_level(store, place.key)
 
     def source_version(
         self,

@@ -55,6 +55,13 @@ class Console:
                     self.rich().print(part)
             sys.stdout.flush()
 
+    def print_lines(self, lines: Iterable[str]) -> None:
+        """Print lines on stdout as they come; they may be many, and are printable."""
+        with _writing():
+            for line in lines:
+                sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
     def write_json(self, document: Mapping[str, Any]) -> None:
         with _writing():
             sys.stdout.write(json.dumps(document, indent=2) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -43,6 +44,20 @@ def find_handle(name: str) -> Path | None:
     path = handle_directory() / name
     # `Path.is_file` raises if the directory cannot be read.
     return path if _ID.fullmatch(name) and os.path.isfile(path) else None  # noqa: PTH113
+
+
+def saved_handles(now_unix_s: float) -> Iterator[tuple[str, str]]:
+    """Ids and handles of the last 24 h, the newest first."""
+    found = []
+    with suppress(OSError):
+        for path in handle_directory().iterdir():
+            saved_unix_s = path.stat().st_mtime
+            if _ID.fullmatch(path.name) and now_unix_s - saved_unix_s <= RESUME_TTL_S:
+                found.append((saved_unix_s, path))
+    for _, path in sorted(found, reverse=True):
+        # Another command may have resumed it meanwhile.
+        with suppress(OSError):
+            yield path.name, path.read_text(encoding="utf-8", errors="replace").strip()
 
 
 def delete_handle(name: str) -> None:

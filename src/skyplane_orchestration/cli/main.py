@@ -60,6 +60,8 @@ _COMMANDS: Final = (
     "sweep",
     "grid",
     "doctor",
+    "ls",
+    "handles",
 )
 
 #: Modules of commands that have none of their own name.

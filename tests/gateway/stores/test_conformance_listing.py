@@ -10,6 +10,7 @@ from skyplane_gateway.errors import NotFound
 from skyplane_gateway.stores.azure import listing as azure_listing
 from skyplane_gateway.stores.gcs import listing as gcs_listing
 from skyplane_gateway.stores.s3 import listing as s3_listing
+from skyplane_orchestration.storage.level import one_level
 
 
 def keys(harness: Any, prefix: str = "", start_after: str | None = None) -> list[str]:
@@ -86,3 +87,17 @@ def test_listed_objects_have_size_time_and_etag(harness: Any) -> None:
     assert (listed.size_bytes, listed.etag) == (5, written.etag)
     assert abs(listed.last_modified - written.last_modified) < 2
     assert harness.read_range(listed, 0, 5) == b"12345"
+
+
+def test_one_level_has_objects_and_folders(harness: Any) -> None:
+    harness.fill(["a/x", "a/y/z", "ab", "abc/d", "abc/e/f", "b"])
+
+    def level(prefix: str) -> list[str]:
+        rows = one_level(harness.shared, prefix)
+        return [row if isinstance(row, str) else row.key for row in rows]
+
+    assert level("") == ["a/", "ab", "abc/", "b"]
+    assert level("a/") == ["a/x", "a/y/"]
+    assert level("a") == ["a/", "ab", "abc/"]
+    assert level("abc/d") == ["abc/d"]
+    assert level("none/") == []
