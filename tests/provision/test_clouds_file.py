@@ -39,7 +39,11 @@ def test_one_section_counts_alone(tmp_path: Path) -> None:
         ({"image": "skyplane-gateway:latest"}, "not pinned by a digest"),
         ({"image": ""}, "either image"),
         ({"control_cidrs": []}, "control_cidrs is missing"),
-        ({"control_cidrs": ["here"]}, "'here' is not a range"),
+        ({"control_cidrs": ["here"]}, "control_cidrs: 'here' is no range of addresses"),
+        ({"control_cidrs": ["10.0.0.1/8"]}, "control_cidrs: .*10.0.0.0/8"),
+        ({"control_cidrs": ["10.0.0.0/33"]}, "control_cidrs: '10.0.0.0/33' is no range"),
+        ({"control_cidrs": ["::/0"]}, "control_cidrs has no range of IPv4"),
+        ({"control_cidrs": "10.0.0.0/8"}, "control_cidrs"),
         ({"provision_s": {"oracle": 9}}, "provision_s has 'oracle', which is no cloud"),
         ({"provision_s": {"aws": -1}}, "provision_s of aws must be a number from zero, not -1"),
         ({"poll_s": 0}, "poll_s must be at least 0.1 s, not 0"),
@@ -54,6 +58,25 @@ def test_one_section_counts_alone(tmp_path: Path) -> None:
 def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=words):
         parse_clouds(GOOD | changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["10.0.0.0/8", "10.0.0.0/16"], ["10.0.0.0/8"]),
+        (["10.1.0.0/16", "10.0.0.0/8", "10.0.0.0/8"], ["10.0.0.0/8"]),
+        (["203.0.113.6/32", "203.0.113.7"], ["203.0.113.6/31"]),
+        (["0.0.0.0/1", "128.0.0.0/1"], ["0.0.0.0/0"]),
+        (["203.0.113.7/32", "192.0.2.1/32"], ["192.0.2.1/32", "203.0.113.7/32"]),
+        (
+            ["2001:db8::/32", "2001:db8:1::/48", "203.0.113.7/32"],
+            ["203.0.113.7/32", "2001:db8::/32"],
+        ),
+    ],
+)
+def test_control_cidrs_that_overlap_are_joined(given: list[str], expected: list[str]) -> None:
+    options = parse_clouds(GOOD | {"control_cidrs": given}).options
+    assert list(options.control_cidrs) == expected
 
 
 def test_a_number_as_a_field_of_a_section_is_named() -> None:

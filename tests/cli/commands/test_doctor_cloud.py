@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,22 @@ def test_a_missing_permission_fails(account: Account, run_json: RunJson, tmp_pat
     (bad,) = [check for check in document["checks"] if check["state"] == "fail"]
     assert bad["name"] == f"{account.cloud} permissions"
     assert account.action in bad["detail"]
+
+
+def test_ranges_of_the_whole_internet_are_a_warning(
+    run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+    with ACCOUNTS["aws"]() as account:
+        settings = {**account.settings(), "control_cidrs": ["0.0.0.0/0", "::/0"]}
+        file = tmp_path / "clouds.json"
+        file.write_text(json.dumps(settings))
+        document = run_json("doctor", "--cloud", "aws", "--clouds", str(file))
+    told = [check for check in document["checks"] if check["name"] == "control_cidrs"]
+    assert [check["state"] for check in told] == ["warn", "warn"]
+    assert "0.0.0.0/0: most of the internet" in told[0]["detail"]
+    assert "::/0, which opens nothing" in told[1]["detail"]
 
 
 def test_without_a_file_the_credentials_are_those_of_the_process(

@@ -261,10 +261,25 @@ def test_a_sweep_keeps_a_fleet_that_is_about_to_get_instances(harness: Instances
     assert harness.traces() == []
 
 
-def test_control_cidrs_of_half_the_internet_are_a_warning(harness: InstancesHarness) -> None:
+def test_control_cidrs_of_half_the_internet_are_a_warning(
+    harness: InstancesHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     assert all(not one.is_warning for one in harness.provisioner().check())
-    wide = harness.provisioner(control_cidrs=("10.0.0.0/8", "0.0.0.0/0", "128.0.0.0/7"))
-    first, *others = wide.check()
+    wide = harness.provisioner(control_cidrs=("10.0.0.0/8", "64.0.0.0/2", "128.0.0.0/7", "::/0"))
+    first, second, *others = wide.check()
     assert (first.is_ok, first.is_warning) == (True, True)
-    assert first.text.startswith("control_cidrs has 0.0.0.0/0, 128.0.0.0/7: ")
+    assert first.text.startswith("control_cidrs has 64.0.0.0/2, 128.0.0.0/7: ")
+    assert (second.is_ok, second.is_warning) == (True, True)
+    assert second.text.startswith("control_cidrs has ::/0, which opens nothing: ")
     assert [one.is_warning for one in others] == [False] * 3
+    spec = harness.spec()
+    wide.ensure(spec, harness.authority(spec))
+    assert [text for text in caplog.messages if "control_cidrs has" in text] == [
+        first.text,
+        second.text,
+    ]
+    sources = {
+        rule.source_cidr for _, rules in harness.account.firewalls.values() for rule in rules
+    }
+    assert "::/0" not in sources
+    assert "64.0.0.0/2" in sources

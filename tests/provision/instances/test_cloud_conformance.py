@@ -342,6 +342,19 @@ def test_prepare_takes_no_rule_from_a_fleet_that_works(harness: CloudHarness) ->
     assert harness.firewall(harness.region) == {WORKERS, PEER, OTHER_PEER}
 
 
+def test_ranges_that_overlap_open_what_the_widest_opens(harness: CloudHarness) -> None:
+    """Azure refuses them in a rule, and AWS a range that it has; workers may name other ranges."""
+    wide, narrow = Ingress(7600, 7601, "198.0.0.0/8"), Ingress(7600, 7601, "198.51.0.0/16")
+    prepared(harness)
+    cloud = harness.worker()
+    cloud.prepare(FLEET, [harness.region], [wide, narrow, WORKERS, PEER])
+    assert harness.firewall(harness.region) >= {wide, PEER}
+    for rules in ([narrow, wide, wide], [Ingress(7600, 7601, "0.0.0.0/0"), wide, WORKERS]):
+        cloud.allow(FLEET, harness.region, rules)
+        (rule,) = harness.firewall(harness.region)
+        assert rule == min(rules, key=lambda one: int(one.source_cidr.partition("/")[2]))
+
+
 def test_two_workers_prepare_at_once(harness: CloudHarness) -> None:
     harness.hide_new(2)
     barrier, failures = threading.Barrier(2), []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_network
+from itertools import combinations
 from typing import Any, Final
 
 from strict_clouds.arm_state import (
@@ -235,8 +236,12 @@ def _check_rule(facts: Mapping[str, Any]) -> None:
     has_one = "sourceAddressPrefix" in facts
     if has_one == bool(facts.get("sourceAddressPrefixes")):
         raise ArmError(400, "SecurityRuleInvalidAddressPrefix", "one or several, and not both")
-    for source in facts.get("sourceAddressPrefixes") or ():
-        ip_network(source)
+    sources = [ip_network(source) for source in facts.get("sourceAddressPrefixes") or ()]
+    # Azure's portal takes no 0.0.0.0/0; `*` is the documented word for all addresses.
+    if any(source.prefixlen == 0 for source in sources):
+        raise ArmError(400, "SecurityRuleParameterContainsUnsupportedValue")
+    if any(one.overlaps(other) for one, other in combinations(sources, 2)):
+        raise ArmError(400, "OverlappingSubnetsNotPermittedInSecurityRule")
 
 
 def openings(firewall: Resource) -> Iterator[IngressRule]:
@@ -258,5 +263,6 @@ def openings(firewall: Resource) -> Iterator[IngressRule]:
             continue
         first, _, last = facts["destinationPortRange"].partition("-")
         for source in sources:
-            yield IngressRule(int(first), int(last or first), source)
+            every = "0.0.0.0/0" if source == "*" else source
+            yield IngressRule(int(first), int(last or first), every)
     yield IngressRule(0, 65535, "10.0.0.0/8")

@@ -80,7 +80,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     document: dict[str, Any] = {}
     if options.cloud:
         report = _cloud_report(options)
-        checks = [_of_extra(options.cloud), *map(_of_finding, report.findings)]
+        findings = (*_ranges(options), *report.findings)
+        checks = [_of_extra(options.cloud), *map(_of_finding, findings)]
         document["quotas"] = [{**asdict(use), "free": use.free} for use in report.quotas]
     else:
         with as_bad_input():
@@ -106,6 +107,16 @@ def _cloud_report(options: argparse.Namespace) -> CloudReport:
     with as_bad_input():
         cloud = open_one_cloud(options.cloud, options.clouds, options.region, CredentialSources())
     return report_on(cloud, options.deployment)
+
+
+def _ranges(options: argparse.Namespace) -> tuple[Finding, ...]:
+    """Of the clouds file, if one is given."""
+    from skyplane_orchestration.provision.clouds_file import read_clouds
+    from skyplane_orchestration.provision.instances.firewall import odd_ranges
+
+    if options.clouds is None:
+        return ()
+    return odd_ranges(read_clouds(options.clouds).options.control_cidrs)
 
 
 def _checks(client: Client) -> Iterator[Check]:

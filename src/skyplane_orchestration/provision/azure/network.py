@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 #: Of a fleet's own network. Nothing else is ever in it, so all have the same.
 _NETWORK_CIDR: Final = "10.77.0.0/16"
 _SUBNET_CIDR: Final = "10.77.0.0/18"
+_EVERYWHERE: Final = "0.0.0.0/0"
 _FIRST_PRIORITY: Final = 100
 _LAST_PRIORITY: Final = 4096
 #: Azure's own rules let the virtual network and the load balancer in; this one comes first.
@@ -146,7 +147,7 @@ class Networks:
                     " another worker may be tearing the fleet down: try again"
                 )
             have = None if found is None else _ingress_of(found)
-            rules = wanted if is_exact or have is None else wanted | have
+            rules = wanted if is_exact or have is None else normal(wanted | have)
             if have == rules:
                 return
             try:
@@ -273,7 +274,7 @@ def _security_rules(rules: frozenset[Ingress]) -> list[dict[str, Any]]:
             access="Allow",
             protocol="Tcp",
             destinationPortRange=f"{first}-{last}",
-            sourceAddressPrefixes=found,
+            **_sources(found),
         )
         for index, ((first, last), found) in enumerate(sorted(sources.items()))
     ]
@@ -286,6 +287,13 @@ def _security_rules(rules: frozenset[Ingress]) -> list[dict[str, Any]]:
         sourceAddressPrefix="*",
     )
     return [*opened, closed]
+
+
+def _sources(cidrs: list[str]) -> dict[str, Any]:
+    """Of a rule. Azure's word for all addresses goes into no list of ranges."""
+    if cidrs == [_EVERYWHERE]:
+        return {"sourceAddressPrefix": "*"}
+    return {"sourceAddressPrefixes": cidrs}
 
 
 def _security_rule(name: str, priority: int, **properties: Any) -> dict[str, Any]:
@@ -311,7 +319,8 @@ def _ingress_of(firewall: Resource) -> frozenset[Ingress] | None:
             is_closed = True
             continue
         first, _, last = str(facts.get("destinationPortRange", "")).partition("-")
-        sources = facts.get("sourceAddressPrefixes") or [facts.get("sourceAddressPrefix", "")]
+        single = facts.get("sourceAddressPrefix", "")
+        sources = facts.get("sourceAddressPrefixes") or [_EVERYWHERE if single == "*" else single]
         is_ours = facts.get("access") == "Allow" and facts.get("direction") == "Inbound"
         if not is_ours or not first.isdecimal() or facts.get("protocol") != "Tcp":
             return None

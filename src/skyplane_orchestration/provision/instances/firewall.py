@@ -4,36 +4,107 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from itertools import pairwise
+from typing import Final, TypeAlias
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import ENROLMENT_PORT, Ingress, control_port
+
+_Network: TypeAlias = IPv4Network | IPv6Network
+
+#: The widest range that one owner has.
+_SHORTEST_PREFIX: Final = 8
+
+
+def joined_ranges(cidrs: Iterable[str]) -> tuple[str, ...]:
+    """The fewest ranges that hold the same addresses, those of IPv4 first.
+
+    Azure refuses a rule with ranges that overlap (`OverlappingSubnetsNotPermittedInSecurityRule`).
+
+    Raises ConfigurationInvalid: one is no range of addresses.
+    """
+    found = [_network(cidr) for cidr in cidrs]
+    v4 = (one for one in found if isinstance(one, IPv4Network))
+    v6 = (one for one in found if isinstance(one, IPv6Network))
+    return tuple(str(one) for one in (*collapse_addresses(v4), *collapse_addresses(v6)))
 
 
 def control_ingress(cidrs: Sequence[str], processes: int) -> tuple[Ingress, ...]:
-    """What workers may reach: enrolment and the control APIs of all gateways, and no data."""
+    """What workers may reach: enrolment and the control APIs of all gateways, and no data.
+
+    Instances have no address of IPv6, so nothing is opened to one.
+    """
     last = control_port(processes - 1)
-    return tuple(Ingress(ENROLMENT_PORT, last, cidr) for cidr in sorted(set(cidrs)))
+    return tuple(Ingress(ENROLMENT_PORT, last, cidr) for cidr in cidrs if ":" not in cidr)
+
+
+def odd_ranges(cidrs: Sequence[str]) -> tuple[Finding, ...]:
+    """Warnings for ranges that are those of nobody's workers, and for those of no use."""
+    v6 = [cidr for cidr in cidrs if ":" in cidr]
+    v4 = [cidr for cidr in cidrs if cidr not in v6]
+    texts = (
+        (
+            [cidr for cidr in v4 if _network(cidr).prefixlen < _SHORTEST_PREFIX],
+            ": most of the internet reaches the control ports of every gateway, and only"
+            " certificates protect them; name the addresses of your workers, as 203.0.113.7/32",
+        ),
+        (
+            v6,
+            ", which opens nothing: instances have addresses of IPv4 only; leave it out",
+        ),
+    )
+    return tuple(
+        Finding("control_cidrs", True, f"control_cidrs has {', '.join(found)}{text}", True)
+        for found, text in texts
+        if found
+    )
 
 
 def normal(ingress: Iterable[Ingress]) -> frozenset[Ingress]:
     """Rules with sources as clouds write them: with a prefix, and without bits behind it.
 
+    A source that another one of the same ports contains is left out.
+
     Raises ConfigurationInvalid: a source is no range of addresses.
     """
-    rules = set()
+    by_ports: dict[tuple[int, int], set[_Network]] = {}
     for rule in ingress:
-        try:
-            source = ip_network(rule.source_cidr, strict=False)
-        except ValueError as error:
-            raise ConfigurationInvalid(
-                f"{rule.source_cidr!r} is no range of addresses; write one as 203.0.113.0/24"
-            ) from error
-        rules.add(Ingress(rule.first_port, rule.last_port, str(source)))
-    return frozenset(rules)
+        ports = rule.first_port, rule.last_port
+        by_ports.setdefault(ports, set()).add(_network(rule.source_cidr, is_strict=False))
+    return frozenset(
+        Ingress(*ports, str(source))
+        for ports, sources in by_ports.items()
+        for source in sources
+        if not _is_within_another(source, sources)
+    )
+
+
+def _network(cidr: str, *, is_strict: bool = True) -> _Network:
+    try:
+        return ip_network(cidr, strict=is_strict)
+    except ValueError as error:
+        raise ConfigurationInvalid(
+            f"{cidr!r} is no range of addresses: {error}; write one as"
+            f" {_without_rest(cidr) or '203.0.113.0/24'}"
+        ) from error
+
+
+def _without_rest(cidr: str) -> str:
+    """A range with bits behind its prefix without them; empty for anything else."""
+    try:
+        return str(ip_network(cidr, strict=False))
+    except ValueError:
+        return ""
+
+
+def _is_within_another(source: _Network, sources: Collection[_Network]) -> bool:
+    """Few lengths of prefixes occur, and a fleet may have hundreds of peers."""
+    lengths = {one.prefixlen for one in sources if one.prefixlen < source.prefixlen}
+    return any(source.supernet(new_prefix=length) in sources for length in lengths)
 
 
 def peer_ingress(

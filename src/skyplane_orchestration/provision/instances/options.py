@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,6 +12,7 @@ from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
+from skyplane_orchestration.provision.instances.firewall import joined_ranges
 from skyplane_orchestration.provision.processes.settings import check_gateway_settings
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class InstanceOptions:
 
     Args:
         control_cidrs: addresses of the machines that run provision, transfer and teardown, as
-            `203.0.113.7/32`; the firewall lets them reach the gateways' control API.
+            `203.0.113.7/32`; the firewall lets them reach the gateways' control API. Ranges that
+            overlap are joined.
         processes_per_instance: gateways of each instance; None for one per vCPU, at most 8.
         ready_timeout_s: from the begin of `ensure` until all gateways are connected.
         boot_timeout_s: how long an instance may take from its launch until its gateways answer;
@@ -63,8 +64,7 @@ class InstanceOptions:
                 "control_cidrs is missing: name the addresses from which your workers reach the"
                 " gateways, as 203.0.113.7/32"
             )
-        for cidr in self.control_cidrs:
-            _require_cidr(cidr)
+        object.__setattr__(self, "control_cidrs", _control_cidrs(self.control_cidrs))
         given = self.processes_per_instance
         if given is not None and not 1 <= given <= MOST_PROCESSES:
             raise ConfigurationInvalid(
@@ -87,6 +87,19 @@ class InstanceOptions:
             )
         _check_provision_s(self.provision_s)
         check_gateway_settings(self.gateway_settings)
+
+
+def _control_cidrs(given: Iterable[str]) -> tuple[str, ...]:
+    try:
+        found = joined_ranges(given)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(f"control_cidrs: {error}") from error
+    if all(":" in cidr for cidr in found):
+        raise ConfigurationInvalid(
+            f"control_cidrs has no range of IPv4, and instances have no other address:"
+            f" {', '.join(found)}; add those of your workers, as 203.0.113.7/32"
+        )
+    return found
 
 
 def _check_provision_s(provision_s: Mapping[str, float]) -> None:
@@ -150,12 +163,3 @@ def check_form(what: str, value: str, form: re.Pattern[str], example: str) -> No
     """Raise ConfigurationInvalid for a value of a setting that has another form."""
     if not form.match(value):
         raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")
-
-
-def _require_cidr(text: str) -> None:
-    try:
-        ipaddress.IPv4Network(text)
-    except ValueError as error:
-        raise ConfigurationInvalid(
-            f"control_cidrs: {text!r} is not a range of IPv4 addresses, as 203.0.113.7/32: {error}"
-        ) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
@@ -36,6 +35,7 @@ from skyplane_orchestration.provision.instances.boot import Boot
 from skyplane_orchestration.provision.instances.bring_up import bring_up
 from skyplane_orchestration.provision.instances.cloud import Cloud, CloudInstance, control_port
 from skyplane_orchestration.provision.instances.clouds import Clouds
+from skyplane_orchestration.provision.instances.firewall import odd_ranges
 from skyplane_orchestration.provision.instances.options import InstanceOptions
 from skyplane_orchestration.provision.instances.teardown import (
     end_fleet_in,
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DEFAULT_TAIL_BYTES: Final = 65536
-#: The widest range that one owner has.
-_SHORTEST_PREFIX: Final = 8
 
 
 class InstanceProvisioner:
@@ -81,6 +79,8 @@ class InstanceProvisioner:
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         _require_own_deployment(spec.deployment)
         began_s = self._tools.clock.monotonic()
+        for warning in odd_ranges(self._tools.options.control_cidrs):
+            log.warning("%s", warning.text)
         instances = node_names(spec.plan, spec.max_instances_per_region)
         self._require_searched(instances)
         require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
@@ -192,27 +192,14 @@ class InstanceProvisioner:
         return self._tools.options.provision_s
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        wide = _wide_ranges(self._tools.options.control_cidrs)
-        return (*wide, *self._tools.clouds.check(deployment))
+        odd = odd_ranges(self._tools.options.control_cidrs)
+        return (*odd, *self._tools.clouds.check(deployment))
 
     def _describe_everywhere(self, fleet_key: str) -> tuple[CloudInstance, ...]:
         return self._tools.clouds.describe(fleet_key, self._tools.clouds.regions())
 
     def _alive(self, fleet_key: str) -> list[CloudInstance]:
         return [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
-
-
-def _wide_ranges(cidrs: Sequence[str]) -> tuple[Finding, ...]:
-    """A warning for ranges that are those of nobody's workers."""
-    wide = [cidr for cidr in cidrs if IPv4Network(cidr).prefixlen < _SHORTEST_PREFIX]
-    if not wide:
-        return ()
-    text = (
-        f"control_cidrs has {', '.join(wide)}: most of the internet reaches the control ports of"
-        " every gateway, and only certificates protect them; name the addresses of your workers,"
-        " as 203.0.113.7/32"
-    )
-    return (Finding("control_cidrs", True, text, is_warning=True),)
 
 
 def _require_own_deployment(name: str) -> None:
