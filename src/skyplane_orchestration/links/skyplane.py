@@ -1,7 +1,8 @@
 """The extra links of the operators.
 
-Airflow 3 asks for a link in the worker, when the task ends. Airflow 2 asks in the web server. A
-link is empty if its task has left nothing to show.
+Airflow 3 asks for a link in the worker, when the task ends. There the operator knows what it has
+left in XCom, and Airflow would log an error for a value that is missing. Airflow 2 asks in the web
+server. A link is empty if its task has left nothing to show.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SkyplaneReportLink(BaseOperatorLink):
     needs: ClassVar[tuple[str, ...]] = (documents.RETURN_VALUE,)
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        if not any(_left(ti_key, name) for name in self.needs):
+        if not any(_left(operator, ti_key, name) for name in self.needs):
             return ""
         return page_url(self.page, ti_key, self.anchor)
 
@@ -71,7 +72,7 @@ class SkyplaneConsoleLink(BaseOperatorLink):
     name = "Cloud console"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        fleet = _left(ti_key, documents.RETURN_VALUE)
+        fleet = _left(operator, ti_key, documents.RETURN_VALUE)
         urls = fleet.get("console_urls") if isinstance(fleet, Mapping) else None
         different = sorted(set(urls.values())) if urls else []
         if len(different) > 1:
@@ -79,6 +80,9 @@ class SkyplaneConsoleLink(BaseOperatorLink):
         return str(different[0]) if different else ""
 
 
-def _left(ti_key: TaskInstanceKey, name: str) -> Any:
+def _left(operator: BaseOperator, ti_key: TaskInstanceKey, name: str) -> Any:
     """A value that the task has left in XCom; None if there is none."""
+    left: Mapping[str, Any] | None = getattr(operator, "left", None)
+    if left is not None:
+        return left.get(name)
     return XCom.get_value(ti_key=ti_key, key=name)

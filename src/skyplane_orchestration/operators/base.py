@@ -26,7 +26,7 @@ from skyplane_orchestration.operators.arguments import (
     rendered,
     types_of,
 )
-from skyplane_orchestration.report.documents import FAILED_TRANSFER
+from skyplane_orchestration.report.documents import FAILED_TRANSFER, RETURN_VALUE
 from skyplane_orchestration.transfer.task_log import log_failures
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class SkyplaneOperator(BaseOperator):
         fleet_name: name of the fleet in the run. Provision, transfer and teardown find the
             same fleet by it, across workers and tries. None: the id of the task group, or
             `default` outside a group.
+
+    Attributes:
+        left: name -> what the task has left in XCom; None where it has not run in this process.
     """
 
     ui_color: str = "#d6eaf8"
@@ -66,6 +69,7 @@ class SkyplaneOperator(BaseOperator):
         super().__init__(**kwargs)
         self._is_executing = False
         self._unrendered: dict[str, Any] = {}
+        self.left: dict[str, Any] | None = None
         self.keep(locals())
         if self.map_index_template is None and any(self.iter_mapped_task_groups()):
             self.map_index_template = self.default_map_index_template
@@ -169,10 +173,14 @@ class SkyplaneOperator(BaseOperator):
         self, context: Context, work: Callable[[Context, Client], dict[str, Any]]
     ) -> dict[str, Any]:
         self._is_executing = True
+        self.left = {}
         try:
             for name, value in self.arguments().items():
                 setattr(self, name, value)
-            return work(context, self.client(context))
+            found = work(context, self.client(context))
+            if self.do_xcom_push:
+                self.left[RETURN_VALUE] = found
+            return found
         except SkyplaneError as error:
             result = self.report_failure(context, error)
             # A try that Airflow took for dead may cancel the transfer when it wakes up. The
@@ -201,8 +209,14 @@ class SkyplaneOperator(BaseOperator):
                 "task within 24 h",
                 result.transfer_key,
             )
-        context["ti"].xcom_push(key=FAILED_TRANSFER, value=result.to_dict())
+        self.leave(context, FAILED_TRANSFER, result.to_dict())
         return result
+
+    def leave(self, context: Context, name: str, value: Any) -> None:
+        """Push a value to XCom beside the one that `execute` returns."""
+        context["ti"].xcom_push(key=name, value=value)
+        if self.left is not None:
+            self.left[name] = value
 
     def on_kill(self) -> None:
         """Cancel remote work, then leave `execute` by an exception, so that the client tears down.

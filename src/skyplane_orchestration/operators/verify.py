@@ -68,6 +68,6 @@ class SkyplaneVerifyOperator(SkyplaneJobOperator):
         for row in report.differences:
             self.log.warning("%s %s: %s", row.kind, row.source or row.destination, row.reason)
         if not report.is_equal:
-            context["ti"].xcom_push(key="differences", value=report.to_dict())
+            self.leave(context, "differences", report.to_dict())
             raise ObjectsDiffer(report.failure(_SHOWN))
         return report.to_dict()
