@@ -35,6 +35,7 @@ from skyplane_orchestration.errors import (
     ProvisionFailed,
     QuotaExceeded,
     SkyplaneError,
+    Stopped,
     StoreUnavailable,
     TeardownIncomplete,
     TooManyFleets,
@@ -68,6 +69,7 @@ from skyplane_orchestration.transfer import deletes, finalize, fleets, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.monitor import StopAt
 from skyplane_orchestration.transfer.watch import WatchedTransfer
 
 JOB = replace(BARE_JOB, volume_gb=10.0)
@@ -780,6 +782,24 @@ def test_a_small_job_does_not_wait_for_a_fleet(
     job = TransferJob(Location(f"{tmp_path}/in/", A), Location(f"{tmp_path}/out/", A))
     with pytest.raises(PlanInfeasible):
         client.run(job, on_full=Mock(side_effect=AssertionError("waited")))
+
+
+@pytest.mark.parametrize("way", ["run", "transfer", "finish"])
+def test_a_client_stops_every_transfer_in_time_and_has_its_result(script: Script, way: str) -> None:
+    client = client_of(script, wall_s=10.0, stop_at=StopAt(5.0, "the task ends"))
+    script.statuses = [status(), status("failed", error=Stopped("the task ends").to_dict())]
+    fleet = client.provision(PLAN)
+    submitted = SubmittedTransfer(client.transfer_key(JOB), 1, "a", joined=False)
+    calls: dict[str, Callable[[], Any]] = {
+        "run": lambda: client.run(JOB, plan=PLAN),
+        "transfer": lambda: client.transfer(JOB, fleet),
+        "finish": lambda: client.finish(WatchedTransfer(JOB, fleet, submitted)),
+    }
+    with pytest.raises(TransferFailed, match="the task ends") as failure:
+        calls[way]()
+    assert ("stop", "the task ends") in script.done
+    assert failure.value.result is not None
+    assert not failure.value.is_permanent
 
 
 def test_a_look_without_a_start_says_whether_there_is_room(script: Script) -> None:

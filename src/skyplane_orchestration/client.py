@@ -46,7 +46,7 @@ from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
+from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted, StopAt
 from skyplane_orchestration.transfer.run import RunOptions, transfer_key_of
 from skyplane_orchestration.transfer.runs import Runs
 from skyplane_orchestration.transfer.watch import (
@@ -83,6 +83,8 @@ class Client:
         times: leases of the fleets that it provisions.
         max_active_fleets: highest number of living fleets of the deployment with which a new one
             may start, itself included; see docs/how-to/operate.md. None: no limit.
+        stop_at: when its transfers are stopped at the latest. They fail, and a resume or a retry
+            continues them. None: never.
         poll_s: longest pause between two polls of a running transfer.
         clock, rng: measure and wait, and make the ids of this client.
     """
@@ -98,6 +100,7 @@ class Client:
         credentials: CredentialSources | None = None,
         times: FleetTimes | None = None,
         max_active_fleets: int | None = None,
+        stop_at: StopAt | None = None,
         poll_s: float = _POLL_S,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -107,6 +110,7 @@ class Client:
             raise ConfigurationInvalid("secret must be a FleetSecret, not this")
         self._rng = rng or random.SystemRandom()
         self.identity = identity or RunIdentity("local", "python", self._rng.randbytes(16).hex())
+        self.stop_at = stop_at
         self._secret = secret
         self._grid_name = grid
         self._price_overrides = price_overrides
@@ -127,6 +131,7 @@ class Client:
             poll_s=poll_s,
             clock=self._clock,
             rng=self._rng,
+            stop_at=stop_at,
             plan_again=self._plan_again,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.transfer.monitor import StopAt
 
 
 def connection(**fields: Any) -> SimpleNamespace:
@@ -137,6 +139,20 @@ def test_connection_test_tells_all_that_is_wrong_at_once(
 def test_form_for_older_airflow() -> None:
     behaviour = SkyplaneHook.get_ui_field_behaviour()
     assert set(behaviour) == {"hidden_fields", "relabeling", "placeholders"}
+
+
+def test_a_client_stops_its_transfers_before_the_execution_timeout() -> None:
+    start = datetime(2026, 1, 2, 3, tzinfo=UTC)
+    for limit, reserve_s in ((timedelta(seconds=100), 10.0), (timedelta(hours=1), 60.0)):
+        task = SimpleNamespace(execution_timeout=limit)
+        client = SkyplaneHook().client(context(task=task, start_date=start), "g")
+        assert client.stop_at == StopAt(
+            start.timestamp() + limit.total_seconds() - reserve_s,
+            f"the task has an execution_timeout of {limit}",
+        )
+    task = SimpleNamespace(execution_timeout=None)
+    for found in (context(), context(task=task, start_date=start)):
+        assert SkyplaneHook().client(found, "g").stop_at is None
 
 
 def test_a_users_task_runs_a_job_as_one_task_does(

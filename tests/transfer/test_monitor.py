@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 from tests.transfer.samples import GB, JOB, KEY, PRICED_PLAN, A, B, fleet_of
@@ -30,7 +30,7 @@ from skyplane_orchestration.transfer.control import (
     SubmittedTransfer,
     TransferRequest,
 )
-from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, PollPauses
+from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, PollPauses, StopAt
 
 FLEET = fleet_of("ab", plan=PRICED_PLAN, regions={"a": A, "b": B})
 NONE_LEADS = FleetView((), (), None, None, 1)
@@ -106,11 +106,13 @@ class FakeControl:
         return ["submit" if isinstance(step, Submit) else step for step in self.done]
 
 
-def followed(control: FakeControl, max_usd: float | None = None) -> tuple[Monitor, TransferStatus]:
+def followed(
+    control: FakeControl, max_usd: float | None = None, stop_at: StopAt | None = None
+) -> tuple[Monitor, TransferStatus]:
+    """Each poll takes a second of wall time."""
     job = replace(JOB, policy=Policy(max_job_usd=max_usd))
-    access = FleetAccess(
-        control.open, control.restore, 1.5, Clock(lambda: 0.0, sleep=control.slept.append)
-    )
+    clock = Clock(lambda: 0.0, lambda: float(len(control.waits_s)), sleep=control.slept.append)
+    access = FleetAccess(control.open, control.restore, 1.5, clock, stop_at)
     submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
     with Monitor(
         TransferRequest(KEY, job, CredentialSources()),
@@ -269,6 +271,33 @@ def test_no_fleet_is_brought_up_for_a_transfer_at_its_budget(ending: list[Any]) 
     assert (control.done, monitor.is_abandoned) == (["stop"], True)
     assert (status.error or {})["code"] == "budget-reached"
     assert "could not be told to stop" in (status.error or {})["message"]
+
+
+# -- the end of the task's time
+
+
+IN_TIME: Final = StopAt(2.0, "the task has an execution_timeout of 1 min")
+
+
+def test_a_transfer_is_stopped_before_its_task_ends() -> None:
+    control = FakeControl([running(1.0), running(2.5), running(2.6), running(2.6)])
+    _, status = followed(control, stop_at=IN_TIME)
+    error = status.error or {}
+    assert (control.done, control.reason) == (["stop"], IN_TIME.reason)
+    assert (error["code"], error["is_permanent"]) == ("stopped", False)
+
+
+def test_a_transfer_that_ends_in_time_is_not_stopped() -> None:
+    control = FakeControl([running(1.0), ended(running(2.4), None)])
+    _, status = followed(control, stop_at=IN_TIME)
+    assert (status.state, control.done) == ("succeeded", [])
+
+
+def test_no_fleet_is_brought_up_after_that_time() -> None:
+    control = FakeControl([running(3.0), *SILENCE], BOTH_ANSWER)
+    monitor, status = followed(control, stop_at=IN_TIME)
+    assert (control.done, monitor.is_abandoned) == ([], True)
+    assert IN_TIME.reason in (status.error or {})["message"]
 
 
 def test_earlier_epochs_count_for_the_budget() -> None:

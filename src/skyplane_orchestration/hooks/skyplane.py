@@ -16,6 +16,7 @@ from skyplane_orchestration.hooks.store_credentials import (
     credentials_from_connection,
     location_from_connection,
 )
+from skyplane_orchestration.hooks.time_limit import stop_at
 from skyplane_orchestration.lineage.facts import dataset_of
 from skyplane_orchestration.model.arguments import checks_methods
 from skyplane_orchestration.model.fleet import GatewayPlace
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.provision.base import Provisioner
+    from skyplane_orchestration.transfer.monitor import StopAt
 
 
 @checks_methods
@@ -97,10 +99,18 @@ class SkyplaneHook(BaseHook):
     def client(
         self, context: Context, fleet_name: str, gateways: GatewayPlace = "always"
     ) -> Client:
-        """A client for the run of `context`. Raises ConfigurationInvalid."""
-        return self.client_of(self.identity(context, fleet_name), gateways)
+        """A client for the run of `context`, in the time of its task.
 
-    def client_of(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
+        Raises ConfigurationInvalid.
+        """
+        return self.client_of(self.identity(context, fleet_name), gateways, stop_at(context))
+
+    def client_of(
+        self,
+        identity: RunIdentity,
+        gateways: GatewayPlace = "always",
+        stop_at: StopAt | None = None,
+    ) -> Client:
         """A client for a run that another process has begun. Raises ConfigurationInvalid."""
         settings, sources = self.settings, self._sources()
         return Client(
@@ -111,6 +121,7 @@ class SkyplaneHook(BaseHook):
             credentials=sources,
             times=settings.times,
             max_active_fleets=settings.max_active_fleets,
+            stop_at=stop_at,
         )
 
     def run(

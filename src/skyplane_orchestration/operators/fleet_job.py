@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 #: Airflow's own default of `deferrable`.
 DEFAULT_DEFERRABLE: Final[bool] = conf.getboolean("operators", "default_deferrable", fallback=False)
-
-#: Time that a task keeps of its `execution_timeout`, to stop what it has begun: a share of it, and
-#: at most so many seconds.
-_RESERVE_SHARE: Final = 0.1
-_LONGEST_RESERVE_S: Final = 60.0
 
 
 class SkyplaneFleetOperator(SkyplaneJobOperator):
@@ -92,10 +87,8 @@ class SkyplaneFleetOperator(SkyplaneJobOperator):
         return self._run(context, work)
 
     def deadline_unix_s(self, context: Context) -> float | None:
-        """Earlier than Airflow's own, which would end the task but not what it has begun."""
-        if self.execution_timeout is None:
-            return None
-        limit_s = self.execution_timeout.total_seconds()
-        reserve_s = min(_LONGEST_RESERVE_S, limit_s * _RESERVE_SHARE)
-        started = context["ti"].start_date or datetime.now(UTC)
-        return float(started.timestamp() + limit_s - reserve_s)
+        """When the task stops what it has begun."""
+        # Imported here: the client and its planner are not loaded when a DAG is parsed.
+        from skyplane_orchestration.hooks.time_limit import deadline_unix_s
+
+        return deadline_unix_s(self.execution_timeout, context)

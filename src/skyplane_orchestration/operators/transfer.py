@@ -164,11 +164,13 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         event: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Take the transfer to its end after a watch."""
+        from skyplane_orchestration.hooks.time_limit import timeout_reason
+
         end = event["end"]
         if event["message"]:
             self.log.warning("the transfer could not be watched: %s", event["message"])
         if end == "deadline":
-            reason = f"the task has an execution_timeout of {self.execution_timeout}"
+            reason = timeout_reason(self.execution_timeout)
             self.log.warning("stopping the transfer: %s", reason)
             client.stop(watched, reason)
         fleets = [watched.fleet]

@@ -69,6 +69,14 @@ OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
 
 
 @dataclass(frozen=True, slots=True)
+class StopAt:
+    """When a transfer is stopped at the latest, in seconds since 1970, and why."""
+
+    unix_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FleetAccess:
     """How a monitor reaches a fleet; `poll_s` is the longest pause between two polls.
 
@@ -79,6 +87,7 @@ class FleetAccess:
     restore: Callable[[Fleet], Fleet]
     poll_s: float
     clock: Clock
+    stop_at: StopAt | None = None
 
 
 class PollPauses:
@@ -130,7 +139,7 @@ class Monitor:
         self.warnings: list[str] = []
         self.budget = Budget(request.job.policy.max_job_usd, access.clock)
         self.is_abandoned = False
-        self._exceeded: BudgetReached | None = None
+        self._exceeded: BudgetReached | Stopped | None = None
         self._request = request
         self._access = access
         self._on_status = on_status
@@ -159,9 +168,9 @@ class Monitor:
             if isinstance(action, EndWell):
                 return self._ended_well(action)
             if self._exceeded is not None and not isinstance(action, Poll):
-                # No fleet is restored for a transfer that has reached its budget.
+                # No fleet is restored for a transfer that has to end.
                 reason = f"{self._exceeded.message}. Its lead could not be told to stop"
-                return self._abandoned(BudgetReached(reason))
+                return self._abandoned(type(self._exceeded)(reason))
             if isinstance(action, GiveUp):
                 return self._given_up(action)
             if isinstance(action, Poll):
@@ -214,6 +223,7 @@ class Monitor:
     def _poll(self, tenure: Tenure) -> Event | None:
         if tenure != Tenure(self.submitted.lead, self.submitted.epoch):
             self._lead_changed(tenure)
+        self._exceeded = self._exceeded or self._overdue()
         try:
             status = self.control.status(self.submitted, wait_s=self._pauses.wait_s)
         except (GatewayDraining, UnknownTransfer) as error:
@@ -239,10 +249,16 @@ class Monitor:
         self._renewal.poll(status)
         return Answered(status.epoch, _has_progress(status))
 
+    def _overdue(self) -> Stopped | None:
+        stop_at = self._access.stop_at
+        if stop_at is None or self._access.clock.wall() < stop_at.unix_s:
+            return None
+        return Stopped(stop_at.reason)
+
     def _renew_credentials(self) -> None:
         self.control.renew_credentials(self._request, self.submitted.epoch)
 
-    def _stop(self, exceeded: BudgetReached) -> bool:
+    def _stop(self, exceeded: SkyplaneError) -> bool:
         """Tell the lead to stop; False if it does not answer."""
         log.warning("transfer %s: %s", self.submitted.transfer_key, exceeded.message)
         try:

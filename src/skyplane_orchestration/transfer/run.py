@@ -30,7 +30,13 @@ from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferR
 from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.fleet_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, OnStatus, OnSubmitted
+from skyplane_orchestration.transfer.monitor import (
+    FleetAccess,
+    Monitor,
+    OnStatus,
+    OnSubmitted,
+    StopAt,
+)
 from skyplane_orchestration.transfer.move import check_move
 
 log = logging.getLogger(__name__)
@@ -111,6 +117,7 @@ class TransferRun:
         poll_s: float,
         clock: Clock,
         rng: random.Random,
+        stop_at: StopAt | None = None,
         are_deletes_checked: bool = False,
         listing: SourceListing | None = None,
     ) -> None:
@@ -130,6 +137,7 @@ class TransferRun:
         self._poll_s = poll_s
         self._clock = clock
         self._rng = rng
+        self._stop_at = stop_at
         self._are_deletes_checked = are_deletes_checked
         self._listing = listing or SourceListing(clock)
         self._budget: Budget | None = None
@@ -208,7 +216,10 @@ class TransferRun:
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
         """Follow a submitted transfer to its end; see `Client.wait`."""
-        access = FleetAccess(self._fleets.control, self._fleets.restore, self._poll_s, self._clock)
+        fleets = self._fleets
+        access = FleetAccess(
+            fleets.control, fleets.restore, self._poll_s, self._clock, self._stop_at
+        )
         with Monitor(
             self._request,
             self.fleet,

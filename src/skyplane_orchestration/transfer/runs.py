@@ -30,7 +30,7 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.monitor import OnStatus
+from skyplane_orchestration.transfer.monitor import OnStatus, StopAt
 from skyplane_orchestration.transfer.planning import OnMeasured
 from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run import (
@@ -62,6 +62,7 @@ class Runs:
         poll_s: float,
         clock: Clock,
         rng: random.Random,
+        stop_at: StopAt | None,
         plan_again: Callable[[TransferJob, TransferPlan, RefusedLaunch], TransferPlan],
     ) -> None:
         self._identity = identity
@@ -70,6 +71,7 @@ class Runs:
         self._poll_s = poll_s
         self._clock = clock
         self._rng = rng
+        self._stop_at = stop_at
         self._plan_again = plan_again
         self._checked_deletes: TransferJob | None = None
 
@@ -95,6 +97,7 @@ class Runs:
             poll_s=self._poll_s,
             clock=self._clock,
             rng=self._rng,
+            stop_at=self._stop_at,
             are_deletes_checked=self._checked_deletes == job,
             listing=listing,
         )
