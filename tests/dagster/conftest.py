@@ -60,6 +60,18 @@ class Lab:
                 raise_on_error=False,
             )
 
+    def run(
+        self, asset: dg.AssetsDefinition, selection: dg.AssetSelection
+    ) -> dg.ExecuteInProcessResult:
+        """Run a job of a selection, which may leave checks out."""
+        definitions = dg.Definitions(
+            assets=[asset],
+            jobs=[dg.define_asset_job("selected", selection)],
+            resources={"skyplane": self.resource},
+        )
+        job = definitions.resolve_job_def("selected")
+        return job.execute_in_process(raise_on_error=False)
+
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:

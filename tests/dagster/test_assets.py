@@ -9,6 +9,8 @@ import pytest
 from tests.transfer import samples
 
 from skyplane_orchestration.dagster import (
+    DagsterSkyplaneTranslator,
+    SkyplaneTranslatorData,
     build_skyplane_transfer_asset,
     build_skyplane_transfer_assets,
 )
@@ -22,7 +24,7 @@ from skyplane_orchestration.errors import (
     TooManyFleets,
     TransferFailed,
 )
-from skyplane_orchestration.model.job import MinimizeCost
+from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 
 if TYPE_CHECKING:
@@ -278,6 +280,7 @@ def test_the_definition_has_all_given_properties() -> None:
         owners=["data@example.com"],
         tags={"tier": "gold"},
         metadata={"contract": "v1"},
+        automation_condition=dg.AutomationCondition.eager(),
         objective=MinimizeCost(2.0),
     )
     (spec,) = made.specs
@@ -285,6 +288,7 @@ def test_the_definition_has_all_given_properties() -> None:
     before = {dep.asset_key.to_user_string() for dep in spec.deps}
     assert before == {"other/one", "paris", "sydney", "third"}
     assert (spec.group_name, spec.description) == ("replication", "images")
+    assert spec.automation_condition == dg.AutomationCondition.eager()
     assert (spec.owners, spec.tags["tier"]) == (["data@example.com"], "gold")
     assert spec.kinds == {"skyplane", "s3"}
     other = build_skyplane_transfer_asset("x", source="az://a/c/", destination="gs://b/")
@@ -354,3 +358,21 @@ def test_an_invalid_job_fails_when_the_code_is_loaded() -> None:
 def test_a_manifest_in_another_format_is_refused_when_the_asset_is_made() -> None:
     with pytest.raises(ConfigurationInvalid, match=r"cannot be written as \.json"):
         asset(manifest="s3://m/{partition_key}.json")
+
+
+def test_an_asset_has_a_description_and_depends_on_its_source() -> None:
+    """As those of `skyplane_assets` have."""
+    job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
+    expected = DagsterSkyplaneTranslator().get_asset_spec(SkyplaneTranslatorData("paris", job))
+    (spec,) = asset().specs
+    assert spec.description == expected.description == "A copy of s3://a/x/ at s3://b/y/."
+    assert list(spec.deps) == list(expected.deps)
+    assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey(["s3", "a", "x"])]
+    assert spec.metadata["skyplane/source"] == expected.metadata["skyplane/source"]
+
+
+def test_given_dependencies_replace_that_on_the_source() -> None:
+    (spec,) = asset(deps=[]).specs
+    assert not list(spec.deps)
+    (spec,) = asset(deps=["sydney"]).specs
+    assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey("sydney")]

@@ -25,6 +25,12 @@ from skyplane_orchestration.dagster.partitions import (
     require_one_fleet,
     require_partitioned,
 )
+from skyplane_orchestration.dagster.translator import (
+    definition_metadata,
+    description_of,
+    kinds_of,
+    source_key,
+)
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.flat_job import TextOptions
@@ -58,7 +64,7 @@ class AssetOptions(JobOptions, total=False):
     """The arguments of `build_skyplane_transfer_asset` other than name, source and destination."""
 
     key_prefix: Sequence[str]
-    deps: Sequence[dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str]
+    deps: Sequence[dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str] | None
     group_name: str | None
     description: str | None
     partitions_def: dg.PartitionsDefinition[str] | None
@@ -81,7 +87,7 @@ def build_skyplane_transfer_asset(
     source: Location | str,
     destination: Location | str,
     key_prefix: Sequence[str] = (),
-    deps: Sequence[dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str] = (),
+    deps: Sequence[dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str] | None = None,
     group_name: str | None = None,
     description: str | None = None,
     partitions_def: dg.PartitionsDefinition[str] | None = None,
@@ -109,13 +115,15 @@ def build_skyplane_transfer_asset(
             `{partition_key}`, also in globs, `files_from` and `manifest`, is replaced by the key
             of the partition; `{partition_key.NAME}` by that of a dimension. A brace of the text
             itself is written twice.
-        deps: upstream assets.
+        deps: upstream assets; by default one for the source, with the key that `skyplane_assets`
+            gives it.
+        description: both URLs by default.
         backfill_policy: with `BackfillPolicy.single_run()` one run copies its partitions one after
             another over one fleet, which is planned for all of them. By default each partition
             has a run and a fleet.
         retry_policy: of every op; a retry joins the running transfer.
         pool: limits how many of the ops `plan`, `provision` and `transfer` run at once.
-        checks: report the asset check `all_objects_copied`.
+        checks: report the asset check `all_objects_copied`. A run may also leave it out.
         manifest: path or URL for the list of all objects, in the format of its suffix.
         resource_key: key of the `SkyplaneResource`.
         job: the other fields of `TransferJob`, such as `objective`.
@@ -146,36 +154,41 @@ def build_skyplane_transfer_asset(
         pool=pool,
         checks=checks,
     )
-    destination = asset.job.destination
     require_partitioned(asset.job, partitions_def)
     require_manifests(manifest, partitions_def)
-    require_one_fleet(backfill_policy, (asset.job.source, destination))
-    upstream = {f"dep_{number}": _key_of(dep) for number, dep in enumerate(deps)}
-
-    @dg.graph_asset(
+    require_one_fleet(backfill_policy, (asset.job.source, asset.job.destination))
+    out = dg.AssetOut(
         key=key,
-        description=description,
-        ins={name: dg.AssetIn(upstream_key) for name, upstream_key in upstream.items()},
-        partitions_def=partitions_def,
-        group_name=group_name,
-        metadata={"dagster/uri": destination.url, **(metadata or {})},
+        description=description_of(asset.job) if description is None else description,
+        metadata={**definition_metadata(asset.job), **(metadata or {})},
         tags=tags,
-        kinds={"skyplane", asset.job.source.kind, destination.kind},
+        kinds=kinds_of(asset.job),
         owners=list(owners),
         automation_condition=automation_condition,
+    )
+    upstream = [source_key(asset.job.source)] if deps is None else map(_key_of, deps)
+    ins = {f"dep_{number}": dg.AssetIn(one) for number, one in enumerate(upstream)}
+
+    @dg.graph_multi_asset(
+        name=key.to_python_identifier(),
+        outs={ASSET_OUTPUT: out},
+        ins=ins,
+        partitions_def=partitions_def,
+        group_name=group_name,
         backfill_policy=backfill_policy,
         check_specs=asset.check_specs,
+        can_subset=True,  # A run may leave the check out.
     )
     def transfer_asset(**upstream_assets: Any) -> Any:
         # `plan` waits for the upstream assets. A docstring would be the asset's description.
         hooks = {cleanup_hook(asset)}
-        plan = plan_op(asset, upstream).alias("plan")(**upstream_assets)
+        plan = plan_op(asset, ins).alias("plan")(**upstream_assets)
         fleet = provision_op(asset).alias("provision").with_hooks(hooks)(plan=plan)
         outcome = transfer_op(asset).alias("transfer").with_hooks(hooks)(fleet=fleet)
         torn_down = teardown_op(asset).alias("teardown").with_hooks(hooks)(outcome=outcome)
         done = finish_op(asset).alias("finish")(outcome=outcome, torn_down=torn_down)
         if not asset.checks:
-            return done
+            return {ASSET_OUTPUT: done}
         names = (ASSET_OUTPUT, *(spec.get_python_identifier() for spec in asset.check_specs))
         return {name: getattr(done, name) for name in names}
 

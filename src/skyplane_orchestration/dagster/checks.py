@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.result import TransferResult
 
@@ -22,6 +23,25 @@ def check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
         asset=key,
         description="No object of the source has failed, and none is unfinished.",
     )
+
+
+def is_checked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> bool:
+    """Whether the run has selected the check of an asset."""
+    return dg.AssetCheckKey(key, ALL_OBJECTS_COPIED) in context.selected_asset_check_keys
+
+
+def require_materialized(context: dg.AssetExecutionContext) -> None:
+    """Raise ConfigurationInvalid if a check is selected without its asset.
+
+    The check counts what a copy did, so it would copy, and no materialization would say so.
+    """
+    checked = {check.asset_key for check in context.selected_asset_check_keys}
+    alone = sorted(key.to_user_string() for key in checked - context.selected_asset_keys)
+    if alone:
+        raise ConfigurationInvalid(
+            f"the check {ALL_OBJECTS_COPIED} counts what a copy did, so it cannot run alone;"
+            f" materialize {', '.join(alone)}"
+        )
 
 
 def check_facts(results: Iterable[TransferResult], *, allow_failed: bool) -> dict[str, Any]:

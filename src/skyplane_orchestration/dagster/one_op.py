@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import dagster as dg
 
 from skyplane_gateway.schema import checked
-from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, check_facts
+from skyplane_orchestration.dagster.checks import (
+    ALL_OBJECTS_COPIED,
+    check_facts,
+    is_checked,
+    require_materialized,
+)
 from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.data_versions import data_version_of
 from skyplane_orchestration.dagster.metadata import Metadata, materialization_metadata
@@ -86,6 +91,7 @@ class OneOp:
             checked(str | None, manifest, "manifest")
             checked(str | None, made_for, "partition_key")
             checked(GatewayPlace, self.gateways, "gateways")
+            require_materialized(self.context)
             _require_one(selected, job, made_for)
             assets = [
                 AssetTransfer(spec.key, job or _job_of(spec), manifest, made_for)
@@ -156,10 +162,9 @@ class OneOp:
     def _checks(
         self, asset: AssetTransfer, results: Sequence[TransferResult], allow_failed: bool
     ) -> Iterator[dg.AssetCheckResult]:
-        check = dg.AssetCheckKey(asset.key, ALL_OBJECTS_COPIED)
-        if check in self.context.selected_asset_check_keys:
+        if is_checked(self.context, asset.key):
             facts = check_facts(results, allow_failed=allow_failed)
-            yield dg.AssetCheckResult(asset_key=asset.key, check_name=check.name, **facts)
+            yield dg.AssetCheckResult(asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts)
 
 
 def _require_one(

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, check_facts, check_spec
+from skyplane_orchestration.dagster.checks import (
+    ALL_OBJECTS_COPIED,
+    check_facts,
+    check_spec,
+    is_checked,
+    require_materialized,
+)
 from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.data_versions import data_version_of
 from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
@@ -203,6 +209,7 @@ def plan_op(asset: AssetTransfer, waits_for: Iterable[str]) -> dg.OpDefinition:
     @asset.op("plan", ins={name: dg.In(dg.Nothing) for name in waits_for}, pool=asset.pool)
     def plan(context: dg.AssetExecutionContext) -> Document:
         with _as_failures():
+            require_materialized(context)
             jobs = list(asset.jobs_of(context).values())
             for job in jobs:
                 context.log.info(heading(job))
@@ -257,7 +264,7 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
             failed = result_of(error)
             resource = getattr(context.resources, asset.resource_key)
             log_failure(context.log, failed, resource.command("resume", "RESULT.json"))
-            if failed is not None and asset.checks:
+            if failed is not None and is_checked(context, asset.key):
                 facts = check_facts([*results.values(), failed], allow_failed=False)
                 yield dg.AssetCheckEvaluation(
                     asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts
@@ -312,9 +319,13 @@ def teardown_op(asset: AssetTransfer) -> dg.OpDefinition:
 def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
     """Its outputs are `ASSET_OUTPUT` and the checks, as the graph of the asset names them."""
     ins = {"outcome": dg.In(dict), "torn_down": dg.In(dict)}
-    outputs = [ASSET_OUTPUT, *(spec.get_python_identifier() for spec in asset.check_specs)]
+    checks = (spec.get_python_identifier() for spec in asset.check_specs)
+    out = {
+        ASSET_OUTPUT: dg.Out(dg.Nothing),
+        **{name: dg.Out(dg.Nothing, is_required=False) for name in checks},
+    }
 
-    @asset.op("finish", ins=ins, out={name: dg.Out(dg.Nothing) for name in outputs})
+    @asset.op("finish", ins=ins, out=out)
     def finish(
         context: dg.AssetExecutionContext, outcome: Document, torn_down: Document
     ) -> Iterator[Any]:
@@ -330,7 +341,7 @@ def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
         if version is not None:
             context.set_data_version(asset.key, version)
         yield dg.Output(None, ASSET_OUTPUT)
-        if asset.checks:
+        if is_checked(context, asset.key):
             facts = check_facts(results.values(), allow_failed=asset.job.allow_failed)
             yield dg.AssetCheckResult(asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts)
 

@@ -46,19 +46,31 @@ class DagsterSkyplaneTranslator:
 
         Raises ConfigurationInvalid for a name that is no key.
         """
-        source, destination = data.job.source, data.job.destination
         if not _NAME.fullmatch(data.name):
             raise ConfigurationInvalid(
                 f"{data.name!r} in jobs is no asset key; use letters, digits, _ and -, and /"
                 " between its parts"
             )
+        job = data.job
         return dg.AssetSpec(
             key=dg.AssetKey.from_user_string(data.name),
-            deps=[source_key(source)],
-            description=f"A copy of {source.url} at {destination.url}.",
-            metadata={"dagster/uri": destination.url, "skyplane/source": source.url},
-            kinds={"skyplane", source.kind, destination.kind},
+            deps=[source_key(job.source)],
+            description=description_of(job),
+            metadata=definition_metadata(job),
+            kinds=kinds_of(job),
         )
+
+
+def description_of(job: TransferJob) -> str:
+    return f"A copy of {job.source.url} at {job.destination.url}."
+
+
+def definition_metadata(job: TransferJob) -> dict[str, str]:
+    return {"dagster/uri": job.destination.url, "skyplane/source": job.source.url}
+
+
+def kinds_of(job: TransferJob) -> set[str]:
+    return {"skyplane", job.source.kind, job.destination.kind}
 
 
 def source_key(location: Location) -> dg.AssetKey:
