@@ -26,6 +26,7 @@ class RangeOrder:
         tags_for: see `Keeping.tags_for`.
         mark: see `Keeping.mark_of`.
         keeps_attributes: see `Keeping.attributes`.
+        omits_non_ascii: see `Keeping`.
         crc32c: of the whole object, as the source's store lists it; None for parts.
     """
 
@@ -40,6 +41,7 @@ class RangeOrder:
     tags_for: str = ""
     mark: tuple[str, str] | None = None
     keeps_attributes: bool = True
+    omits_non_ascii: bool = False
     crc32c: int | None = None
 
 

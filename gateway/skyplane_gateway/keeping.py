@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from skyplane_gateway.encoded_words import fits, fits_name
 from skyplane_gateway.made_of import NAME, Mark, version_of
 from skyplane_gateway.mtime import MTIME
 from skyplane_gateway.objects import (
+    HEADERS,
     PROJECT_FOLDER,
     ObjectAttributes,
     ObjectInfo,
@@ -35,6 +37,9 @@ CLASSES: Final = {
 }
 #: The value of an option that stands for "as the source has it".
 KEEP: Final = "keep"
+#: The option of a destination about text that its headers cannot hold, with its values.
+NON_ASCII: Final = "non-ascii"
+NON_ASCII_RULES: Final = ("encode", "omit")
 
 #: Kind of store -> its classes for 30 and for 90 days.
 _COOLER: Final = {
@@ -75,6 +80,7 @@ class Keeping:
         storage_class: the destination sets the class that matches the source's.
         attributes: the destination keeps headers and user metadata, or the source has none.
         source_kind: of the source's store.
+        omits_non_ascii: the copy lacks what no header can hold, in place of its encoded form.
     """
 
     kind: str
@@ -82,6 +88,7 @@ class Keeping:
     storage_class: bool
     attributes: bool = True
     source_kind: str = ""
+    omits_non_ascii: bool = False
 
     def of_source(self, info: ObjectInfo) -> ObjectInfo:
         """A row of the source's listing, or its `head`, with class and tags of the copy.
@@ -101,6 +108,9 @@ class Keeping:
         if self.tags and (attributes is None or attributes.tags):
             lacks.discard("tags")
         names = tuple(name for name in info.not_carried if name in lacks)
+        if self.omits_non_ascii and attributes is not None:
+            attributes, lost = fitting(attributes)
+            names += lost
         return replace(info, attributes=attributes, not_carried=names, storage_class=kept)
 
     def mark_of(self, source: ObjectInfo) -> Mark | None:
@@ -135,8 +145,26 @@ def keeping_of(source: StoreSpec, destination: StoreSpec) -> Keeping:
     storage_class = destination.option("storage-class") == KEEP and source.kind != "file"
     attributes = destination.kind != "file" or source.kind == "file"
     return Keeping(
-        destination.kind, source.option("tags") == KEEP, storage_class, attributes, source.kind
+        destination.kind,
+        source.option("tags") == KEEP,
+        storage_class,
+        attributes,
+        source.kind,
+        destination.option(NON_ASCII) == NON_ASCII_RULES[1],
     )
+
+
+def fitting(attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, ...]]:
+    """The attributes that headers hold as they are, and the names of what is left out."""
+    rows = tuple(row for row in attributes.metadata if fits_name(row[0]) and fits(row[1]))
+    odd = [ours for ours in HEADERS if not fits(getattr(attributes, ours) or "")]
+    lost = [HEADERS[ours] for ours in odd]
+    if rows != attributes.metadata:
+        lost.append("user-metadata")
+    if not lost:
+        return attributes, ()
+    nothing: dict[str, Any] = dict.fromkeys(odd)
+    return replace(attributes, metadata=rows, **nothing), tuple(lost)
 
 
 def kept_tags(kind: str, tags: Tags) -> Tags:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from skyplane_gateway.encoded_words import to_header
 from skyplane_gateway.mtime import MTIME, mtime_ns_of
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
 
@@ -45,7 +46,7 @@ def marked(attributes: ObjectAttributes, mark: Mark | None) -> ObjectAttributes:
     """
     rows = {name: text for name, text in attributes.metadata if name != NAME}
     if mark is not None and mark[0] == NAME:
-        sizes = (len(text.encode()) for row in (*rows.items(), mark) for text in row)
+        sizes = (len(to_header(text)) for row in (*rows.items(), mark) for text in row)
         rows |= [mark] if sum(sizes) <= _MOST_BYTES else []
     elif mark is not None and mtime_ns_of(attributes) is None:
         rows |= [mark]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from skyplane_gateway.chunk_orders import RangeOrder
+from skyplane_gateway.errors import MetadataNotCarried
 from skyplane_gateway.keeping import CLASSES, Keeping, keeping_of, kept_tags
 from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.source.object_reader import kept_of
+from skyplane_gateway.stores.async_requests import WholeObject
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,35 @@ def test_a_row_of_a_listing_leaves_tags_to_the_read() -> None:
     keeping = keeping_of(source, StoreSpec("s3", "b", options=(("storage-class", "keep"),)))
     found = keeping.of_source(LISTED)
     assert (found.storage_class, found.not_carried) == ("STANDARD_IA", ("hold",))
+
+
+ODD = ObjectAttributes(
+    content_type="text/csv",
+    content_disposition="caf\u00e9.csv",
+    metadata=(("a", "caf\u00e9"), ("b", "plain"), ("na\u00efve", "x")),
+)
+ODD_LOST = ("content-disposition", "user-metadata")
+
+
+def test_text_that_no_header_holds_is_left_out_on_request() -> None:
+    omitting = StoreSpec("s3", "b", options=(("non-ascii", "omit"),))
+    info = replace(LISTED, attributes=ODD)
+    keeping = keeping_of(StoreSpec("gcs", "b"), omitting)
+    found = keeping.of_source(info)
+    fits = ObjectAttributes(content_type="text/csv", metadata=(("b", "plain"),))
+    assert found.attributes == fits
+    assert found.not_carried == (*LISTED.not_carried, *ODD_LOST)
+    assert keeping.of_source(replace(info, attributes=fits)).not_carried == LISTED.not_carried
+    usual = keeping_of(StoreSpec("gcs", "b"), StoreSpec("s3", "b")).of_source(info)
+    assert (usual.attributes, usual.not_carried) == (ODD, LISTED.not_carried)
+
+
+def test_a_source_leaves_it_out_too() -> None:
+    order = RangeOrder("k", "e", 0, 1, "k", omits_non_ascii=True)
+    attributes, noted = kept_of(order, WholeObject(b"x", ODD, ()))
+    assert (attributes.metadata, noted.not_carried) == ((("b", "plain"),), ODD_LOST)
+    with pytest.raises(MetadataNotCarried, match="user-metadata"):
+        kept_of(replace(order, strict_metadata=True), WholeObject(b"x", ODD, ()))
 
 
 def test_an_object_whose_tags_do_not_fit_is_reported() -> None:

@@ -142,6 +142,7 @@ class Copier:
             tags_for=self._keeping.tags_for,
             mark=self._keeping.mark_of(row.source),
             keeps_attributes=self._keeping.attributes,
+            omits_non_ascii=self._keeping.omits_non_ascii,
             crc32c=row.source.crc32c,
         )
 

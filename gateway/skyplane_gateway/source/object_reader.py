@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.chunk_orders import ChunkOrder, Noted, RangeOrder
 from skyplane_gateway.errors import InternalError, SkyplaneError, StoreUnavailable
-from skyplane_gateway.keeping import kept_tags
+from skyplane_gateway.keeping import fitting, kept_tags
 from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import MIB, ObjectAttributes
 from skyplane_gateway.protocol import ObjectEntry, PartEntry
@@ -127,6 +127,9 @@ def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAtt
         attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)
     kept = {"tags": tags, "storage-class": wanted.storage_class}
     lacks = tuple(name for name in lacks if not kept.get(name))
+    if wanted.omits_non_ascii:
+        attributes, lost = fitting(attributes)
+        lacks += lost
     if not wanted.keeps_attributes:
         lacks += lost_attributes(told, wanted.destination_key)
     if wanted.strict_metadata:

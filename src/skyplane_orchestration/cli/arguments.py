@@ -46,7 +46,10 @@ from skyplane_orchestration.provision.choice import PROVISIONERS
 log = logging.getLogger(__name__)
 
 #: Options of stores that have an effect at the other end only.
-_OF_OTHER_END: Final = {"src": ("acl", "sse", "sse-kms-key-id", "storage-class"), "dst": ("tags",)}
+_OF_OTHER_END: Final = {
+    "src": ("acl", "non-ascii", "sse", "sse-kms-key-id", "storage-class"),
+    "dst": ("tags",),
+}
 
 #: Prefix of an end's options -> name of the end.
 END_NAMES: Final = {"src": "source", "dst": "destination"}

@@ -263,6 +263,33 @@ def test_attributes_are_kept(harness: Any) -> None:
     assert store.head("multi").attributes == attributes
 
 
+def test_text_that_no_header_holds_is_kept(harness: Any) -> None:
+    """As Google keeps any text; the others get it encoded."""
+    store = harness.shared
+    if store.spec.kind == "file":
+        return
+    texts = (
+        "caf\u00e9",
+        "\u65e5\u672c",
+        "two\nlines" if store.spec.kind != "gcs" else "x",
+        "plain",
+    )
+    named = ("a", "b", "c", "na\u00efve") if store.spec.kind != "gcs" else ("a", "b", "c", "d")
+    attributes = ObjectAttributes(
+        content_type="text/plain",
+        content_disposition='attachment; filename="\u00e9.csv"',
+        metadata=tuple(zip(named, texts, strict=True)),
+    )
+    done = store.put("put", b"x", attributes=attributes)
+    assert store.head("put").attributes == attributes
+    with store.read("put", offset=0, length=1, if_match=done.etag) as reader:
+        assert reader.attributes == attributes
+    upload_id = store.create_upload("multi", attributes)
+    parts = harness.put_parts("multi", upload_id, [b"x"])
+    store.complete_upload("multi", upload_id, parts, size_bytes=1)
+    assert store.head("multi").attributes == attributes
+
+
 def test_a_wrong_checksum_is_refused_if_the_store_checks(harness: Any) -> None:
     store = harness.shared
     if "checksums" in harness.lacks:

@@ -12,7 +12,7 @@ import urllib3
 from requests.utils import get_environ_proxies, select_proxy
 
 from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.keeping import CLASSES, KEEP
+from skyplane_gateway.keeping import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
 from skyplane_gateway.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
@@ -30,6 +30,7 @@ _CHOICES: Final = {
     "checksum": ("", "sent", "trusted"),
     "anonymous": ("false", "true"),
     "content-md5": ("use", "ignore"),
+    NON_ASCII: NON_ASCII_RULES,
     "storage-class": ("", *CLASSES["azure"], KEEP),
     "tags": ("", KEEP),
 }

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from awscrt import checksums
 
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.encoded_words import from_header, to_header
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import HEADERS, Body, ObjectAttributes, ObjectInfo, Precondition, Tags
 from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml, require
@@ -25,34 +25,22 @@ METADATA: Final = "x-ms-meta-"
 _DEFAULT_TIER: Final = "Hot"
 
 
-def attribute_headers(
-    attributes: ObjectAttributes | None, crc32c: int | None, what: str
-) -> dict[str, str]:
-    """The headers of a write that set attributes and our checksum.
-
-    Raises:
-        StoreError: a text that no header can hold.
-    """
+def attribute_headers(attributes: ObjectAttributes | None, crc32c: int | None) -> dict[str, str]:
+    """The headers of a write that set attributes and our checksum."""
     attributes = attributes or ObjectAttributes()
     headers = {
-        f"x-ms-blob-{theirs}": text
+        f"x-ms-blob-{theirs}": to_header(text)
         for ours, theirs in HEADERS.items()
         if (text := getattr(attributes, ours)) is not None
     }
     headers |= {
-        METADATA + to_azure(name): text for name, text in dated(attributes.metadata).items()
+        METADATA + to_azure(name): to_header(text)
+        for name, text in dated(attributes.metadata).items()
     }
     if attributes.storage_class is not None:
         headers["x-ms-access-tier"] = attributes.storage_class
     if attributes.tags:
         headers["x-ms-tags"] = urlencode(attributes.tags, quote_via=quote)
-    for name, text in headers.items():
-        if not text.isascii() or not text.isprintable() or text != text.strip():
-            raise StoreError(
-                f"{what}: Azure cannot keep the value of {name}, which has characters other than "
-                "printable ASCII or spaces around it; copy without it",
-                is_permanent=True,
-            )
     if crc32c is not None:
         headers[METADATA + CRC32C_NAME] = f"{crc32c:08x}"
     return headers
@@ -69,11 +57,10 @@ def put_headers(
 
     Raises:
         ChecksumMismatch: the bytes do not have the CRC32C.
-        StoreError: a text that no header can hold.
     """
     headers = {
         "x-ms-blob-type": "BlockBlob",
-        **attribute_headers(attributes, crc32c, what),
+        **attribute_headers(attributes, crc32c),
         **precondition_headers(precondition),
         **crc64_header(data),
     }
@@ -124,11 +111,14 @@ def crc64_header(data: Body) -> dict[str, str]:
 def attributes_of(headers: Mapping[str, str]) -> ObjectAttributes:
     """From an answer to HEAD or GET; `headers` has lower-case names."""
     pairs = {
-        from_azure(name.removeprefix(METADATA)): value
+        from_azure(name.removeprefix(METADATA)): from_header(value)
         for name, value in headers.items()
         if name.startswith(METADATA) and name != METADATA + CRC32C_NAME
     }
-    values: dict[str, Any] = {ours: headers.get(theirs) for ours, theirs in HEADERS.items()}
+    values: dict[str, Any] = {
+        ours: from_header(headers[theirs]) if theirs in headers else None
+        for ours, theirs in HEADERS.items()
+    }
     return ObjectAttributes(**values, metadata=undated(pairs.items()))
 
 

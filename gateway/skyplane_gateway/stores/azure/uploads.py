@@ -72,8 +72,6 @@ class Uploads:
         upload_id = secrets.token_hex(16)
         what = self._container.doing("beginning an upload of", key)
         attributes = attributes or ObjectAttributes()
-        # What Azure cannot keep is refused before bytes are sent.
-        attribute_headers(attributes, None, what)
         body = json.dumps({"key": key, "attributes": attributes.to_dict()}).encode()
         headers = {"x-ms-blob-type": "BlockBlob", "x-ms-blob-content-type": "application/json"}
         with mapped(what):
@@ -126,7 +124,7 @@ class Uploads:
                     "again"
                 )
         headers = {
-            **attribute_headers(attributes, crc32c, what),
+            **attribute_headers(attributes, crc32c),
             **precondition_headers(precondition),
         }
         body = write_block_list(ids)

@@ -17,7 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.keeping import CLASSES, KEEP
+from skyplane_gateway.keeping import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
 from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, joined, unavailable
 from skyplane_gateway.stores.options import check_options, checksum_use
@@ -45,6 +45,7 @@ _CHOICES = {
     "acl": ("", *ACLS),
     "requester-pays": ("false", "true"),
     "sse": ("", *ENCRYPTIONS),
+    NON_ASCII: NON_ASCII_RULES,
     "storage-class": ("", *CLASSES["s3"], KEEP),
     "tags": ("", KEEP),
 }

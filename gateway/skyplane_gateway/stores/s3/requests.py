@@ -7,6 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from skyplane_gateway.encoded_words import (
+    from_header,
+    from_header_name,
+    to_header,
+    to_header_name,
+)
 from skyplane_gateway.objects import (
     ObjectAttributes,
     ObjectInfo,
@@ -44,9 +50,13 @@ def attribute_arguments(attributes: ObjectAttributes | None) -> dict[str, Any]:
     if attributes is None:
         return {}
     values = {theirs: getattr(attributes, ours) for ours, theirs in _HEADERS.items()}
-    arguments: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    arguments: dict[str, Any] = {
+        name: to_header(value) for name, value in values.items() if value is not None
+    }
     if attributes.metadata:
-        arguments["Metadata"] = dict(attributes.metadata)
+        arguments["Metadata"] = {
+            to_header_name(name): to_header(text) for name, text in attributes.metadata
+        }
     if attributes.storage_class is not None:
         arguments["StorageClass"] = attributes.storage_class
     if attributes.tags:
@@ -87,8 +97,14 @@ def copy_arguments(source: CopySource) -> dict[str, Any]:
 
 
 def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
-    pairs = sorted((name.lower(), value) for name, value in answer.get("Metadata", {}).items())
-    headers: dict[str, Any] = {ours: answer.get(theirs) for ours, theirs in _HEADERS.items()}
+    pairs = sorted(
+        (from_header_name(name.lower()), from_header(text))
+        for name, text in answer.get("Metadata", {}).items()
+    )
+    headers: dict[str, Any] = {
+        ours: from_header(text) if (text := answer.get(theirs)) else text
+        for ours, theirs in _HEADERS.items()
+    }
     headers["content_encoding"] = _stored_encoding(headers["content_encoding"])
     return ObjectAttributes(**headers, metadata=tuple(pairs))
 

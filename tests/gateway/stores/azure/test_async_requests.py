@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import StoreError, StoreUnavailable
-from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
+from skyplane_gateway.errors import StoreUnavailable
+from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.azure.credentials import Identity
 from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.registry import open_without_retries
@@ -24,13 +23,6 @@ def first(azure: Any) -> Any:
 def read(store: Any, key: str, length: int, etag: str | None) -> bytes:
     with store.read(key, offset=0, length=length, if_match=etag) as reader:
         return bytes(read_exactly(reader, length))
-
-
-def test_metadata_that_no_header_can_hold_is_refused_by_the_thread(first: Any) -> None:
-    attributes = ObjectAttributes(metadata=(("a", "caf\u00e9"),))
-    with pytest.raises(StoreError, match="copy without it"):
-        first.put("k", b"x", attributes=attributes, crc32c=crc32c(b"x"))
-    assert first.settled == 0
 
 
 def test_the_token_is_sent(scripted: Any, reply: Any) -> None:

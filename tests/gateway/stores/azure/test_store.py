@@ -26,7 +26,6 @@ from skyplane_gateway.errors import (
     NotFound,
     NotRestored,
     PermissionDenied,
-    StoreError,
 )
 from skyplane_gateway.objects import (
     IF_ABSENT,
@@ -168,17 +167,6 @@ def test_keys_that_azure_keeps(azure: Any) -> None:
     for key in ("a.b/.c", "..x/...y", "\x85", "\U0001f600" * 512, "a//b", "/a", "a /"):
         azure.shared.put(key, key.encode())
         assert azure.read(key) == key.encode()
-
-
-def test_metadata_that_no_header_can_hold_is_refused(azure: Any) -> None:
-    for text in ("caf\u00e9", "two\nlines", " spaces "):
-        attributes = ObjectAttributes(metadata=(("a", text),))
-        with pytest.raises(StoreError, match="copy without it") as caught:
-            azure.shared.put("k", b"x", attributes=attributes)
-        assert caught.value.is_permanent
-        with pytest.raises(StoreError, match="copy without it"):
-            azure.shared.create_upload("k", attributes)
-    assert list(azure.shared.list("")) == []
 
 
 def test_a_leased_blob_is_not_replaced(azure: Any) -> None:
