@@ -180,9 +180,7 @@ def test_reserved_keys_are_counted_as_by_a_lead(ends: Path) -> None:
     stray.write_bytes(b"{}")
     result = unchanged(job_of(ends))
     assert result is not None
-    assert (result.objects, result.reserved) == (3, 1)
-    [warning] = result.warnings
-    assert str(stray) in warning
+    assert (result.objects, result.reserved, result.warnings) == (3, 1, ())
 
 
 def test_patterns_without_a_match_are_told_as_by_a_lead(

@@ -113,7 +113,6 @@ class ListingDiff:
             self._counters.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1
-                self._counters.first_reserved = self._counters.first_reserved or row.key
             yield self._keeping.of_source(row)
 
 

@@ -46,8 +46,7 @@ class Counters:
         listed: objects of the source so far, filtered ones included.
         is_listed: both listings have ended.
         digest: of the objects in `found`.
-        reserved, first_reserved: how many listed keys are reserved for journals, and the first
-            one; not part of `found`.
+        reserved: how many listed keys are reserved for journals; not part of `found`.
         unmatched_patterns: patterns that no key of the source matches; known once `is_listed`.
         archived: objects in `skipped` that the source has archived.
         server_side, server_side_bytes: objects that the store copied itself, in this epoch.
@@ -71,7 +70,6 @@ class Counters:
     is_listed: bool = False
     digest: SourceDigest = field(default_factory=SourceDigest)
     reserved: int = 0
-    first_reserved: str = ""
     unmatched_patterns: tuple[str, ...] = ()
     archived: int = 0
     server_side: int = 0

@@ -15,7 +15,7 @@ from skyplane_gateway.lead.dispatcher import Dispatcher
 _COUNTERS: Final = (
     *("copied", "copied_bytes", "copied_earlier", "copied_earlier_bytes"),
     *("skipped", "skipped_bytes", "failed", "failed_bytes", "unfinished"),
-    *("archived", "pinned_by_time", "reserved", "first_reserved", "unmatched_patterns"),
+    *("archived", "pinned_by_time", "reserved", "unmatched_patterns"),
 )
 
 

@@ -37,7 +37,7 @@ class TransferStatus:
         server_side, server_side_bytes: see `TransferResult.server_side`.
         server_side_refusal: why the store copied no more objects itself; empty if it was not asked
             or did.
-        reserved, first_reserved: see `TransferResult.reserved`; the first such key.
+        reserved: see `TransferResult.reserved`.
         unmatched_patterns: patterns of the job that no key of the source matches, each with its
             kind, such as `exclude 'tmp'`.
         source_digest: see `TransferResult.source_digest`; empty until `listed`.
@@ -73,7 +73,6 @@ class TransferStatus:
     not_carried_by_name: Mapping[str, int] = field(default_factory=dict)
     unfinished: int = 0
     reserved: int = 0
-    first_reserved: str = ""
     unmatched_patterns: tuple[str, ...] = ()
     source_digest: str = ""
     largest: tuple[Mapping[str, Any], ...] = ()

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any, Final
 
 from skyplane_gateway.config import TransferState
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_orchestration.errors import ObjectsFailed
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import Fleet
@@ -114,7 +113,6 @@ def _this_try(fleet: Fleet, status: TransferStatus) -> TryOutcome:
 def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...]:
     return (
         *_not_carried(job, status),
-        *reserved_warnings(job, status.reserved, status.first_reserved),
         *archived_warnings(status.archived),
         # The listings for the deletes show both ends.
         *unmatched_warnings(() if job.delete else status.unmatched_patterns, "at the source"),
@@ -179,17 +177,6 @@ def _server_side_refusal(status: TransferStatus) -> tuple[str, ...]:
         "the store did not copy all objects itself, so the others passed through the gateways: "
         f'{status.server_side_refusal}; server_side_copy="never" (--server-side-copy never) '
         "does not ask it",
-    )
-
-
-def reserved_warnings(job: TransferJob, count: int, first: str) -> tuple[str, ...]:
-    """A warning about source objects under reserved keys, if there are any."""
-    if not count:
-        return ()
-    return (
-        f"left out at the source: {counted(count, 'object')}, such as "
-        f"{job.source.url_of(first)!r}; keys that contain {JOURNAL_FOLDER} are "
-        "reserved for the journals of transfers",
     )
 
 

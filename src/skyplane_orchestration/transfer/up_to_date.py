@@ -43,7 +43,7 @@ from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.listing_ahead import listed_ahead
-from skyplane_orchestration.transfer.results import archived_warnings, reserved_warnings
+from skyplane_orchestration.transfer.results import archived_warnings
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,6 @@ class _LimitedListings:
         self.patterns = patterns
         self._listing = listing
         self.reserved = 0
-        self.first_reserved = ""
         self.archived = 0
         self.digest = SourceDigest()
 
@@ -89,7 +88,6 @@ class _LimitedListings:
             for row in self._limited(lister(prefix)):
                 if job.recursive and is_reserved(row.key):
                     self.reserved += 1
-                    self.first_reserved = self.first_reserved or row.key
                 self.patterns.see(row.key)
                 yield row
 
@@ -143,7 +141,6 @@ def result_if_unchanged(
         cost=CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0),
         failures=(),
         warnings=(
-            *reserved_warnings(job, listings.reserved, listings.first_reserved),
             *archived_warnings(listings.archived),
             # The listings for the deletes show both ends.
             *unmatched_warnings(() if job.delete else patterns.unmatched(), "at the source"),
