@@ -120,6 +120,7 @@ def test_a_bucket_goes_to_another_endpoint_over_relays(
     document = answer_of(again, code=1)
     assert document["error"]["code"] == "transfer-failed"
     assert document["result"]["failed"] == len(objects)
+    assert [key for key in there.digests(destination) if ".skyplane" in key] == []
     assert len(again.stderr.splitlines()[-1]) > 20
     assert again.stderr.splitlines()[-1].startswith("skyplane-orch: ")
     assert "Traceback" not in again.stderr

@@ -70,6 +70,7 @@ def end(
     control: FakeControl | None = None,
     manifest: str | None = None,
     is_abandoned: bool = False,
+    may_be_repeated: bool = True,
 ) -> TransferResult:
     """The result of a transfer with this last status."""
 
@@ -84,7 +85,13 @@ def end(
     with Monitor(request, FLEET, submitted, access) as monitor:
         monitor.is_abandoned = is_abandoned
         return finalize(
-            request, monitor, status, manifest=manifest, clock=clock, rng=random.Random(1)
+            request,
+            monitor,
+            status,
+            manifest=manifest,
+            clock=clock,
+            rng=random.Random(1),
+            may_be_repeated=may_be_repeated,
         )
 
 
@@ -207,6 +214,25 @@ def test_objects_that_would_fail_again_leave_no_handle(
     error = {"code": "objects-failed", "message": "m"}
     last = status("failed", error=error, failures=rows, failed=failed)
     assert bool(handle(last)) is helps
+
+
+@pytest.mark.parametrize(
+    ("error", "copied", "may_be_repeated", "stays"),
+    [
+        (LOST, 0, True, True),
+        (LOST, 0, False, True),  # it has a handle
+        ({**LOST, "is_permanent": True}, 0, True, False),
+        ({**LOST, "is_permanent": True}, 1, True, True),  # a cleared task knows its own copies
+        ({**LOST, "is_permanent": True}, 1, False, False),
+    ],
+)
+def test_a_failure_that_nothing_goes_on_by_leaves_no_journal(
+    error: dict[str, Any], copied: int, may_be_repeated: bool, stays: bool
+) -> None:
+    control = FakeControl()
+    last = status("failed", error=error, objects=2, copied=copied)
+    end(last, control=control, may_be_repeated=may_be_repeated)
+    assert control.done == [("release", None if stays else "q/")]
 
 
 # -- moves

@@ -24,7 +24,9 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
 
     place: GatewayPlace = getattr(options, "gateways", "always")
     return Client(
-        identity=RunIdentity(options.deployment, OWNER, run or uuid.uuid4().hex),
+        identity=RunIdentity(
+            options.deployment, OWNER, run or uuid.uuid4().hex, may_be_repeated=bool(run)
+        ),
         provisioner=_choice_of(options).open(place),
         grid=grid,
         price_overrides=getattr(options, "price_overrides", None),

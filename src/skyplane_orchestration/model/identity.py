@@ -50,6 +50,7 @@ class RunIdentity:
         group: task group or other part within the run.
         map_index: index of a mapped task; -1 for none.
         shared: name under which several owners share one fleet; replaces group and map index.
+        may_be_repeated: False for a command, whose run id no later one has. Not part of the keys.
     """
 
     deployment: str
@@ -58,6 +59,7 @@ class RunIdentity:
     group: str = ""
     map_index: int = -1
     shared: str = ""
+    may_be_repeated: bool = True
 
     def __post_init__(self) -> None:
         check(self)

@@ -54,10 +54,14 @@ def finalize(
     manifest: str | None,
     clock: Clock,
     rng: random.Random,
+    may_be_repeated: bool = True,
 ) -> TransferResult:
     """The result of an ended transfer, with its resume handle if it has one; its gateways released.
 
-    Deletes the journals of a success. Raises StoreError if only the manifest cannot be written.
+    Deletes the journals of a success, and those that nothing can go on by: of a failure that
+    cannot be resumed, unless it `may_be_repeated` under its key and has copied something.
+
+    Raises StoreError if only the manifest cannot be written.
     """
     try:
         result = _result(request, monitor, status, manifest, rng)
@@ -68,10 +72,13 @@ def finalize(
     if result.succeeded:
         left = _release_success(request, monitor)
         result = replace(result, warnings=(*result.warnings, *left))
-    else:
-        monitor.control.release(monitor.submitted)
+        return monitor.budget.with_totals(result)
+    has_use = result.state != "failed" or _can_be_resumed(result, monitor, status)
+    keeps_journals = has_use or (may_be_repeated and status.copied > 0)
+    folder = None if keeps_journals else journal_folder(request.job)
+    monitor.control.release(monitor.submitted, journals_in=folder)
     result = monitor.budget.with_totals(result)
-    if result.state == "failed" and _can_be_resumed(result, monitor, status):
+    if result.state == "failed" and has_use:
         return _with_resume_handle(result, request, monitor, clock.wall())
     return result
 

@@ -100,6 +100,7 @@ class TransferRun:
     Args:
         are_deletes_checked: the caller has just called `check_deletes` for this job.
         listing: what this run has listed of the source.
+        may_be_repeated: another call may submit the job under the same key.
 
     Attributes:
         fleet: the fleet that was used last.
@@ -120,6 +121,7 @@ class TransferRun:
         stop_at: StopAt | None = None,
         are_deletes_checked: bool = False,
         listing: SourceListing | None = None,
+        may_be_repeated: bool = True,
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -140,6 +142,7 @@ class TransferRun:
         self._stop_at = stop_at
         self._are_deletes_checked = are_deletes_checked
         self._listing = listing or SourceListing(clock)
+        self._may_be_repeated = may_be_repeated
         self._budget: Budget | None = None
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
@@ -239,6 +242,7 @@ class TransferRun:
                     manifest=self._options.manifest,
                     clock=self._clock,
                     rng=self._rng,
+                    may_be_repeated=self._may_be_repeated,
                 )
         return require_success(result, status)
 

@@ -100,6 +100,7 @@ class Runs:
             stop_at=self._stop_at,
             are_deletes_checked=self._checked_deletes == job,
             listing=listing,
+            may_be_repeated=self._identity.may_be_repeated,
         )
 
     def _planner_for(self, job: TransferJob | None) -> PlanAgain | None:
