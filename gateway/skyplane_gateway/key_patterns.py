@@ -40,6 +40,13 @@ def can_match(pattern: str) -> bool:
     return _NEVER not in expression(pattern)
 
 
+def literal_start(pattern: str) -> str:
+    """What every name begins with that the pattern matches; empty where that is not known."""
+    glob = pattern.removeprefix("/")
+    is_any_depth = glob == pattern and pattern.endswith("/")
+    return "" if is_any_depth else re.split(r"[*?[]", glob, maxsplit=1)[0]
+
+
 def matches_below(pattern: str) -> bool:
     """Whether a pattern that matches `a/` matches every name that begins so."""
     return pattern.endswith(("*", "/"))

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.key_patterns import can_match, expression, matcher, matches_below
+from skyplane_gateway.key_patterns import (
+    can_match,
+    expression,
+    literal_start,
+    matcher,
+    matches_below,
+)
 
 
 def match_of(pattern: str) -> Callable[[str], object]:
@@ -71,3 +77,30 @@ def test_what_is_skipped_with_a_folder_has_matched(pattern: str, folder: str, re
     match = match_of(pattern)
     if matches_below(pattern) and match(f"{folder}/"):
         assert match(f"{folder}/{rest}")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "start"),
+    [
+        ("2024/01/*", "2024/01/"),
+        ("/2024/01/*", "2024/01/"),
+        ("/2024/", "2024/"),
+        ("a/b.csv", "a/b.csv"),
+        ("logs-?/x", "logs-"),
+        ("x[ab]/", ""),  # at any depth
+        ("2024/", ""),
+        ("/x[ab]", "x"),
+        ("*.csv", ""),
+        ("/", ""),
+        ("", ""),
+    ],
+)
+def test_the_literal_start_of_a_pattern(pattern: str, start: str) -> None:
+    assert literal_start(pattern) == start
+
+
+@given(NAMES, NAMES)
+def test_every_match_has_the_literal_start(pattern: str, name: str) -> None:
+    assert not match_of(pattern)(name) or name.startswith(literal_start(pattern))
+    made = literal_start(pattern) + name
+    assert not match_of(pattern)(made) or made.startswith(literal_start(pattern))

@@ -65,6 +65,12 @@ def test_nothing_to_copy(folder: Path) -> None:
     assert preflight.measure(allowed, NONE).objects == 0
 
 
+def test_a_folder_of_include_that_is_not_there(folder: Path) -> None:
+    """Only keys below it are listed, so the message says nothing of others."""
+    with pytest.raises(EmptySource, match=r"no key under .* begins with '2024/', as include"):
+        preflight.measure(job_of(folder, include=("2024/*",)), NONE)
+
+
 def test_a_single_object_that_is_not_there(folder: Path) -> None:
     job = TransferJob(Location(f"{folder}/none"), Location(f"{folder.parent}/out"), recursive=False)
     with pytest.raises(NotFound):

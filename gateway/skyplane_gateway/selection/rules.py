@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import commonprefix
 from typing import Final, Literal, get_args
 
 from skyplane_gateway.config import (
@@ -21,7 +22,7 @@ from skyplane_gateway.errors import (
     NotRestored,
     StoreError,
 )
-from skyplane_gateway.key_patterns import Match, matcher, matches_below
+from skyplane_gateway.key_patterns import Match, literal_start, matcher, matches_below
 from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
 from skyplane_gateway.objects import (
     IF_ABSENT,
@@ -82,6 +83,8 @@ class SelectionRule:
         bounds: bounds of size and time.
         on_illegal_key: what to do with an object whose key the destination cannot hold.
         on_archived_object: what to do with an object to copy that the source has archived.
+        scope: what each name below the source folder begins with that `include` selects. Keys of
+            other names need not be listed.
         conflict: one of `CONFLICT_RULES`; see `difference.compare`.
         makes_folders: an object that stands for a folder becomes one, since no file may be in its
             place.
@@ -101,12 +104,15 @@ class SelectionRule:
     on_illegal_key: IllegalKeyRule = "fail"
     on_archived_object: ArchivedObjectRule = "fail"
     makes_folders: bool = False
+    scope: str = field(init=False, repr=False, compare=False)
     _includes: Match | None = field(init=False, repr=False, compare=False)
     _excludes: Match | None = field(init=False, repr=False, compare=False)
     _excludes_below: Match | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Patterns are compiled once: a listing matches millions of keys.
+        scope = commonprefix([literal_start(one) for one in self.include])  # noqa: RUF071
+        object.__setattr__(self, "scope", scope if self.recursive else "")
         object.__setattr__(self, "_includes", matcher(self.include))
         object.__setattr__(self, "_excludes", matcher(self.exclude))
         object.__setattr__(self, "_excludes_below", matcher(filter(matches_below, self.exclude)))
@@ -375,7 +381,7 @@ def _listed(
 ) -> Iterator[tuple[ObjectInfo, bool]]:
     """The objects below a folder whose names match, and whether each is missing, in key order."""
     if rule.files_from is None:
-        for source in list_source(folder):
+        for source in list_source(folder + rule.scope):
             if rule.matches(source.key.removeprefix(folder)):
                 yield source, False
         return
@@ -399,7 +405,7 @@ def destination_listing_prefix(rule: SelectionRule, key: str) -> str:
     """The prefix to list at the destination; for a single object, its `key` there."""
     if not rule.recursive:
         return key
-    return folder_of(rule.destination_prefix) + common_start(rule.files_from or ())
+    return folder_of(rule.destination_prefix) + (common_start(rule.files_from or ()) or rule.scope)
 
 
 def glob_advice(key: str) -> str:

@@ -158,7 +158,7 @@ def verify_job(
         )
         for pair, outcome in map_parallel(found, comparison, parallel):
             tally.add(pair, outcome)
-        report = tally.report(unmatched_warnings(use.unmatched(), "at either end"))
+        report = tally.report(unmatched_warnings(use.unmatched(), "at either end", rule))
         require_some(job, source, selected=report.objects, listed=listing.count)
     return report
 

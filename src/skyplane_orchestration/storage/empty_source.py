@@ -9,11 +9,12 @@ from typing import Final
 
 from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.selection import Lister, glob_advice
+from skyplane_gateway.selection import Lister, folder_of, glob_advice
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.wording import argument, joined
 from skyplane_orchestration.errors import EmptySource, NotFound, StoreError
 from skyplane_orchestration.model.job import RECURSIVELY, TransferJob
+from skyplane_orchestration.storage.open import rule_of
 
 _ALLOWED: Final = argument("allow_empty") + " makes that a success"
 
@@ -64,6 +65,13 @@ def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed:
 
 def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     url, key = job.source.url, job.source.key
+    scope = rule_of(job).scope
+    if scope and not listed and next(store.list(folder_of(key)), None) is not None:
+        return (
+            f"no key under {url!r} begins with {scope!r}, as "
+            + argument("include")
+            + " has it; a glob has to match the whole key below the prefix"
+        )
     found = listed or len(job.files_from or ())
     if job.files_from == ():
         return argument("files_from") + " names no object; " + _ALLOWED

@@ -50,14 +50,14 @@ class ExtraObjects:
     def _source_names(self) -> Iterator[str]:
         """Names below the source folder, filtered ones included, in their order."""
         rule = self._rule
-        for found in self._list_source(folder_of(rule.source_prefix)):
+        for found in self._list_source(folder_of(rule.source_prefix) + rule.scope):
             name = self._below(rule.source_prefix, found)
             self.selected += rule.matches(name) and rule.bounds.admit(found)
             yield name
 
     def _destination_objects(self) -> Iterator[ObjectInfo]:
         rule = self._rule
-        for found in self._list_destination(folder_of(rule.destination_prefix)):
+        for found in self._list_destination(folder_of(rule.destination_prefix) + rule.scope):
             name = self._below(rule.destination_prefix, found)
             if not name or f"/{PROJECT_FOLDER}" in f"/{found.key}":
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from skyplane_gateway.selection import PatternUse
+from skyplane_gateway.selection import PatternUse, SelectionRule
 from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
@@ -13,10 +13,11 @@ from skyplane_orchestration.model.job import TransferJob
 _LISTED: Final = 10
 
 
-def unmatched_warnings(patterns: Sequence[str], where: str) -> tuple[str, ...]:
+def unmatched_warnings(patterns: Sequence[str], where: str, rule: SelectionRule) -> tuple[str, ...]:
     """A warning about patterns without a match, if there are any; `where`: such as `at SRC`."""
     if not patterns:
         return ()
+    where += f" that begins with {rule.scope!r}, as include has it," if rule.scope else ""
     more = f" and {len(patterns) - _LISTED} more" if len(patterns) > _LISTED else ""
     return (
         f"no key {where} matches {', '.join(patterns[:_LISTED])}{more}, so nothing is left out or "

@@ -205,7 +205,8 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
             yield _strict(row, spec) if spec.strict_metadata else row
         require_some(job, source, selected=selected, listed=listing.count)
     # The listings for the deletes show both ends.
-    for warning in unmatched_warnings(() if job.delete else use.unmatched(), "at the source"):
+    unmatched = () if job.delete else use.unmatched()
+    for warning in unmatched_warnings(unmatched, "at the source", rule):
         log.warning("%s", warning)
 
 

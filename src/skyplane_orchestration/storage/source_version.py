@@ -55,6 +55,6 @@ def source_version(
             digest.add(one.source)
             objects += 1
             size += one.source.size_bytes
-    for warning in unmatched_warnings(use.unmatched(), f"under {location.url!r}"):
+    for warning in unmatched_warnings(use.unmatched(), f"under {location.url!r}", rule):
         log.warning("%s", warning)
     return SourceVersion(digest.text, objects, size)

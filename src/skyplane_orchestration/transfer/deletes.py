@@ -155,7 +155,7 @@ def list_extra(
                 objects += 1
                 listed.add([info.to_dict()])
             require_protection(job, use)
-            warnings = unmatched_warnings(use.unmatched(), "at either end")
+            warnings = unmatched_warnings(use.unmatched(), "at either end", rule)
             if not extra.selected:
                 return DeletePlan(0, 0, is_source_empty=True, warnings=warnings)
             found.add(listed.rows())

@@ -23,6 +23,7 @@ from skyplane_orchestration.model.result import (
     TryOutcome,
 )
 from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.storage.open import rule_of
 from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.transfer.costs import cost_of, edge_outcomes, rate_gbps
 
@@ -115,7 +116,9 @@ def _status_warnings(job: TransferJob, status: TransferStatus) -> tuple[str, ...
         *_not_carried(job, status),
         *archived_warnings(status.archived),
         # The listings for the deletes show both ends.
-        *unmatched_warnings(() if job.delete else status.unmatched_patterns, "at the source"),
+        *unmatched_warnings(
+            () if job.delete else status.unmatched_patterns, "at the source", rule_of(job)
+        ),
         *_pinned_by_time(status),
         *_server_side_refusal(status),
     )

@@ -143,7 +143,9 @@ def result_if_unchanged(
         warnings=(
             *archived_warnings(listings.archived),
             # The listings for the deletes show both ends.
-            *unmatched_warnings(() if job.delete else patterns.unmatched(), "at the source"),
+            *unmatched_warnings(
+                () if job.delete else patterns.unmatched(), "at the source", rule_of(job)
+            ),
         ),
         reserved=listings.reserved,
         source_digest=listings.digest.text,

@@ -457,3 +457,61 @@ def test_the_time_in_the_metadata_decides_where_the_listing_says_another(
     assert (found["p/k"], keys) == (action, asked)
     assert found["p/old"] == ("copy" if conflict == "replace" else "skip")
     assert found["p/new"] == "copy"
+
+
+# -- a listing no longer than the include patterns need
+
+_GLOBS = st.text("ab/*?[]", max_size=5)
+_NAMES = st.text("ab/", min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("include", "prefix"),
+    [
+        (("2024/01/*",), "in/2024/01/"),
+        (("/2024/01/", "2024/02/*.csv"), "in/2024/0"),
+        (("2024/01/*", "*.csv"), "in/"),
+        (("2024/",), "in/"),
+        ((), "in/"),
+    ],
+)
+def test_a_literal_folder_narrows_both_listings(include: tuple[str, ...], prefix: str) -> None:
+    rule = SelectionRule("in/", "out/", include=include)
+    ours, theirs = Listing("in/2024/01/a.csv", "in/x"), Listing("out/2024/01/a.csv")
+    assert [row.source.key for row in select(rule, ours, theirs)][:1] == ["in/2024/01/a.csv"]
+    assert set(ours.prefixes) == {prefix}
+    assert set(theirs.prefixes) <= {prefix.replace("in/", "out/")}
+
+
+class _Whole(SelectionRule):
+    """The rule whose listings are those of whole folders."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "scope", "")
+
+
+@given(
+    st.lists(_GLOBS, max_size=3),
+    st.lists(_GLOBS, max_size=2),
+    st.sets(_NAMES),
+    st.sets(_NAMES),
+    st.sampled_from(CONFLICT_RULES),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_narrow_listing_selects_what_the_whole_one_does(
+    include: list[str],
+    exclude: list[str],
+    here: set[str],
+    there: set[str],
+    conflict: ConflictRule,
+) -> None:
+    def selected(kind: type[SelectionRule]) -> list[Selection]:
+        rule = kind("in", "out", include=tuple(include), exclude=tuple(exclude), conflict=conflict)
+        ours, theirs = (
+            Listing(*(f"{end}/{name}" for name in names))
+            for end, names in (("in", here), ("out", there))
+        )
+        return list(select(rule, ours, theirs))
+
+    assert selected(SelectionRule) == selected(_Whole)
