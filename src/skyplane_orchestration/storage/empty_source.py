@@ -65,14 +65,14 @@ def require_some(job: TransferJob, store: ObjectStore, *, selected: int, listed:
 
 def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     url, key = job.source.url, job.source.key
+    found = listed or len(job.files_from or ())
     scope = rule_of(job).scope
-    if scope and not listed and next(store.list(folder_of(key)), None) is not None:
+    if scope and not found and next(store.list(folder_of(key)), None) is not None:
         return (
             f"no key under {url!r} begins with {scope!r}, as "
             + argument("include")
             + " has it; a glob has to match the whole key below the prefix"
         )
-    found = listed or len(job.files_from or ())
     if job.files_from == ():
         return argument("files_from") + " names no object; " + _ALLOWED
     if listed and job.object_filter not in (ALL_OBJECTS, ObjectFilter(job.files_from)):
