@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.transfer import samples
 
+from skyplane_orchestration.dagster.checks import check_facts
 from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
 from skyplane_orchestration.model.result import CopiedObject, EdgeOutcome
 
@@ -59,3 +61,22 @@ def test_the_plan_has_a_picture_and_its_paths() -> None:
     assert "data:image/svg+xml;base64," in found["skyplane/plan_picture"].value
     # Dagster's page hides Markdown of 1000 characters and more behind a click.
     assert len(found["skyplane/plan_paths"].value) < 1000
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"copied": 30},
+        {"copied": 0, "skipped": 30},
+        {"copied": 12, "copied_earlier": 4, "skipped": 10, "failed": 3, "unfinished": 5},
+    ],
+    ids=["the first run", "a run again", "failed objects are allowed"],
+)
+def test_counts_add_up_and_are_those_of_the_check(counts: dict[str, int]) -> None:
+    found = told(**counts)
+    parts = ("copied", "skipped", "failed", "unfinished")
+    assert found["skyplane/objects"] == sum(found[f"skyplane/{name}"] for name in parts) == 30
+    check = check_facts([samples.result(**counts)], allow_failed=True)["metadata"]
+    assert {name: value.value for name, value in check.items()} == {
+        name: found[name] for name in check
+    }

@@ -12,6 +12,7 @@ from tests.transfer import samples
 from skyplane_orchestration.dagster import build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.cleanup import _FLEET_TAG
 from skyplane_orchestration.errors import ConfigurationInvalid, StoreUnavailable, TransferFailed
+from skyplane_orchestration.model.result import CostOutcome
 
 if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
@@ -63,6 +64,14 @@ def test_each_partition_has_a_materialization_with_its_own_metadata(lab: Lab) ->
     assert {day: metadata["dagster/uri"].value for day, metadata in told.items()} == {
         day: f"s3://b/day={day}/" for day in ("tue", "wed", "thu")
     }
+
+
+def test_the_costs_of_partitions_add_up_to_that_of_the_run(lab: Lab) -> None:
+    """Each result of the client has the requests of the whole plan."""
+    lab.client.result = samples.result(cost=CostOutcome(1.0, 0.0, 3.0))
+    events = lab.materialize(daily(), tags=RANGE).get_asset_materialization_events()
+    told = [event.materialization.metadata["skyplane/planned_cost_usd"].value for event in events]
+    assert told == [pytest.approx(1.0 + 3.0 / 3)] * 3
 
 
 def test_a_run_without_work_has_no_volume_only_if_no_partition_has_any(lab: Lab) -> None:

@@ -13,7 +13,8 @@ from skyplane_orchestration.model.result import TransferResult
 
 ALL_OBJECTS_COPIED: Final = "all_objects_copied"
 
-_COUNTS: Final = ("objects", "copied", "skipped", "failed", "unfinished")
+#: The first is the sum of the others, in the check and in the metadata of the asset.
+COUNTS: Final = ("objects", "copied", "skipped", "failed", "unfinished")
 
 
 def check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
@@ -52,7 +53,7 @@ def check_facts(results: Iterable[TransferResult], *, allow_failed: bool) -> dic
         allow_failed: failed objects are only a warning.
     """
     each = list(results)
-    counts = {name: sum(getattr(result, name) for result in each) for name in _COUNTS}
+    counts = {name: sum(getattr(result, name) for result in each) for name in COUNTS}
     left = counts["failed"] + counts["unfinished"]
     severity = dg.AssetCheckSeverity.WARN if allow_failed else dg.AssetCheckSeverity.ERROR
     facts = {f"skyplane/{name}": dg.MetadataValue.int(count) for name, count in counts.items()}

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from skyplane_orchestration.dagster.checks import COUNTS
 from skyplane_orchestration.lineage.facts import this_try_facts, transfer_facts
 from skyplane_orchestration.model.fleet import where_gateways_run
 from skyplane_orchestration.model.job import TransferJob
@@ -21,8 +22,6 @@ _Row = Mapping[str, str | int | float]
 
 #: Most rows of a table of objects.
 _MOST_ROWS: Final = 10
-
-_COUNTS: Final = ("copied_earlier", "skipped", "failed", "metadata_not_carried", "unfinished")
 
 
 def plan_metadata(plan: TransferPlan) -> Metadata:
@@ -53,8 +52,9 @@ def materialization_metadata(
         "skyplane/source": job.source.url,
         **(_plan_summary(plan) if plan else {}),
         "skyplane/gateways": where_gateways_run(result.gateways),
-        "skyplane/objects": result.copied,
-        **{f"skyplane/{name}": getattr(result, name) for name in _COUNTS},
+        **{f"skyplane/{name}": getattr(result, name) for name in COUNTS},
+        "skyplane/copied_earlier": result.copied_earlier,
+        "skyplane/metadata_not_carried": result.metadata_not_carried,
         "skyplane/bytes": result.copied_bytes,
         "skyplane/seconds": result.seconds,
         "skyplane/throughput_gbps": result.goodput_gbps,

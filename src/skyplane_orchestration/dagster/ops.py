@@ -40,6 +40,7 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.transfer.costs import own_costs
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import (
     log_failures,
@@ -255,17 +256,19 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
         tag_run(context, client)
         # The client may replace the fleet during a transfer.
         fleets = [Fleet.from_dict(fleet)]
-        results: dict[str, TransferResult] = {}
+        done: dict[str, tuple[Fleet, TransferResult]] = {}
         try:
             for partition, job in asset.jobs_of(context).items():
                 manifest = asset.manifest_of(context, partition)
-                results[partition] = _transfer(context.log, client, job, fleets, manifest)
+                result = _transfer(context.log, client, job, fleets, manifest)
+                done[partition] = fleets[-1], result
         except SkyplaneError as error:
             failed = result_of(error)
             resource = getattr(context.resources, asset.resource_key)
             log_failure(context.log, failed, resource.command("resume", "RESULT.json"))
             if failed is not None and is_checked(context, asset.key):
-                facts = check_facts([*results.values(), failed], allow_failed=False)
+                copied = [result for _, result in done.values()]
+                facts = check_facts([*copied, failed], allow_failed=False)
                 yield dg.AssetCheckEvaluation(
                     asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts
                 )
@@ -274,7 +277,8 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
             # The run is terminated: Dagster runs no other op and no hook.
             client.teardown_after_error(fleets[-1])
             raise
-        documents = {partition: result.to_dict() for partition, result in results.items()}
+        results = own_costs(list(done.values()))
+        documents = {one: result.to_dict() for one, result in zip(done, results, strict=True)}
         yield dg.Output({"fleet": fleets[-1].to_dict(), "results": documents})
 
     return transfer

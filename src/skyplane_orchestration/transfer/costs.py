@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from skyplane_gateway.journal.totals import Totals
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.model.result import (
-    CostOutcome,
-    EdgeOutcome,
-)
+from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.units import bytes_to_gb, gbps_of, usd_per_hour_to_usd_per_s
 
@@ -73,4 +71,37 @@ def cost_of(fleet: Fleet, status: TransferStatus, up_s: float) -> CostOutcome:
         egress_usd=sum(bytes_to_gb(edge.sent_bytes) * prices[edge.src, edge.dst] for edge in edges),
         instance_usd=_usd_per_s(fleet) * (status.seconds + up_s),
         request_usd=(plan.cost.request_usd or 0.0) if status.copied else 0.0,
+    )
+
+
+def own_costs(done: Sequence[tuple[Fleet, TransferResult]]) -> list[TransferResult]:
+    """Results of transfers that ran one after another, with costs that add up.
+
+    As a transfer ends, its result counts the fleet from its launch, and the plan's requests for
+    all of them. A transfer that found the fleet there pays from the end of the one before it, and
+    requests by its copied objects.
+
+    Args:
+        done: in their order, each with the fleet that it ended on.
+    """
+    copied = sum(result.copied for _, result in done)
+    paid_usd: dict[str, float] = {}
+    made = []
+    for fleet, result in done:
+        before_usd = paid_usd.get(fleet.key, 0.0)
+        share = result.copied / copied if copied else 0.0
+        own = _own_cost(result.cost, before_usd, share)
+        this_try = replace(result.this_try, cost=_own_cost(result.this_try.cost, before_usd, share))
+        made.append(replace(result, cost=own, this_try=this_try))
+        # Gateways without instances count the time in which they came up, each time.
+        came_up_usd = _usd_per_s(fleet) * fleet.provision_s
+        paid_usd[fleet.key] = result.cost.instance_usd if fleet.instances else came_up_usd
+    return made
+
+
+def _own_cost(cost: CostOutcome, before_usd: float, share: float) -> CostOutcome:
+    return replace(
+        cost,
+        instance_usd=max(0.0, cost.instance_usd - before_usd),
+        request_usd=cost.request_usd * share,
     )
