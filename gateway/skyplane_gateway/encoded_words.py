@@ -32,7 +32,7 @@ def to_header(text: str) -> str:
 
 def from_header(found: str) -> str:
     """The text of a header's value, whose bytes the client read as Latin-1."""
-    text = _utf8(found)
+    text = utf8(found)
     decoded = _decoded(text)
     return text if decoded == text or fits(decoded) else decoded
 
@@ -50,18 +50,24 @@ def to_header_name(name: str) -> str:
 
 
 def from_header_name(found: str) -> str:
-    raw, position = bytearray(), 0
-    for code in _CODE.finditer(found):
-        raw += found[position : code.start()].encode() + bytes.fromhex(code[1])
-        position = code.end()
-    try:
-        decoded = (raw + found[position:].encode()).decode()
-    except UnicodeDecodeError:
-        return found
+    decoded = without_codes(found)
     return found if decoded == found or fits_name(decoded) else decoded
 
 
-def _utf8(text: str) -> str:
+def without_codes(name: str) -> str:
+    """The name with its codes as characters; the name itself where they are no UTF-8."""
+    raw, position = bytearray(), 0
+    for code in _CODE.finditer(name):
+        raw += name[position : code.start()].encode() + bytes.fromhex(code[1])
+        position = code.end()
+    try:
+        return (raw + name[position:].encode()).decode()
+    except UnicodeDecodeError:
+        return name
+
+
+def utf8(text: str) -> str:
+    """The text of a header in UTF-8, which clients read as Latin-1."""
     if text.isascii():
         return text
     try:

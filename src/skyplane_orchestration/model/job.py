@@ -146,7 +146,7 @@ class Limits:
         instance_types: cloud -> instance type, in place of the grid's default.
         max_relays: most relay regions; None for no bound.
         chunk_mib: largest object that is sent whole, and size of the parts of larger ones; None
-            for 64 MiB and parts of 16 MiB.
+            for 64 MiB and parts of 16 MiB, at Google of up to 64 MiB.
         vcpu_quota: cloud -> most vCPUs per region; other clouds are bounded by the number of
             instances alone.
         source_read_gbps, destination_write_gbps: highest rates of the stores at the ends; None

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from skyplane_gateway.encoded_words import without_codes
+
 _PLAIN: Final = re.compile(r"[a-z0-9_]")
-_CODE: Final = re.compile(r"_([0-9a-f]{2})_")
 _CODE_REST: Final = re.compile(r"[0-9a-f]{2}_")
 
 
@@ -32,14 +33,5 @@ def to_azure(name: str) -> str:
 
 def from_azure(name: str) -> str:
     """The name that `to_azure` was given; in lower case, as all stores give names."""
-    raw, position = bytearray(), 0
-    lowered = name.lower()
-    for code in _CODE.finditer(lowered):
-        raw += lowered[position : code.start()].encode() + bytes.fromhex(code[1])
-        position = code.end()
-    raw += lowered[position:].encode()
     # Names of other programs may look like codes by chance.
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return lowered
+    return without_codes(name.lower())

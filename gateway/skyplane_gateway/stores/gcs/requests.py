@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from skyplane_gateway.encoded_words import utf8
 from skyplane_gateway.made_of import told_by
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
@@ -243,13 +244,15 @@ def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
 
     The service sends a cache control for objects that have none; it counts as none.
     """
-    found: dict[str, Any] = {ours: _text(headers.get(theirs)) for ours, theirs in _HEADERS.items()}
+    found: dict[str, Any] = {
+        ours: utf8(headers.get(theirs, "")) or None for ours, theirs in _HEADERS.items()
+    }
     if found["content_encoding"] == "identity":
         found["content_encoding"] = None
     if found["cache_control"] in _DEFAULT_CACHE_CONTROL:
         found["cache_control"] = None
     metadata = {
-        name.lower()[len(_METADATA) :]: _text(text) or ""
+        name.lower()[len(_METADATA) :]: utf8(text)
         for name, text in headers.items()
         if name.lower().startswith(_METADATA)
     }
@@ -293,13 +296,3 @@ def _header(content_type: str | None) -> str:
     if content_type and content_type.isascii() and content_type.isprintable():
         return content_type
     return "application/octet-stream"
-
-
-def _text(value: str | None) -> str | None:
-    """The text of a header in UTF-8, which http.client decodes as Latin-1."""
-    if not value:
-        return None
-    try:
-        return value.encode("latin-1").decode()
-    except UnicodeError:
-        return value

@@ -73,6 +73,7 @@ def test_parts_have_the_class_of_their_object(
     store = opened(google, default, option)
     attributes = ObjectAttributes(content_type="text/csv", storage_class=kept)
     upload_id, parts, whole = sent(store, count, attributes)
+    assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
     done = completed(store, upload_id, parts, whole)
     assert (done.crc32c, google.class_of(store.spec.bucket, "k")) == (crc32c(whole), made)
     assert max(google.composed) <= 32
