@@ -24,7 +24,7 @@ from skyplane_gateway.journal.document import UploadRow, attributes_digest
 from skyplane_gateway.lead import multipart
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.retry import POLICY
-from skyplane_gateway.objects import ObjectAttributes, PartInfo
+from skyplane_gateway.objects import MIB, ObjectAttributes, PartInfo
 
 NO_UPLOAD = NotFound("no such upload")
 
@@ -39,6 +39,18 @@ async def test_the_checksum_of_the_whole_combines_those_of_its_parts(lab: CopyLa
     assert lab.verbs == ["create", "complete"]
     assert lab.report.page(0)["rows"][0]["crc32c"] == checksum(PART * 3)
     assert lab.multipart.open == set()
+
+
+async def test_parts_are_larger_where_few_are_joined_at_once(lab: CopyLab) -> None:
+    """As large as objects that are sent whole, for which the sinks have the memory."""
+    multi, context = lab.multipart, lab.multipart._context
+    joining = replace(context.capabilities, joined_parts=32)
+    multi._context = replace(context, capabilities=joining, whole_bytes=64 * MIB)
+    row = lab.row("k")
+    for size_bytes, part_bytes in ((1024 * MIB, 32 * MIB), (100_000 * MIB, 64 * MIB)):
+        source = replace(row.source, size_bytes=size_bytes)
+        begun = multi._begun(replace(row, source=source), source, is_server_side=False)
+        assert begun.part_bytes == part_bytes
 
 
 @pytest.mark.parametrize(("known", "most"), [(5, 3), (7, 6), (2, 3), (100, 12)])
