@@ -69,6 +69,7 @@ OBJECT_FIELDS: Final = (
 )
 
 _BLOCK_BYTES: Final = 1 << 20
+_NO_ATTRIBUTES: Final = ObjectAttributes()
 
 
 class Urls:
@@ -175,7 +176,10 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
     """
     try:
         require_object(key, resource)
-        size_bytes, attributes = int(resource["size"]), attributes_of_resource(resource)
+        size_bytes = int(resource["size"])
+        # A listing has a million rows, most of them without metadata.
+        is_told = with_attributes or "metadata" in resource
+        attributes = attributes_of_resource(resource) if is_told else _NO_ATTRIBUTES
         return ObjectInfo(
             key=key,
             size_bytes=size_bytes,
