@@ -86,7 +86,8 @@ constraints: $(INSTALLED)  ## compile the pins again; UPGRADE=--upgrade takes ne
 		extras = project["optional-dependencies"]; \
 		print(*(need for extra in ("gateway", "aws", "azure", "gcs") for need in extras[extra] \
 			if not need.startswith("azure-mgmt-")), sep="\n")' \
-		| $(COMPILE) - -c constraints/development.txt -o gateway/skyplane_gateway/requirements.lock
+		| $(COMPILE) --generate-hashes - -c constraints/development.txt \
+			-o gateway/skyplane_gateway/requirements.lock
 
 matrix-pins: $(INSTALLED)  ## resolve the lines of the matrix again; LINES names some
 	@$(BIN)/python -m tests.matrix --compile $(LINES)

@@ -160,15 +160,24 @@ def test_a_machine_installs_what_it_lacks(
         assert "ending: SIGTERM" in machine.console()
 
 
-@pytest.mark.parametrize("pins", ["", "aiohttp==3.14.5\nboto3>=1.44\n", "aiohttp"])
+HASH = f" --hash=sha256:{'ab' * 32}"
+
+
+@pytest.mark.parametrize(
+    "pins", ["", f"aiohttp==3.14.5{HASH}\nboto3>=1.44{HASH}\n", "aiohttp", "aiohttp==3.14.5"]
+)
 def test_pip_of_a_machine_refuses_what_is_not_pinned(pins: str, tmp_path: Path) -> None:
     (tmp_path / "machine.json").write_text("{}")
     requirements, wheel = tmp_path / "requirements.lock", tmp_path / "a.whl"
     requirements.write_text(pins)
     wheel.touch()
     command = ["install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps"]
-    command += ["--only-binary", ":all:"]
-    for given in ([str(wheel)], ["--requirement", str(requirements), str(wheel)]):
+    wheels = ["--only-binary", ":all:", "--require-hashes"]
+    for given in (
+        ["--no-index", str(wheel)],
+        [*wheels, "--requirement", str(requirements)],
+        ["--only-binary", ":all:", "--requirement", str(requirements), str(wheel)],
+    ):
         with pytest.raises(SystemExit):
             pip(Fake(tmp_path), [*command, *given])
     assert not (tmp_path / "pip_installed").exists()

@@ -21,8 +21,9 @@ for name in {names}:
 
 
 def pins_of(path: Path) -> dict[str, str]:
-    """Name -> version of a file of `name==version` lines; markers are left out."""
-    pins = (line.split(";")[0].strip().partition("==") for line in path.read_text().splitlines())
+    """Name -> version of a file of `name==version` lines; markers and hashes are left out."""
+    lines = (line for line in path.read_text().splitlines() if not line.startswith(" "))
+    pins = (re.split(r"[ ;]", line)[0].partition("==") for line in lines)
     return {name: version for name, _, version in pins if version}
 
 
@@ -31,7 +32,7 @@ def gateway_python(repository: Path, wheel: Path, tmp_path_factory: pytest.TempP
     """The interpreter of an environment made as the image makes its own."""
     python = make_environment(tmp_path_factory.mktemp("gateway") / "venv")
     lock = repository / "gateway" / "skyplane_gateway" / "requirements.lock"
-    install(python, "--no-deps", "--requirement", lock)
+    install(python, "--no-deps", "--require-hashes", "--requirement", lock)
     install(python, "--no-deps", wheel)
     return python
 

@@ -25,20 +25,22 @@ def test_a_release_builds_the_image_for_both_processors(repository: Path) -> Non
     assert (repository / build["context"] / build["file"]).is_file()
 
 
-def test_every_requirement_is_pinned(repository: Path) -> None:
+def test_every_requirement_is_pinned_and_has_hashes(repository: Path) -> None:
     lock = repository / "gateway" / "skyplane_gateway" / "requirements.lock"
-    lines = lock.read_text().splitlines()
-    assert lines
-    assert [line for line in lines if not re.match(r"[a-z0-9_.-]+==[0-9]", line)] == []
+    entries = lock.read_text().replace("\\\n", "").splitlines()
+    assert entries
+    entry = re.compile(r"[a-z0-9_.-]+==[0-9][^;\s]*(?: ;.*?)?(?:\s+--hash=sha256:[0-9a-f]{64})+")
+    assert [line for line in entries if not entry.fullmatch(line)] == []
 
 
 @pytest.mark.parametrize("processor", ["x86_64", "aarch64"])
-def test_every_requirement_has_a_wheel_for_both_processors(
-    repository: Path, tmp_path: Path, processor: str
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_every_requirement_has_a_wheel_with_a_hash_for_each_python_and_processor(
+    repository: Path, tmp_path: Path, python: str, processor: str
 ) -> None:
     """An image that compiles would need a compiler, and QEMU for the other processor."""
-    place = ["--python-platform", f"{processor}-unknown-linux-gnu", "--python-version", "3.11"]
-    wheels = ["--no-deps", "--only-binary", ":all:", "--target", str(tmp_path)]
+    place = ["--python-platform", f"{processor}-unknown-linux-gnu", "--python-version", python]
+    wheels = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", str(tmp_path)]
     lock = repository / "gateway" / "skyplane_gateway" / "requirements.lock"
     done = uv("pip", "install", "--dry-run", "--quiet", *place, *wheels, "--requirement", lock)
     assert done.returncode == 0, done.stderr

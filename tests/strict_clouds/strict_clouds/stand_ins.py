@@ -225,15 +225,23 @@ def pip(machine: Machine, arguments: list[str]) -> None:
     match arguments:
         case [
             "install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps",
-            "--only-binary", ":all:", "--requirement", pins, wheel,
+            "--only-binary", ":all:", "--require-hashes", "--requirement", pins,
+        ]:  # fmt: skip
+            requirements = Path(pins).read_text().replace("\\\n", "").splitlines()
+            if loose := [line for line in requirements if "==" not in line.partition(";")[0]]:
+                sys.exit(f"pip: {loose} have no exact version")
+            if bare := [line for line in requirements if " --hash=sha256:" not in line]:
+                sys.exit(f"pip: {bare} have no hash")
+            if not requirements:
+                sys.exit(f"pip: {pins} pins nothing")
+            machine.note("pip_required", pins)
+        case [
+            "install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps", "--no-index", wheel,
         ]:  # fmt: skip
             if not Path(wheel).is_file():
                 sys.exit(f"pip: {wheel} is no file")
-            requirements = Path(pins).read_text().splitlines()
-            if loose := [line for line in requirements if "==" not in line.partition(";")[0]]:
-                sys.exit(f"pip: {loose} have no exact version")
-            if not requirements:
-                sys.exit(f"pip: {pins} pins nothing")
+            if not (machine.directory / "pip_required").exists():
+                sys.exit("pip: nothing that the wheel needs is installed")
             machine.note("pip_installed", wheel)
         case _:
             refuse("pip", arguments)

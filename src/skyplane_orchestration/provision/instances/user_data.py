@@ -46,7 +46,7 @@ class BootSettings:
     Args:
         image: `registry.example/skyplane-gateway@sha256:...`; instances must be able to pull it.
         wheel_url: HTTPS address of the wheel. The gateway's pinned requirements, which are a file
-            in the wheel, come from the instance's package index.
+            in the wheel, come from the instance's package index and are checked by their hashes.
         wheel_sha256: of the wheel, 64 hex characters.
 
     Raises ConfigurationInvalid for anything else.
@@ -276,9 +276,11 @@ umask 022
 # The wheel has the pins of its requirements, so the checksum covers them too.
 "$python" -m zipfile -e "$wheel" "$directory/wheel"
 "$python" -m venv "$directory/venv"
-# Wheels only: nothing of a package runs at its installation, and no compiler is needed.
+# Wheels only: nothing of a package runs at its installation, and no compiler is needed. The pins
+# have hashes, so the package index cannot give another file.
 retry "$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps \
-    --only-binary :all: --requirement "$directory/wheel/@PINS@" "$wheel"
+    --only-binary :all: --require-hashes --requirement "$directory/wheel/@PINS@"
+"$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps --no-index "$wheel"
 
 say "starting the gateways on $address"
 await_gateways &

@@ -75,8 +75,8 @@ def _build(path: Path, requirements: str) -> None:
     (path / "requirements.txt").write_text(requirements, encoding="utf-8")
     # Wheels only: nothing of a package runs at its installation, and no compiler is needed.
     wheels = ("--no-input", "--no-cache-dir", "--no-deps", "--only-binary", ":all:")
-    python = str(path / "bin" / "python")
-    _run(python, "-m", "pip", "install", *wheels, "-r", str(path / "requirements.txt"))
+    python, required = str(path / "bin" / "python"), str(path / "requirements.txt")
+    _run(python, "-m", "pip", "install", *wheels, "--require-hashes", "-r", required)
     (path / _COMPLETE).touch()
 
 

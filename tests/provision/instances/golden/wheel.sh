@@ -101,9 +101,11 @@ umask 022
 # The wheel has the pins of its requirements, so the checksum covers them too.
 "$python" -m zipfile -e "$wheel" "$directory/wheel"
 "$python" -m venv "$directory/venv"
-# Wheels only: nothing of a package runs at its installation, and no compiler is needed.
+# Wheels only: nothing of a package runs at its installation, and no compiler is needed. The pins
+# have hashes, so the package index cannot give another file.
 retry "$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps \
-    --only-binary :all: --requirement "$directory/wheel/skyplane_gateway/requirements.lock" "$wheel"
+    --only-binary :all: --require-hashes --requirement "$directory/wheel/skyplane_gateway/requirements.lock"
+"$directory/venv/bin/pip" install --quiet --no-cache-dir --no-input --no-deps --no-index "$wheel"
 
 say "starting the gateways on $address"
 await_gateways &
