@@ -17,9 +17,11 @@ import yaml
 from dagster.components.resolved.errors import ResolutionException
 from dagster.components.testing import create_defs_folder_sandbox
 from pydantic import ValidationError
+from tests.docs.pages import Page
 
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.components import TransferModel
+from skyplane_orchestration.dagster.components.scaffolder import RESOURCE
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,
@@ -216,6 +218,41 @@ def test_the_scaffolder_writes_a_project_that_loads() -> None:
         with sandbox.load_component_and_build_defs(defs_path=path) as (_, defs):
             made = _asset(defs)
     assert made.key == dg.AssetKey("clicks")
+
+
+def test_a_scaffolded_project_has_all_that_its_assets_need() -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        for name in ("replication", "deep/down/clicks"):
+            sandbox.scaffold_component(
+                component_cls=SkyplaneTransferComponent,
+                defs_path=name,
+                scaffold_params={"name": Path(name).name},
+            )
+        written = [
+            path for path in sandbox.defs_folder_path.rglob("*.py") if path.stem == "skyplane"
+        ]
+        assert written == [sandbox.defs_folder_path / "skyplane.py"]
+        with sandbox.build_all_defs() as defs:
+            dg.Definitions.validate_loadable(defs)
+            assert {sensor.name for sensor in defs.sensors or ()} == {
+                "skyplane_cleanup",
+                "skyplane_sweep",
+            }
+    (shown,) = (
+        block.text
+        for block in Page("docs/reference/dagster.md").blocks()
+        if "@dg.definitions" in block.text
+    )
+    assert shown == RESOURCE
+
+
+@pytest.mark.parametrize("place", ["defs/resources.py", "definitions.py"])
+def test_a_project_that_has_the_resource_keeps_its_own(place: str) -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.defs_folder_path.parent / place
+        path.write_text(RESOURCE)
+        sandbox.scaffold_component(component_cls=SkyplaneTransferComponent)
+        assert not (sandbox.defs_folder_path / "skyplane.py").exists()
 
 
 def test_dg_lists_the_component(tmp_path: Path) -> None:

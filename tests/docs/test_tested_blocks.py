@@ -1,8 +1,8 @@
 """What the README and the first pages show runs as it stands.
 
-`tests/packaging/test_extras.py` runs how to install. Every block runs in a process of its own
-against one S3 server, which holds every bucket that the block names: the first bucket is
-filled, the second must end up equal.
+`tests/packaging/test_getting_started.py` follows the first pages from the install on. Here every
+block runs in a process of its own against one S3 server, which holds every bucket that the block
+names: the first bucket is filled, the second must end up equal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from tests.docs.places import CONTENT, Places, s3_server
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 
 README: Final = Page("README.md")
-COMMAND_LINE: Final = Page("docs/getting-started/command-line.md")
 AIRFLOW: Final = Page("docs/getting-started/airflow.md")
 DAGSTER: Final = Page("docs/getting-started/dagster.md")
 INSTANCES: Final = Page("docs/getting-started/aws-instances.md")
@@ -114,7 +113,7 @@ def written(folder: Path, texts: list[str], endpoint: str) -> Mapping[Path, Plac
 
 def test_dags(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
     texts = [*README.tested("dag"), *AIRFLOW.tested("dag")]
-    assert len(texts) == 3
+    assert len(texts) == 2
     places = written(tmp_path / "dags", texts, s3_endpoint)
     folder = str(tmp_path / "dags")
     run([sys.executable, "-c", RUN_DAGS, folder, str(len(texts))], environment, tmp_path)
@@ -135,7 +134,7 @@ def test_the_dag_for_instances_parses() -> None:
 
 def test_assets(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
     texts = [*README.tested("asset"), *DAGSTER.tested("asset")]
-    assert len(texts) == 3
+    assert len(texts) == 2
     places = written(tmp_path / "assets", texts, s3_endpoint)
     run([sys.executable, "-c", MATERIALIZE, *places], environment, tmp_path)
     for each in places.values():
@@ -166,14 +165,3 @@ def test_shell_of_the_readme(environment: dict[str, str], tmp_path: Path) -> Non
     said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
     assert said.splitlines()[-1] == "hello"
     assert (tmp_path / "to" / "hello.txt").read_text() == "hello\n"
-
-
-def test_shell_of_the_first_page(
-    environment: dict[str, str], s3_endpoint: str, tmp_path: Path
-) -> None:
-    text = "".join(COMMAND_LINE.tested("shell"))
-    places = Places(s3_endpoint, text)
-    said = run(["bash", "-euo", "pipefail", "-c", text], environment, tmp_path)
-    assert (tmp_path / "to" / "reports" / "world.txt").read_text() == "world\n"
-    assert "nothing to copy" in said
-    places.assert_copied()

@@ -90,13 +90,13 @@ class GraphQl:
             "repositoryLocationName": nodes[0]["location"]["name"],
         }
 
-    def launch(self, repository: dict[str, str], asset: str) -> str:
-        """Materialize an asset; the id of the run."""
+    def launch(self, repository: dict[str, str], *assets: str) -> str:
+        """Materialize assets; the id of the run."""
         given = {
             "selector": {
                 **repository,
                 "pipelineName": "__ASSET_JOB",
-                "assetSelection": [{"path": [asset]}],
+                "assetSelection": [{"path": [asset]} for asset in assets],
             },
             "mode": "default",
         }

@@ -140,7 +140,7 @@ def test_readme(make_reader: MakeReader) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_dagster(reader: Reader, s3_endpoint: str) -> None:
-    """Its asset is materialized from the web server."""
+    """Its assets are materialized from the web server; then a project of dg checks."""
     blocks = blocks_of(DAGSTER)
     (serve,) = (n for n, block in enumerate(blocks) if block.text.startswith("dagster dev "))
     reader.follow(blocks[:serve])
@@ -149,11 +149,13 @@ def test_dagster(reader: Reader, s3_endpoint: str) -> None:
         graphql = GraphQl(said[1])
         repository = wait_for(graphql.repository, "the code location")
         assert repository is not None
-        run_id = graphql.launch(repository, "images_paris")
+        run_id = graphql.launch(repository, "images_paris", "catalogue")
         wait_for(lambda: graphql.run(run_id).is_over, "the end of the run")
-        assert graphql.run(run_id).status == "SUCCESS"
+        run = graphql.run(run_id)
+    assert (run.status, run.succeeded[-1]) == ("SUCCESS", "catalogue")
     places.assert_copied()
-    reader.follow(blocks[serve + 1 :])
+    told = reader.follow(blocks[serve + 1 :])
+    assert "All definitions loaded successfully" in told
 
 
 # ---------------------------------------------------------------- beside what is there

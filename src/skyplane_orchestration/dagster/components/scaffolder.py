@@ -1,9 +1,29 @@
-"""`SkyplaneTransferScaffolder`: the `defs.yaml` with which a component begins."""
+"""`SkyplaneTransferScaffolder`: the `defs.yaml` with which a component begins, and its resource."""
 
 # No postponed annotations: Dagster reads those of the fields.
 
+from pathlib import Path
+from typing import Final
+
 import dagster as dg
 from pydantic import BaseModel, Field
+
+#: A file of a project, which all components of the project share.
+RESOURCE: Final = """import dagster as dg
+from skyplane_orchestration.dagster import (
+    SkyplaneResource,
+    build_skyplane_cleanup_sensor,
+    build_skyplane_sweep_sensor,
+)
+
+
+@dg.definitions
+def skyplane() -> dg.Definitions:
+    return dg.Definitions(
+        resources={"skyplane": SkyplaneResource(deployment="prod-eu")},
+        sensors=[build_skyplane_cleanup_sensor(), build_skyplane_sweep_sensor()],
+    )
+"""
 
 
 class ScaffoldParams(BaseModel, extra="forbid"):
@@ -17,7 +37,7 @@ class ScaffoldParams(BaseModel, extra="forbid"):
 
 
 class SkyplaneTransferScaffolder(dg.Scaffolder[ScaffoldParams]):
-    """Writes a `defs.yaml` with one transfer."""
+    """Writes a `defs.yaml` with one transfer, and the resource unless the project has it."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldParams]:
@@ -28,3 +48,19 @@ class SkyplaneTransferScaffolder(dg.Scaffolder[ScaffoldParams]):
         dg.scaffold_component(
             request, {"transfers": [{**transfer, "conflict": "replace-if-different"}]}
         )
+        root = _defs_folder(request.target_path)
+        if not _names_resource(request.project_root or root):
+            (root / "skyplane.py").write_text(RESOURCE, encoding="utf-8")
+
+
+def _defs_folder(path: Path) -> Path:
+    """The folder `defs` of a project that a component is in; else the one beside it."""
+    return next((one for one in path.parents if one.name == "defs"), path.parent)
+
+
+def _names_resource(root: Path) -> bool:
+    """Whether code of a project names the resource; environments below it do not count."""
+    sources = (path for path in root.rglob("*.py") if "site-packages" not in path.parts)
+    return any(
+        "SkyplaneResource" in path.read_text(encoding="utf-8", errors="ignore") for path in sources
+    )
