@@ -11,6 +11,8 @@ from tests.cli.conftest import RunJson
 from tests.clouds.accounts import ACCOUNTS, Account
 
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.provision.aws import AwsCloud
+from skyplane_orchestration.provision.instances.cloud import PublicHosts
 
 
 @pytest.fixture(params=ACCOUNTS)
@@ -74,6 +76,25 @@ def test_ranges_of_the_whole_internet_are_a_warning(
     assert [check["state"] for check in told] == ["warn", "warn"]
     assert "0.0.0.0/0: most of the internet" in told[0]["detail"]
     assert "::/0, which opens nothing" in told[1]["detail"]
+
+
+def test_a_worker_behind_a_proxy_fails_and_hides_nothing(
+    run_json: RunJson, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The proxy lets the API's calls through; here they go to loopback without it."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    hosts = PublicHosts("127.77.0.1", "127.77.0.1")
+    monkeypatch.setattr(AwsCloud, "public_hosts", hosts)
+    with ACCOUNTS["aws"]() as account:
+        file = account.clouds_file(tmp_path, regions=[account.region])
+        for choice in (("--cloud", "aws"), ("--provisioner", "cloud", "--deployment", "prod")):
+            document = run_json("doctor", *choice, "--clouds", file, code=1)
+            states = {check["name"]: check["state"] for check in document["checks"]}
+            assert states["aws worker"] == "fail"
+            assert states["aws permissions"] == "ok"
 
 
 def test_without_a_file_the_credentials_are_those_of_the_process(

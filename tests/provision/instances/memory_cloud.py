@@ -163,6 +163,10 @@ class MemoryCloud:
         self._die = die
 
     @property
+    def public_hosts(self) -> None:
+        return None
+
+    @property
     def store_identity(self) -> str:
         return self.account.store_identity
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from skyplane_orchestration.provision.aws.denied_regions import DENIED, DeniedRe
 from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
-from skyplane_orchestration.provision.aws.options import AwsOptions
+from skyplane_orchestration.provision.aws.options import AwsOptions, region_name
 from skyplane_orchestration.provision.aws.pin import pin_key
 from skyplane_orchestration.provision.aws.quotas import quota_uses, region_quotas
 from skyplane_orchestration.provision.aws.remainders import delete, remainders
@@ -31,6 +32,7 @@ from skyplane_orchestration.provision.instances.cloud import (
     FleetTags,
     Ingress,
     LaunchRequest,
+    PublicHosts,
 )
 from skyplane_orchestration.provision.regions import in_regions
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -79,6 +81,17 @@ class AwsCloud:
     @property
     def store_identity(self) -> str:
         return "s3" if self._options.instance_profile else ""
+
+    @property
+    def public_hosts(self) -> PublicHosts | None:
+        variables = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_EC2")
+        elsewhere = self._options.endpoint_url or any(map(os.environ.get, variables))
+        if elsewhere or not self._options.public_address:
+            return None
+        name = region_name(next(iter(self._options.regions or ()), "aws:us-east-1"))
+        # EC2's endpoints speak HTTP and HTTPS ("Amazon EC2 service endpoints", 2026-11-26).
+        host = f"ec2.{name}.amazonaws.com" + (".cn" if name.startswith("cn-") else "")
+        return PublicHosts(host, host)
 
     def regions(self) -> tuple[str, ...]:
         if self._options.regions:

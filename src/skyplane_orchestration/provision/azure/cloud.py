@@ -20,6 +20,7 @@ from skyplane_orchestration.provision.instances.cloud import (
     FleetTags,
     Ingress,
     LaunchRequest,
+    PublicHosts,
 )
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.regions import in_regions
@@ -65,6 +66,13 @@ class AzureCloud:
     @property
     def store_identity(self) -> str:
         return "azure" if self._options.managed_identity else ""
+
+    @property
+    def public_hosts(self) -> PublicHosts | None:
+        if self._options.endpoint_url or not self._options.public_address:
+            return None
+        # The second is what Windows looks for to tell whether it has internet access.
+        return PublicHosts("management.azure.com", "www.msftconnecttest.com")
 
     def regions(self) -> tuple[str, ...]:
         from skyplane_orchestration.provision.azure.checks import usable_regions

@@ -28,6 +28,7 @@ from skyplane_orchestration.provision.instances.cloud import (
     FleetTags,
     Ingress,
     LaunchRequest,
+    PublicHosts,
 )
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -65,6 +66,12 @@ class GcpCloud:
     @property
     def store_identity(self) -> str:
         return "gcs" if self._options.service_account else ""
+
+    @property
+    def public_hosts(self) -> PublicHosts | None:
+        if self._options.endpoint_url or not self._options.public_address:
+            return None
+        return PublicHosts("compute.googleapis.com", "storage.googleapis.com")
 
     def regions(self) -> tuple[str, ...]:
         return self._options.regions or usable_regions(self._api)

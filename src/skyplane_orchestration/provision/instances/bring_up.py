@@ -33,6 +33,7 @@ from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.instances.cloud import (
+    ENROLMENT_PORT,
     CloudInstance,
     FleetTags,
     control_port,
@@ -292,7 +293,8 @@ class _BringUp:
         cidrs = ", ".join(self.tools.options.control_cidrs)
         return (
             f" at {instance.address or 'no address'}, not even once (is this worker's address one"
-            f" of control_cidrs, {cidrs}?)"
+            f" of control_cidrs, {cidrs}, and may it open connections to port {ENROLMENT_PORT} and"
+            " those above? They take no proxy)"
         )
 
     def _newly_ready(self, waiting: Sequence[CloudInstance]) -> dict[str, CloudInstance]:

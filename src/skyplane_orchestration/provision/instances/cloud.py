@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
@@ -185,6 +185,18 @@ class CloudResource:
     tags: FleetTags
 
 
+class PublicHosts(NamedTuple):
+    """Hosts of a cloud that are on the internet, as its instances are.
+
+    Args:
+        api: of its API, which answers at port 443.
+        web: one that answers at port 80.
+    """
+
+    api: str
+    web: str
+
+
 class Cloud(Protocol):
     """One cloud's API. Every verb may be repeated, and may run at the same time elsewhere.
 
@@ -205,6 +217,10 @@ class Cloud(Protocol):
 
         Empty if their instances get none.
         """
+
+    @property
+    def public_hosts(self) -> PublicHosts | None:
+        """None if its instances get no public address, or its API is not that of the internet."""
 
     def regions(self) -> tuple[str, ...]:
         """Tags of the regions that the account may use, for a search without a plan."""

@@ -10,7 +10,7 @@ from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.region_quota import QuotaUse
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.instances.cloud import Cloud
-from skyplane_orchestration.provision.instances.clouds import check_cloud
+from skyplane_orchestration.provision.instances.clouds import check_cloud, check_worker
 from skyplane_orchestration.provision.parallel import in_parallel
 
 
@@ -32,8 +32,10 @@ def report_on(cloud: Cloud, deployment: str) -> CloudReport:
 
     Without credentials it reads no quota.
     """
-    checked = check_cloud(cloud, deployment)
-    if len(checked) == 1 and not checked[0].is_ok:
+    checked, worker = check_cloud(cloud, deployment), check_worker(cloud)
+    has_credentials = len(checked) > 1 or checked[0].is_ok
+    checked = (*checked, *worker)
+    if not has_credentials:
         return CloudReport(checked, ())
     try:
         regions = cloud.regions()

@@ -19,6 +19,7 @@ from skyplane_orchestration.provision.instances.cloud import (
     Ingress,
 )
 from skyplane_orchestration.provision.instances.once import Once
+from skyplane_orchestration.provision.instances.reach import of_worker
 from skyplane_orchestration.provision.parallel import in_parallel
 
 T = TypeVar("T")
@@ -124,7 +125,12 @@ class Clouds:
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         """What the checks of all clouds find; a cloud that cannot be asked is a finding."""
-        found = in_parallel([partial(check_cloud, cloud, deployment) for cloud in self.all()])
+        found = in_parallel(
+            [
+                *(partial(check_cloud, cloud, deployment) for cloud in self.all()),
+                *(partial(check_worker, cloud) for cloud in self.all()),
+            ]
+        )
         return tuple(finding for findings in found for finding in findings)
 
     def _each(
@@ -164,6 +170,12 @@ def check_cloud(cloud: Cloud, deployment: str) -> tuple[Finding, ...]:
         return cloud.check(deployment)
     except SkyplaneError as error:
         return (Finding(f"cloud {cloud.name}", False, str(error)),)
+
+
+def check_worker(cloud: Cloud) -> tuple[Finding, ...]:
+    """Whether this machine can reach the instances of a cloud, as far as that can be told."""
+    hosts = cloud.public_hosts
+    return () if hosts is None else of_worker(cloud.name, hosts)
 
 
 def _region_of(item: CloudInstance | CloudResource) -> str:
