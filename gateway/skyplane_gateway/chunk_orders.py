@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from skyplane_gateway.errors import SkyplaneError, from_dict
-from skyplane_gateway.objects import UNCONDITIONAL, Precondition
+from skyplane_gateway.objects import UNCONDITIONAL, ObjectAttributes, Precondition
 from skyplane_gateway.schema import Document, as_mapping, decode
 
 ChunkKind = Literal["objects", "part"]
@@ -28,6 +28,7 @@ class RangeOrder:
         keeps_attributes: see `Keeping.attributes`.
         omits_non_ascii: see `Keeping`.
         crc32c: of the whole object, as the source's store lists it; None for parts.
+        sets: see `Keeping.sets`; None for parts, whose upload has them.
     """
 
     source_key: str
@@ -43,6 +44,7 @@ class RangeOrder:
     keeps_attributes: bool = True
     omits_non_ascii: bool = False
     crc32c: int | None = None
+    sets: ObjectAttributes | None = None
 
 
 @dataclass(frozen=True, slots=True)

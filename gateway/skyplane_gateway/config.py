@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.keeping import Keeping, keeping_of
 from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.schema import Document, check
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
@@ -250,6 +250,7 @@ class TransferSpec(Document, what="the transfer specification"):
             should be able to read the source.
         strict_metadata: an object fails if its copy would lose tags, storage class or other
             metadata.
+        sets: headers and user metadata of the copies, in place of those of their sources.
     """
 
     source: StoreSpec
@@ -271,8 +272,9 @@ class TransferSpec(Document, what="the transfer specification"):
     on_illegal_key: IllegalKeyRule = "fail"
     on_archived_object: ArchivedObjectRule = "fail"
     server_side_copy: bool = False
+    sets: ObjectAttributes | None = None
 
     @property
     def keeping(self) -> Keeping:
         """Which class and tags the copies get."""
-        return keeping_of(self.source, self.destination)
+        return replace(keeping_of(self.source, self.destination), sets=self.sets)

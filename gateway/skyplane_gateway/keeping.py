@@ -81,6 +81,7 @@ class Keeping:
         attributes: the destination keeps headers and user metadata, or the source has none.
         source_kind: of the source's store.
         omits_non_ascii: the copy lacks what no header can hold, in place of its encoded form.
+        sets: headers and user metadata of all copies; see `dressed`.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class Keeping:
     attributes: bool = True
     source_kind: str = ""
     omits_non_ascii: bool = False
+    sets: ObjectAttributes | None = None
 
     def of_source(self, info: ObjectInfo) -> ObjectInfo:
         """A row of the source's listing, or its `head`, with class and tags of the copy.
@@ -165,6 +167,16 @@ def fitting(attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, 
         return attributes, ()
     nothing: dict[str, Any] = dict.fromkeys(odd)
     return replace(attributes, metadata=rows, **nothing), tuple(lost)
+
+
+def dressed(attributes: ObjectAttributes, sets: ObjectAttributes | None) -> ObjectAttributes:
+    """The attributes of a source with those that its job sets in their place."""
+    if sets is None:
+        return attributes
+    given = {name: getattr(sets, name) for name in HEADERS}
+    rows = {**dict(attributes.metadata), **dict(sets.metadata)}
+    headers = {name: text for name, text in given.items() if text is not None}
+    return replace(attributes, **headers, metadata=tuple(sorted(rows.items())))
 
 
 def kept_tags(kind: str, tags: Tags) -> Tags:

@@ -112,7 +112,7 @@ def test_a_policy_that_matches_no_region_is_refused() -> None:
     )
     with pytest.raises(ConfigurationInvalid, match="did you mean aws:us-east-1"):
         planner_options.policy_from(parsed("--exclude-regions aws:us-est-1"), REGIONS)
-    with pytest.raises(ConfigurationInvalid, match="use exclude to skip objects"):
+    with pytest.raises(ConfigurationInvalid, match="to skip objects, use exclude"):
         planner_options.policy_from(parsed("--exclude-regions *.tmp"), REGIONS)
     with pytest.raises(ConfigurationInvalid, match="'' names nothing"):
         parsed("--exclude-regions=")

@@ -11,7 +11,7 @@ from skyplane_orchestration.cli.main import VERBS, build_parser
 
 ADVICE = {**other_tools._OPTIONS, **other_tools._VERBS}
 #: Lines of the verbs whose options other tools' users look for.
-COMING = {"--header"}
+COMING: set[str] = set()
 KNOWN = {"cp": "cp a b", "sync": "sync a b"}
 
 

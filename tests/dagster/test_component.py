@@ -291,6 +291,8 @@ FIELDS: dict[type, tuple[list[tuple[Any, Any]], list[Any]]] = {
             [*_WRONG, *_LISTS, True, False, "true", "{{ true }}"]),
     list: ([(["x"], ["x"]), ("{{ ['x', 'y'] }}", ["x", "y"]), (["{{ 'x' }}"], ["x"]), (None, None)],
            [*_WRONG, [5], {"a": 1}, 5, True, "*.csv", "{{ '*.csv' }}", [None], ["{{ none }}"]]),
+    dict: ([({"a": "x"}, {"a": "x"}), ({"a": "{{ 'x' }}"}, {"a": "x"}), (None, None)],
+           [*_WRONG, ["x"], {"a": 1}, {"a": None}, 5, True]),
     str: ([("x", "x"), ("{{ 'x' }}", "x")],
           [*_LISTS, 5, True, 1.5, "None", "{{ none }}", "{{ 5 }}", "{{ ['x'] }}"]),
 }  # fmt: skip
@@ -298,7 +300,14 @@ FIELDS: dict[type, tuple[list[tuple[Any, Any]], list[Any]]] = {
 
 def _type_of(annotation: Any) -> type:
     text = str(annotation)
-    names = {"Sequence": list, "Literal": str, "bool": bool, "int": int, "float": float}
+    names = {
+        "Mapping": dict,
+        "Sequence": list,
+        "Literal": str,
+        "bool": bool,
+        "int": int,
+        "float": float,
+    }
     return next((kind for name, kind in names.items() if name in text), str)
 
 

@@ -314,3 +314,32 @@ def test_blobs_that_become_block_blobs_are_named(
     assert {row["code"] for row in refused["failures"]} == {"metadata-not-carried"}
     result = run(*arguments)
     assert (result["copied"], result["not_carried_by_name"]) == (2, {"blob-type": 2})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_upload_gets_the_headers_of_its_options(
+    run: Run, sites: dict[str, Site], kind: str, tmp_path: Path
+) -> None:
+    site, prefix = sites[kind], f"set-{uuid.uuid4().hex[:8]}/"
+    (tmp_path / "in").mkdir()
+    for name, size in SIZES.items():
+        (tmp_path / "in" / f"{name}.csv").write_bytes(bytes(size))
+    given = [
+        *("--content-type", "text/html", "--cache-control", "max-age=5"),
+        *("--header", "Content-Disposition: attachment", "--header", "content-language: en"),
+        *("--metadata", "owner=me", "--chunk-mib", "5"),
+        *(("--header", "Expires: 2037-01-31T06:00:00Z") if kind == "s3" else ()),
+    ]
+    ends = [f"{tmp_path}/in/", f"{site.url}{prefix}", *end("dst", site)]
+    assert run("cp", "-r", *ends, *given)["copied"] == len(SIZES)
+    assert run("sync", *ends, *given)["copied"] == 0
+    store = site.open()
+    for name in SIZES:
+        info = store.head(f"{prefix}{name}.csv")
+        found = info.attributes
+        assert found is not None
+        assert (found.content_type, found.cache_control) == ("text/html", "max-age=5")
+        assert (found.content_disposition, found.content_language) == ("attachment", "en")
+        assert dict(found.metadata)["owner"] == "me"
+        assert ("expires" in info.not_carried) == (kind == "s3")
+    store.close()

@@ -144,6 +144,7 @@ class Copier:
             keeps_attributes=self._keeping.attributes,
             omits_non_ascii=self._keeping.omits_non_ascii,
             crc32c=row.source.crc32c,
+            sets=self._keeping.sets,
         )
 
     def _copied(self, row: Selection, outcome: RangeOutcome, attempts: int) -> None:

@@ -78,7 +78,8 @@ def build_epoch(
         verify=spec.verify,
         trusts_checksum=context.capabilities.trusts_checksum,
     )
-    resumer = Resumer(EarlierJournal(left.journal, doubt), call, context.source, journal.place())
+    before = EarlierJournal(left.journal, doubt)
+    resumer = Resumer(before, call, context.source, journal.place(), context.spec.sets)
     first = left.journal if left.journal is not None else identity
     began_unix_s = first.began_unix_s or context.clock.wall()
     pipeline = Pipeline(

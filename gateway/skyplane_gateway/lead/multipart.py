@@ -19,12 +19,13 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.keeping import dressed
 from skyplane_gateway.lead.context import OpenUpload, TransferContext
 from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectInfo, PartInfo
+from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
 from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.server_side import CopySource
@@ -358,10 +359,12 @@ class MultipartCopier:
         copy.attempts = max(copy.attempts, attempts)
 
     def _attributes_of(self, copy: _Copy) -> dict[str, Any] | None:
-        if copy.info.attributes is None:
+        found, sets = copy.info.attributes, self._keeping.sets
+        if found is None and sets is None:
             return None
         # By the time in the listing: an answer to HEAD has whole seconds.
-        return marked(copy.info.attributes, self._keeping.mark_of(copy.row.source)).to_dict()
+        mark = self._keeping.mark_of(copy.row.source)
+        return marked(dressed(found or ObjectAttributes(), sets), mark).to_dict()
 
     # -- aborting
 

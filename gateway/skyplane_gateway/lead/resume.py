@@ -15,9 +15,10 @@ from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
 from skyplane_gateway.journal.document import DoneRow, UploadRow
 from skyplane_gateway.journal.earlier_epochs import CallSink, EarlierEpochs
 from skyplane_gateway.journal.state import JournalState
+from skyplane_gateway.keeping import dressed
 from skyplane_gateway.lead.resume_rules import Decision, EarlierJournal, keep_parts
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, PartInfo
+from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.readback import has_attributes
 
@@ -56,15 +57,22 @@ class Resumer:
 
     Args:
         place: of the transfer's journals, see `JournalWriter.place`.
+        sets: see `Keeping.sets`.
     """
 
     def __init__(
-        self, earlier: EarlierJournal, call: CallSink, source: SourceStore, place: Mapping[str, Any]
+        self,
+        earlier: EarlierJournal,
+        call: CallSink,
+        source: SourceStore,
+        place: Mapping[str, Any],
+        sets: ObjectAttributes | None = None,
     ) -> None:
         self._earlier = earlier
         self._call = call
         self._source = source
         self._place = place
+        self._sets = sets
 
     async def resume(self, row: Selection, *, is_last: bool = False) -> Resumed:
         """What is left to do with an object; uploads that are not continued are aborted.
@@ -188,4 +196,7 @@ class Resumer:
             source = await self._source.head(row.source.key)
         except NotFound:
             return True  # It was there when it was listed; no better copy is possible.
-        return source.etag != row.source.etag or has_attributes(there, source.attributes)
+        wanted, sets = source.attributes, self._sets
+        if wanted is not None or sets is not None:
+            wanted = dressed(wanted or ObjectAttributes(), sets)
+        return source.etag != row.source.etag or has_attributes(there, wanted)

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from skyplane_gateway.checksum import crc32c as checksum
 from skyplane_gateway.chunk_orders import ChunkOrder, Noted, RangeOrder
 from skyplane_gateway.errors import InternalError, SkyplaneError, StoreUnavailable
-from skyplane_gateway.keeping import fitting, kept_tags
+from skyplane_gateway.keeping import dressed, fitting, kept_tags
 from skyplane_gateway.made_of import marked
 from skyplane_gateway.objects import MIB, ObjectAttributes
 from skyplane_gateway.protocol import ObjectEntry, PartEntry
@@ -121,7 +121,7 @@ def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAtt
     Raises MetadataNotCarried where the order is strict and the copy would lack some.
     """
     told, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
-    attributes = marked(told, wanted.mark)
+    attributes = marked(dressed(told, wanted.sets), wanted.mark)
     tags = kept_tags(wanted.tags_for, attributes.tags)
     if tags != attributes.tags or wanted.storage_class is not None:
         attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)

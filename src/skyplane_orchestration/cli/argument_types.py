@@ -30,6 +30,14 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def header(text: str) -> tuple[str, str]:
+    """`NAME: TEXT` -> (NAME, TEXT)."""
+    name, colon, value = text.partition(":")
+    if not (name.strip() and colon and value.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form 'NAME: TEXT'")
+    return name.strip(), value.strip()
+
+
 def keys_of_file(path: str, *, is_raw: bool = False) -> tuple[str, ...]:
     """The keys of a file with one key per line; `-` is stdin. See `keys_of_lines`."""
     try:

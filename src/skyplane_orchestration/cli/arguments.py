@@ -20,6 +20,7 @@ from skyplane_gateway.config import (
 )
 from skyplane_gateway.wording import argument
 from skyplane_orchestration.cli.argument_types import (
+    header,
     keys_of_file,
     number_above_zero,
     pair,
@@ -273,6 +274,7 @@ def add_selection(parser: Parser) -> None:
         "write matching objects after all others, as _SUCCESS and table metadata (repeatable)",
         dest="publish_last",
     )
+    _add_attributes(parser)
     _add_demands(group)
     _add_sending(group)
     add_manifest(group)
@@ -311,6 +313,31 @@ def _add_conflict(group: argparse._ArgumentGroup) -> None:
             const=rule,
             help=f"replace an object only if {when} (--conflict {rule})",
         )
+
+
+def _add_attributes(parser: Parser) -> None:
+    """Headers and user metadata of the objects that are written."""
+    group = parser.add_argument_group(
+        "metadata", "of the objects that are written to a bucket, in place of that of SRC"
+    )
+    group.add_argument("--content-type", metavar="TYPE", help="such as text/html; charset=utf-8")
+    group.add_argument("--cache-control", metavar="TEXT", help="such as max-age=3600")
+    add_list(
+        group,
+        "--header",
+        "NAME: TEXT",
+        "Content-Disposition, Content-Encoding, Content-Language, and at S3 Expires (repeatable)",
+        dest="headers",
+        type=header,
+    )
+    add_list(
+        group,
+        "--metadata",
+        "NAME=TEXT",
+        "user metadata, in addition to that of SRC (repeatable)",
+        dest="object_metadata",
+        type=pair,
+    )
 
 
 def _add_demands(group: argparse._ArgumentGroup) -> None:
@@ -502,5 +529,7 @@ def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
         "destination": location_from(options, "dst"),
         "exclude": excluded_keys(options),
         "limits": Limits(chunk_mib=options.chunk_mib),
+        "headers": dict(options.headers),
+        "object_metadata": dict(options.object_metadata),
     }
     return TransferJob(**{**given, **more})

@@ -58,6 +58,8 @@ class JobOptions(TextOptions, total=False):
     files_from: tuple[str, ...] | None
     delete: bool
     allow_unmatched_patterns: bool
+    headers: Mapping[str, str]
+    object_metadata: Mapping[str, str]
 
 
 class AssetOptions(JobOptions, total=False):

@@ -44,6 +44,8 @@ class TextOptions(TypedDict, total=False):
     on_archived_object: ArchivedObjectRule
     server_side_copy: ServerSideRule
     encrypt: Encryption
+    content_type: str | None
+    cache_control: str | None
 
 
 #: Fields of `TransferJob` that plain values make.

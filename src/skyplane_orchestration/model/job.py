@@ -22,11 +22,13 @@ from skyplane_gateway.config import (
 )
 from skyplane_gateway.key_patterns import can_match
 from skyplane_gateway.object_filter import ObjectFilter
+from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.schema import as_mapping, check, decode, encode
 from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
+from skyplane_orchestration.model.written_attributes import expires_of, written_attributes
 
 SCHEMA_VERSION: Final = 1
 
@@ -342,6 +344,11 @@ class TransferJob:
             region of one service and have one set of credentials: `auto` or `never`; see
             docs/reference/objects.md.
         max_delete: the most deletes, as a number or a share of the objects at the destination.
+        content_type, cache_control: of the objects that are written, in place of the source's.
+        headers: Content-Disposition, Content-Encoding, Content-Language, and in S3 Expires, in the
+            same way; names in any case.
+        object_metadata: user metadata that is added to the source's, or replaces it. A sync does
+            not compare any of the four; see docs/reference/objects.md.
         allow_unmatched_patterns: `delete` also where a pattern of `exclude` can match no key, or
             matches none although it would with `/**` behind it.
     """
@@ -377,6 +384,10 @@ class TransferJob:
     server_side_copy: ServerSideRule = "auto"
     encrypt: Encryption = "auto"
     allow_unmatched_patterns: bool = False
+    content_type: str | None = None
+    cache_control: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    object_metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check(self)
@@ -400,6 +411,33 @@ class TransferJob:
                 "files keep no metadata, so objects that have some could not be copied; leave out "
                 + argument("strict_metadata")
                 + ", or copy to a bucket"
+            )
+
+        self._check_attributes()
+
+    def _check_attributes(self) -> None:
+        """Refuse headers and user metadata that no store could keep."""
+        given = self.content_type, self.cache_control, self.headers, self.object_metadata
+        texts = (*given[:2], *self.headers.values(), *self.object_metadata.values())
+        if any(text is not None and holds_template(text) for text in texts):
+            return
+        is_set, expires = written_attributes(*given) is not None, expires_of(self.headers)
+        if holds_template(self.destination.url) or not (is_set or expires):
+            return
+        if self.destination.kind == "file":
+            first = next(
+                name
+                for name in ("content_type", "cache_control", "headers", "object_metadata")
+                if getattr(self, name)
+            )
+            raise ConfigurationInvalid(
+                "files keep no headers and no metadata; leave out "
+                + argument(first)
+                + ", or copy to a bucket"
+            )
+        if expires and self.destination.kind != "s3":
+            raise ConfigurationInvalid(
+                argument("headers") + " 'Expires' is kept by S3 only; leave it out"
             )
 
     def _check_filter(self) -> None:
@@ -444,6 +482,13 @@ class TransferJob:
     def bytes_per_s(self) -> int | None:
         """`bwlimit` as a number."""
         return None if self.bwlimit is None else size_bytes(argument("bwlimit"), self.bwlimit)
+
+    @property
+    def written_attributes(self) -> ObjectAttributes | None:
+        """Headers and user metadata in place of the source's; None for none."""
+        return written_attributes(
+            self.content_type, self.cache_control, self.headers, self.object_metadata
+        )
 
     @property
     def object_filter(self) -> ObjectFilter:

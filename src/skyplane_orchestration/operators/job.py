@@ -37,7 +37,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         recursive, include, exclude, conflict, publish_last, verify, allow_empty,
             allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
             older_than, min_size, max_size, delete, max_delete, allow_unmatched_patterns,
-            bwlimit, on_illegal_key, on_archived_object, server_side_copy, encrypt: see
+            bwlimit, on_illegal_key, on_archived_object, server_side_copy, encrypt,
+            content_type, cache_control, headers, object_metadata: see
             `TransferJob`. A template of a time, size or rate that renders to an empty text
             means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.

@@ -41,6 +41,8 @@ class JobArguments(TextOptions, total=False):
     files_from: Texts | None
     delete: Flag
     allow_unmatched_patterns: Flag
+    headers: Mapping[str, str] | str | None
+    object_metadata: Mapping[str, str] | str | None
     allow_regions: Texts
     exclude_regions: Texts
     max_job_usd: Number

@@ -27,6 +27,7 @@ from skyplane_gateway.stores import (
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.written_attributes import expires_of
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.units import mib_to_bytes
@@ -134,6 +135,14 @@ def source_spec(job: TransferJob) -> StoreSpec:
     return replace(spec, options=tuple(sorted({*spec.options, *told})))
 
 
+def destination_spec(job: TransferJob) -> StoreSpec:
+    """`spec_of` the job's destination; S3 gets the option that sets Expires."""
+    spec, expires = spec_of(job.destination), expires_of(job.headers)
+    if expires is None:
+        return spec
+    return replace(spec, options=tuple(sorted({*spec.options, ("expires", expires)})))
+
+
 def journal_folder(job: TransferJob) -> str:
     """The folder at the destination that holds the job's journals."""
     return folder_of_destination(job.destination.key, recursive=job.recursive)
@@ -174,7 +183,7 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
     """The job, in the form that its lead reads."""
     return TransferSpec(
         source=source_spec(job),
-        destination=spec_of(job.destination),
+        destination=destination_spec(job),
         source_prefix=job.source.key,
         destination_prefix=job.destination.key,
         recursive=job.recursive,
@@ -191,4 +200,5 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
         filter=job.object_filter,
         on_illegal_key=job.on_illegal_key,
         on_archived_object=job.on_archived_object,
+        sets=job.written_attributes,
     )

@@ -30,10 +30,10 @@ from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
+    destination_spec,
     journal_folder,
     open_location,
     source_spec,
-    spec_of,
     transfer_spec_of,
 )
 from skyplane_orchestration.storage.server_side import why_not_server_side
@@ -181,7 +181,7 @@ class FleetControl:
     ) -> None:
         job = request.job
         location = job.source if side == "source" else job.destination
-        store = source_spec(job) if side == "source" else spec_of(location)
+        store = source_spec(job) if side == "source" else destination_spec(job)
         nodes = tuple(nodes)
         has_identity = all(self._opens_itself(location, node) for node in nodes)
         credentials = None if has_identity else request.credentials.resolve(location)

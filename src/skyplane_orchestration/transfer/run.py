@@ -72,6 +72,8 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
         rule["on_archived_object"] = job.on_archived_object
     if job.encrypt != "auto":
         rule["encrypt"] = job.encrypt
+    given = ("content_type", "cache_control", "headers", "object_metadata")
+    rule |= {name: getattr(job, name) for name in given if getattr(job, name)}
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 

@@ -54,7 +54,7 @@ _TAKES_GZIP: Final = ContextVar("takes_gzip", default=False)
 #: Without this header, answers have no checksum of the object.
 CHECKSUM_MODE: Final = "x-amz-checksum-mode"
 #: Options with a text of their own.
-_TEXTS = ("bucket-owner", "sse-kms-key-id")
+_TEXTS = ("bucket-owner", "expires", "sse-kms-key-id")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 DEFAULT_CONNECTIONS = 64
 _CONNECT_TIMEOUT_S = 10

@@ -1,4 +1,4 @@
-"""Store options that S3 takes as a parameter of each request: encryption, class, ACL, payer."""
+"""Store options that S3 takes as a parameter of each request: encryption, class, ACL and such."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class _Parameter:
 
 _PARAMETERS: Final = {
     "acl": _Parameter("ACL", "x-amz-acl"),
+    "expires": _Parameter("Expires", "Expires"),
     "bucket-owner": _Parameter("ExpectedBucketOwner", "x-amz-expected-bucket-owner"),
     "requester-pays": _Parameter("RequestPayer", "x-amz-request-payer"),
     "sse": _Parameter("ServerSideEncryption", "x-amz-server-side-encryption"),
@@ -42,7 +43,9 @@ _PARAMETERS: Final = {
     "storage-class": _Parameter("StorageClass", "x-amz-storage-class"),
 }
 #: Options of requests that write an object.
-_OF_WRITES: Final = frozenset({"acl", "sse", "sse-kms-key-id", "storage-class"})
+_OF_WRITES: Final = frozenset({"acl", "expires", "sse", "sse-kms-key-id", "storage-class"})
+#: Options that the project's own objects do without.
+_OF_COPIES: Final = ("expires", "storage-class")
 
 
 class RequestParameters:
@@ -87,5 +90,5 @@ class RequestParameters:
         return [
             (name, value)
             for name, value in self._values.items()
-            if not (stays and name == "storage-class")
+            if not (stays and name in _OF_COPIES)
         ]

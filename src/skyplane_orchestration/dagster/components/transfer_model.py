@@ -39,7 +39,8 @@ _TYPES: Final[Mapping[Any, Any]] = {
 
 def _field(name: str, hint: Any) -> Any:
     (kind,) = (one for one in options_of(hint) if one is not type(None))
-    made = _TYPES.get(get_origin(kind) or kind, kind)
+    is_text_by_name = kind == Mapping[str, str]
+    made = Mapping[str, str] if is_text_by_name else _TYPES.get(get_origin(kind) or kind, kind)
     return made | None, Field(None, description=_DESCRIPTIONS.get(name))
 
 
