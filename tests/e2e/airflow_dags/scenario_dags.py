@@ -69,8 +69,10 @@ provision_fails = group_dag("provision_fails", **PAIR)
 teardown_fails = group_dag("teardown_fails")
 killed = group_dag("killed", **PAIR)
 
-deferred = group_dag("deferred", deferrable=True, **PAIR)
-deferred_fails = group_dag("deferred_fails", deferrable=True, conflict="fail", **PAIR)
+#: Such small copies would end before their tasks are deferred.
+AT_ONCE: dict[str, Any] = {"deferrable": True, "defer_after_s": 0}
+deferred = group_dag("deferred", **AT_ONCE, **PAIR)
+deferred_fails = group_dag("deferred_fails", conflict="fail", **AT_ONCE, **PAIR)
 
 #: What the connection `clouds` launches.
 CLOUDS = {
@@ -105,10 +107,10 @@ with DAG(dag_id="deferred_one_task", schedule=None, catchup=False) as deferred_o
         source_url=SOURCE,
         destination_url=f"{DESTINATION}/deferred_one_task/",
         gateways="always",
-        deferrable=True,
         poll_interval_s=0.2,
         execution_timeout=timedelta(minutes=5),
         outlets=[Asset("x-scenario://copies/deferred_one_task")],
+        **AT_ONCE,
         **PAIR,
     )
 

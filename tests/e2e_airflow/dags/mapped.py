@@ -46,6 +46,7 @@ with DAG(dag_id="mapped", schedule=None, catchup=False, tags=["skyplane"]) as da
         fleet=provision.output,
         map_index_template="{{ task.source_url }} to {{ task.destination_url }}",
         deferrable=True,
+        defer_after_s=0,
         **PLACES,
     ).expand_kwargs(TABLES)
     teardown = SkyplaneTeardownOperator(

@@ -32,6 +32,7 @@ def replication(dag_id: str, deferrable: bool) -> DAG:
             chunk_mib=5,
             outlets=[Asset(f"s3://{bucket}/copy/")],
             deferrable=deferrable,
+            defer_after_s=1,
             retry_delay=timedelta(seconds=0),
         )
         dag.get_task("move.transfer").retries = 0 if dag_id == "marked_failed" else 1
