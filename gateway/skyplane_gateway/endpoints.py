@@ -322,9 +322,9 @@ class Endpoints:
     ) -> dict[str, Any]:
         """Run a lead's verb on the destination.
 
-        Two verbs send no request to the store: `describe` gives its capabilities, and
-        `waiting` the chunks that are complete here but not written. The latter names all while
-        a store throttles, else those that wait since `for_s` seconds.
+        Three verbs send no request to the store. `describe` gives its capabilities. `waiting` gives
+        the chunks that are complete here but not written: all while a store throttles, else those
+        that wait since `for_s` seconds. `moved` tells how much of such chunks has been sent.
 
         Raises (besides StoreError):
             UnknownTransfer, StaleEpoch: this side does not serve that lead.
@@ -339,6 +339,9 @@ class Endpoints:
             for_s = 0.0 if self._is_throttled() else float(arguments.get("for_s", math.inf))
             chunks = self._sink.writing(wire_transfer_id(key), epoch, for_s)
             return {"chunks": [list(identity) for identity in chunks]}
+        if verb == "moved":
+            rows = self._sink.moved(wire_transfer_id(key), epoch)
+            return {"chunks": [list(row) for row in rows]}
         is_slow = is_slow_verb(verb, arguments)
         return await self.verb_threads.run(
             partial(self._run_verb, key, epoch, verb, arguments),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import rich.console
 from tests.transfer.samples import JOB, KEY, fleet_of
 
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.main import _report_interrupt
-from skyplane_orchestration.cli.progress import TransferProgress
+from skyplane_orchestration.cli.progress import ProgressBar, TransferProgress
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 
 SEEN = replace(empty_status(KEY, 1), objects=5, copied=3, copied_bytes=300, unfinished=2)
@@ -43,6 +46,23 @@ def test_the_result_has_the_last_counts_and_the_state(
     assert (result.state, result.error_code) == (state, error_code)
     assert (result.objects, result.copied, result.copied_bytes) == (5, 3, 300)
     assert result.resume_handle == ""
+
+
+def test_the_bar_of_a_terminal_shows_mebibytes_and_their_rate() -> None:
+    """Also of an object that has no receipt yet."""
+    text = StringIO()
+    screen = rich.console.Console(file=text, force_terminal=True, width=120)
+    console = Mock(rich=lambda **_: screen)
+    bar = ProgressBar(console)
+    bar.start()
+    half = replace(
+        SEEN, copied=0, copied_bytes=0, unfinished=5, listed=True,
+        size_bytes=400 << 20, moving_bytes=12 << 20, seconds=4.0,
+    )  # fmt: skip
+    bar.update(half)
+    bar.refresh()
+    bar.stop()
+    assert "12.0 MiB of 400.0 MiB, 3.0 MiB/s" in text.getvalue()
 
 
 @pytest.mark.parametrize("statuses", [(), (SEEN,)])

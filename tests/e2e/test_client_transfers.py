@@ -15,6 +15,9 @@ from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.provision.in_process import InProcessProvisioner
+from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.transfer.progress_log import ProgressMeter
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -170,3 +173,28 @@ def test_many_transfers_on_one_fleet_hold_nothing_open(
         } == {}
     finally:
         client.teardown(fleet)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", ["inside", "processes"])
+def test_the_progress_grows_while_the_first_chunk_is_on_its_way(
+    kit: ClientKit, tmp_path: Path, place: str
+) -> None:
+    """An object of one chunk has no receipt before its end."""
+    if place == "inside":
+        client = kit.client(provisioner=InProcessProvisioner(RunRoot(kit.home.run_root)))
+    else:
+        client = kit.client()
+    write_tree(tmp_path / "source", {"large": os.urandom(8 * MIB)})
+    job = TransferJob(
+        Location(f"{tmp_path}/source/"), Location(f"{tmp_path}/to/"), bwlimit="5M", volume_gb=0.008
+    )
+    meter, seen = ProgressMeter(), []
+
+    def on_status(status: TransferStatus) -> None:
+        if status.is_running and not any(status.delivered_bytes.values()):
+            seen.append(meter.measure(status).done_bytes)
+
+    assert client.run(job, on_status=on_status).copied == 1
+    assert seen == sorted(seen)
+    assert len({found for found in seen if 0 < found < 8 * MIB}) >= 1

@@ -114,7 +114,7 @@ def lab(root: Path, table: Expectations) -> Iterator[Lab]:
         passwords = root / "passwords.json"
         passwords.write_text(json.dumps({"admin": PASSWORD}))
         statsd = stack.enter_context(statsd_socket())
-        for bucket in ("source", "daily", "mapped"):
+        for bucket in ("source", "daily", "mapped", "short"):
             client.create_bucket(Bucket=bucket)
         for number in range(TABLES):
             client.put_object(Bucket="source", Key=f"tables/{number:02}/rows", Body=b"%d" % number)
@@ -272,6 +272,16 @@ def copy_fifty_tables(lab: Lab) -> None:
     lab.table.expect("no gateway and no run directory is left", lab.site.home.traces(), [])
 
 
+def copy_in_seconds(lab: Lab) -> None:
+    """A trigger that fired at once would meet a scheduler that still records the deferral."""
+    lab.rest.trigger("short")
+    lab.table.expect("the run succeeds", lab.end_of("short", patience_s=600), "success")
+    for name in ("in_slot", "deferred"):
+        states = lab.site.states_of("short", name)
+        lab.table.expect(f"each task {name} succeeds", states, ["success"] * len(states))
+    lab.table.expect("no gateway and no run directory is left", lab.site.home.traces(), [])
+
+
 SCENARIOS: Final = (
     ("the daily example", replicate_a_day),
     ("links and metrics", follow_the_links),
@@ -281,6 +291,7 @@ SCENARIOS: Final = (
     ("a deferrable task is cleared", partial(clear_tasks, dag_id="waits_in_triggerer")),
     ("marked failed while deferred", mark_failed),
     ("fifty tables", copy_fifty_tables),
+    ("transfers of a few seconds", copy_in_seconds),
 )
 
 

@@ -54,6 +54,18 @@ def test_bytes_count_before_their_object_is_whole(time: Time) -> None:
     assert progress.left_s == pytest.approx(6.0)
 
 
+def test_what_has_arrived_of_unfinished_chunks_counts(time: Time) -> None:
+    meter = ProgressMeter(time.clock)
+    assert meter.measure(replace(STATUS, moving_bytes=0)).done_bytes == 0
+    for second in range(1, 9):
+        time.now_s += 1.0
+        progress = meter.measure(replace(STATUS, moving_bytes=second * MIB, seconds=float(second)))
+        assert (progress.done_bytes, progress.bytes_per_s) == (second * MIB, MIB)
+    # Their receipts change nothing.
+    time.now_s += 1.0
+    assert meter.measure(delivered(9)).bytes_per_s == MIB
+
+
 def test_the_rate_is_that_of_the_last_seconds(time: Time) -> None:
     meter = ProgressMeter(time.clock)
     joined = meter.measure(delivered(80, seconds=8.0))

@@ -267,6 +267,10 @@ class ControlClient:
         path = _transfer_path(transfer_key, "waiting") + f"?epoch={epoch}"
         return self._call("GET", path)
 
+    def moved(self, transfer_key: str, epoch: int) -> dict[str, Any]:
+        """`chunks`: (chunk, attempt, bytes) of orders that a source is reading."""
+        return self._call("GET", _transfer_path(transfer_key, "moved") + f"?epoch={epoch}")
+
     def store_verb(
         self, transfer_key: str, epoch: int, verb: str, arguments: Mapping[str, Any]
     ) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class ControlCalls:
             ("POST", "/v1/transfers/{key}/chunks"): lead(self._chunks),
             ("GET", "/v1/transfers/{key}/outcomes"): lead(self._outcomes),
             ("GET", "/v1/transfers/{key}/waiting"): lead(self._waiting),
+            ("GET", "/v1/transfers/{key}/moved"): lead(self._moved),
             ("POST", "/v1/transfers/{key}/store"): lead(self._store),
         }
 
@@ -297,6 +298,10 @@ class ControlCalls:
     async def _waiting(self, request: Request) -> Response:
         source = self._gateway.endpoints.source(request.key, _number(request, "epoch", 0))
         return {"chunks": [list(identity) for identity in source.waiting()]}
+
+    async def _moved(self, request: Request) -> Response:
+        source = self._gateway.endpoints.source(request.key, _number(request, "epoch", 0))
+        return {"chunks": [list(row) for row in source.moved()]}
 
     async def _store(self, request: Request) -> Response:
         body = _body(request)

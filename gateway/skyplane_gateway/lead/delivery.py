@@ -62,6 +62,7 @@ class Delivery:
 
     Attributes:
         routes: takes routes down and up.
+        in_flight: the chunks without a receipt.
         sent, resent: chunks that were sent, and those of them that were lost on their way.
     """
 
@@ -80,14 +81,14 @@ class Delivery:
         self._ack_deadline_s = ack_deadline_s
         self._stall_deadline_s = stall_deadline_s
         self._retries = retries
-        self._in_flight = InFlight()
+        self.in_flight = InFlight()
         self.routes = RouteMonitor(
-            dispatcher, self._in_flight, sources, ack_deadline_s=ack_deadline_s, retries=retries
+            dispatcher, self.in_flight, sources, ack_deadline_s=ack_deadline_s, retries=retries
         )
         self._probe = ThrottleProbe(
-            dispatcher, self._in_flight, sources, sinks, ack_deadline_s=ack_deadline_s
+            dispatcher, self.in_flight, sources, sinks, ack_deadline_s=ack_deadline_s
         )
-        self._stragglers = Stragglers(dispatcher, self._in_flight, self._probe)
+        self._stragglers = Stragglers(dispatcher, self.in_flight, self._probe)
         self._chunks = itertools.count(1)
         #: Chunk that has not ended -> its newest attempt.
         self._attempts: dict[int, int] = {}
@@ -99,7 +100,7 @@ class Delivery:
     @property
     def progress_s(self) -> float:
         """When a chunk was last delivered, or known to wait for its store."""
-        return self._in_flight.progress_s
+        return self.in_flight.progress_s
 
     def background(self) -> list[Coroutine[Any, Any, None]]:
         """What must run beside `deliver`, until cancelled; each raises StaleEpoch."""
@@ -137,7 +138,7 @@ class Delivery:
         finally:
             self._late.pop(order.chunk, None)
             self._stragglers.forget(order.chunk)
-            self._in_flight.forget_ranges(order.chunk, self._attempts.pop(order.chunk))
+            self.in_flight.forget_ranges(order.chunk, self._attempts.pop(order.chunk))
 
     async def _deliver(
         self, order: ChunkOrder, earlier_attempts: int
@@ -198,7 +199,7 @@ class Delivery:
             self._dispatcher.credit(late[0].route, order.length)
             return late[1]
         attempt = Attempt(replace(order, route=route.number), loop.time(), loop.create_future())
-        self._in_flight.add(attempt)
+        self.in_flight.add(attempt)
         delivered = False
         try:
             self.sent += 1
@@ -212,7 +213,7 @@ class Delivery:
                 self._dispatcher.credit(by_route, order.length)
             return outcome
         finally:
-            self._in_flight.remove(attempt)
+            self.in_flight.remove(attempt)
             self._dispatcher.release(route, order.length, delivered=delivered)
 
     async def _dispatch(self, node: str, order: ChunkOrder) -> None:
@@ -281,8 +282,8 @@ class Delivery:
     def _match(self, outcome: ChunkOutcome) -> None:
         """Hand an outcome to the attempt that waits for it."""
         attempt_id = (outcome.chunk, outcome.attempt)
-        given_up = self._in_flight.pop_given_up(attempt_id)
-        attempt = given_up or self._in_flight.get(attempt_id)
+        given_up = self.in_flight.pop_given_up(attempt_id)
+        attempt = given_up or self.in_flight.get(attempt_id)
         if attempt is None:
             return  # A repetition, or an outcome of another lead's chunk.
         number = attempt.order.route
@@ -291,7 +292,7 @@ class Delivery:
         if given_up is None:
             self._settle(attempt, outcome)
         elif all(row.error is None for row in outcome.ranges):
-            current = self._in_flight.current(outcome.chunk)
+            current = self.in_flight.current(outcome.chunk)
             if current is None and outcome.chunk in self._attempts:
                 self._late[outcome.chunk] = (given_up.order, outcome)
             elif current is not None and current.order.ranges == given_up.order.ranges:

@@ -75,6 +75,7 @@ class _Copy:
         parts: stored parts.
         not_carried: attributes that the copy lacks (see `ObjectInfo.not_carried`).
         attempts: the most that a part took.
+        server_side_bytes: parts that the store has copied in this epoch.
     """
 
     row: Selection
@@ -84,6 +85,7 @@ class _Copy:
     not_carried: set[str]
     is_server_side: bool
     attempts: int = 0
+    server_side_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,9 @@ class MultipartCopier:
             if is_refused or isinstance(failure, ChecksumMismatch):
                 raise CopyAgain(failure) from failure
             raise ObjectFailed(failure) from failure
+        finally:
+            if copy is not None:
+                self._server_side.unfinished_bytes -= copy.server_side_bytes
         compared = "" if info.crc32c is None else "CRC32C"
         return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side, compared)
 
@@ -329,6 +334,8 @@ class MultipartCopier:
             # The source, or the upload: a lifecycle rule of the bucket may have aborted it.
             raise CopyAgain(error) from error
         copy.parts.append(part)
+        copy.server_side_bytes += length
+        self._server_side.unfinished_bytes += length
         copy.attempts = 1
 
     async def _send_part(self, copy: _Copy, upload: OpenUpload, number: int, offset: int) -> None:

@@ -35,6 +35,7 @@ class ServerSideCopies:
 
     Attributes:
         refusal: why the store copies no more objects; empty while it does.
+        unfinished_bytes: copied parts of objects that are not whole yet.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class ServerSideCopies:
         )
         self._slots = asyncio.Semaphore(min(_AT_ONCE, _PER_SINK * sinks.count))
         self.refusal = ""
+        self.unfinished_bytes = 0
 
     def may_copy(self, source: ObjectInfo) -> bool:
         """Whether the store may copy the object; `copies` knows more of it.

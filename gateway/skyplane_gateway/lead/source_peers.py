@@ -31,6 +31,9 @@ class SourcePeer(Protocol):
     async def waiting(self) -> list[tuple[int, int]]:
         """(chunk, attempt) of orders that wait for the source's store, which throttles."""
 
+    async def moved(self) -> Sequence[Sequence[int]]:
+        """(chunk, attempt, bytes) of orders: how much was read, and sent unless it stays here."""
+
     async def routes(self) -> dict[int, str]:
         """The routes that begin there -> why each is down; empty while it is up."""
 
@@ -60,6 +63,11 @@ class RemoteSource:
     async def waiting(self) -> list[tuple[int, int]]:
         answer = await asyncio.to_thread(self._client.waiting, self._transfer_key, self._epoch)
         return [(int(chunk), int(attempt)) for chunk, attempt in answer["chunks"]]
+
+    async def moved(self) -> Sequence[Sequence[int]]:
+        answer = await asyncio.to_thread(self._client.moved, self._transfer_key, self._epoch)
+        found: Sequence[Sequence[int]] = answer["chunks"]
+        return found
 
     async def routes(self) -> dict[int, str]:
         status = await asyncio.to_thread(self._client.status)
@@ -91,6 +99,9 @@ class LocalSource:
 
     async def waiting(self) -> list[tuple[int, int]]:
         return self._source.waiting()
+
+    async def moved(self) -> Sequence[Sequence[int]]:
+        return self._source.moved()
 
     async def routes(self) -> dict[int, str]:
         return _reasons_down(self._statistics())

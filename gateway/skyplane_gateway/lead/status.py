@@ -8,6 +8,7 @@ from typing import Any, Final
 from skyplane_gateway.config import Route, TransferState
 from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.journal.totals import COUNTS, Totals, sent_over
+from skyplane_gateway.lead.chunk_progress import ChunkProgress
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.dispatcher import Dispatcher
 
@@ -29,12 +30,14 @@ class TransferStatus:
         routes: Sequence[Route],
         dispatcher: Dispatcher,
         context: TransferContext,
+        progress: ChunkProgress,
     ) -> None:
         self._transfer_key = transfer_key
         self._epoch = epoch
         self._routes = routes
         self._dispatcher = dispatcher
         self._context = context
+        self._progress = progress
         self._clock = context.clock
         self._began_s = context.clock.monotonic()
         self._ended_s: float | None = None
@@ -60,6 +63,9 @@ class TransferStatus:
                 not_carried_by_name=counters.not_carried_by_name,
             )
         )
+
+    def _moving_bytes(self) -> int:
+        return self._progress.moving_bytes() + self._context.server_side.unfinished_bytes
 
     def document(
         self,
@@ -92,6 +98,7 @@ class TransferStatus:
             "routes_down": {str(n): why for n, why in self._dispatcher.reasons_down().items()},
             "lost_sources": dict(self._context.delivery.routes.lost_sources),
             "lost_sinks": dict(self._context.sinks.lost),
+            "moving_bytes": 0 if has_ended else self._moving_bytes(),
             "delivered_bytes": {str(number): count for number, count in delivered.items()},
             "error": error.to_dict() if error is not None else None,
             "failures": list(self._context.report.failures) if has_ended else [],

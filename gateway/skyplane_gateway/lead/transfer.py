@@ -27,6 +27,7 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.journal.document import Journal, rule_digest
 from skyplane_gateway.journal.totals import SentRow
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.chunk_progress import ChunkProgress
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
@@ -146,8 +147,11 @@ class LeadTransfer:
             clock=clock,
             whole_bytes=self._whole_bytes(spec),
         )
+        self._progress = ChunkProgress(
+            spec, self._delivery.in_flight, peers.sources.values(), peers.sinks
+        )
         self._status = TransferStatus(
-            transfer_key, epoch, topology.routes, self._dispatcher, self._context
+            transfer_key, epoch, topology.routes, self._dispatcher, self._context, self._progress
         )
         self._writer = rng.randbytes(16).hex()
         self._stop_reason: SkyplaneError | None = None
@@ -186,6 +190,7 @@ class LeadTransfer:
                 await self._uncancelled(self._clean_up())
             finally:
                 self._status.end()
+                self._progress.close()
                 # Free the journal: a fleet may lead many transfers.
                 self._epoch = None
                 self._has_ended.set()

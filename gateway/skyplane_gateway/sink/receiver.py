@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from skyplane_gateway.buffers import BufferPool, ChunkBuffer
 from skyplane_gateway.checksum import crc32c as checksum
@@ -52,9 +52,12 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.direct_chunk import DirectChunk
 from skyplane_gateway.sink.part_cache import WrittenParts
+from skyplane_gateway.stores.blocks import noting_sent
 from skyplane_gateway.transport.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: Ended chunks that are remembered: their late frames are dropped without a receipt.
 _REMEMBERED: Final = 4096
@@ -103,6 +106,8 @@ class Sink:
         self._ended: OrderedDict[ChunkId, None] = OrderedDict()
         #: Writes in flight: the chunk, and when it was complete, by the loop's clock.
         self._writes: dict[asyncio.Task[None], tuple[ChunkId, float]] = {}
+        #: Chunk that is being written -> object or part of it -> bytes that were sent.
+        self._sent: dict[ChunkId, dict[str, int]] = {}
         self._parts = WrittenParts()
         #: Why new chunks are refused; None while they are taken.
         self._refusal: GatewayDraining | None = None
@@ -137,6 +142,14 @@ class Sink:
             (chunk.chunk, chunk.attempt)
             for chunk, since_s in self._writes.values()
             if (chunk.transfer, chunk.epoch) == (transfer, epoch) and since_s <= until_s
+        ]
+
+    def moved(self, transfer: bytes, epoch: int) -> list[tuple[int, int, int]]:
+        """(chunk, attempt, bytes) of chunks: how much of each the store has been sent."""
+        return [
+            (chunk.chunk, chunk.attempt, sum(tuple(counts.values())))
+            for chunk, counts in tuple(self._sent.items())
+            if (chunk.transfer, chunk.epoch) == (transfer, epoch)
         ]
 
     def route_is_down(self, number: int) -> None:
@@ -270,6 +283,7 @@ class Sink:
         if manifest is None:
             return
         loop = asyncio.get_running_loop()
+        sent = self._sent[chunk] = {}
         writes: list[Awaitable[EntryResult]]
         if isinstance(manifest.content, PartEntry):
             payload, crc32c = assembler.payload, assembler.crc32c
@@ -277,6 +291,8 @@ class Sink:
             write = partial(
                 loop.run_in_executor,
                 self._threads,
+                _noted,
+                partial(sent.__setitem__, manifest.content.key),
                 _write_part,
                 transfer.destination,
                 manifest.content,
@@ -293,7 +309,12 @@ class Sink:
             whole = assembler.crc32c if is_summed else None
             writes = [
                 self._write_object(
-                    transfer.destination, entry, payload, whole, is_sent_again=chunk.attempt > 1
+                    transfer.destination,
+                    entry,
+                    payload,
+                    whole,
+                    partial(sent.__setitem__, entry.key),
+                    is_sent_again=chunk.attempt > 1,
                 )
                 for entry, payload in assembler.objects()
             ]
@@ -316,6 +337,7 @@ class Sink:
         entry: ObjectEntry,
         payload: memoryview,
         crc32c: int | None,
+        note: Callable[[int], None],
         *,
         is_sent_again: bool,
     ) -> EntryResult:
@@ -331,7 +353,9 @@ class Sink:
             if info is None:
                 info = await destination.try_put(entry.key, payload, *about)
             if info is None:
-                info = await in_thread(destination.put, entry.key, payload, *about)
+                put = partial(_noted, note, destination.put)
+                info = await in_thread(put, entry.key, payload, *about)
+            note(len(payload))
         except SkyplaneError as error:
             return _refused(error)
         return EntryResult(
@@ -369,6 +393,7 @@ class Sink:
             self._ended.popitem(last=False)
 
     def _drop(self, chunk: ChunkId) -> None:
+        self._sent.pop(chunk, None)
         assembler = self._assemblers.pop(chunk, None)
         if assembler is not None:
             self.held_bytes -= assembler.held_bytes
@@ -397,6 +422,12 @@ def _needed_bytes(assembler: ChunkAssembler, frame: OpenedFrame) -> int:
     if frame.header.frame == 0:
         return decode_chunk_manifest(frame.manifest).length_bytes
     return assembler.held_bytes + len(frame.payload)
+
+
+def _noted(note: Callable[[int], None], write: Callable[..., T], *arguments: object) -> T:
+    """Run a write in this thread; `note` is told how many bytes of it were sent."""
+    with noting_sent(note):
+        return write(*arguments)
 
 
 def _write_part(

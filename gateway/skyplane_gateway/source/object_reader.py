@@ -98,11 +98,13 @@ def _compared(wanted: RangeOrder, found: WholeObject) -> SmallObject | SkyplaneE
     return SmallObject(found.data, checksum(found.data), *kept)
 
 
-def read_into(reader: ComparingReader, buffer: memoryview) -> int:
+def read_into(
+    reader: ComparingReader, buffer: memoryview, note: Callable[[int], None] = lambda _: None
+) -> int:
     """Fill the buffer with the whole body, and return its CRC32C; blocks.
 
-    Each piece is summed once, while the processor's cache still holds it. Raises StoreUnavailable
-    if the body ends before.
+    Each piece is summed once, while the processor's cache still holds it; `note` is called with its
+    number of bytes. Raises StoreUnavailable if the body ends before.
     """
     found = 0
     while buffer:
@@ -112,6 +114,7 @@ def read_into(reader: ComparingReader, buffer: memoryview) -> int:
         summed = reader.comparison.crc32c
         found = checksum(buffer[:count], found) if summed is None else summed
         buffer = buffer[count:]
+        note(count)
     return found
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOrder
@@ -107,6 +108,8 @@ class SourceTransfer:
         self._sealing = sealing
         #: (chunk, attempt) of orders that wait for the store or for bandwidth.
         self._reading: set[tuple[int, int]] = set()
+        #: (chunk, attempt) -> bytes of it that were read, and sent where it goes elsewhere.
+        self._moved: Counter[tuple[int, int]] = Counter()
         #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
         self._pending: dict[tuple[int, int], ChunkOrder] = {}
         self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -170,6 +173,11 @@ class SourceTransfer:
             for identity, order in self._pending.items()
             if identity in self._reading or self._chunk_of(order) not in self._sendings
         ]
+
+    def moved(self) -> list[tuple[int, int, int]]:
+        """(chunk, attempt, bytes) of orders that are being read."""
+        # Threads add to it.
+        return [(chunk, attempt, count) for (chunk, attempt), count in tuple(self._moved.items())]
 
     # -- the data path's side
 
@@ -299,7 +307,8 @@ class SourceTransfer:
         if buffer is None:
             return  # A receipt says why.
         try:
-            sending.crc32cs = [await self._ask_store(order, read_into, reader, buffer)]
+            note = partial(self._note, order)
+            sending.crc32cs = [await self._ask_store(order, read_into, reader, buffer, note)]
             self._require_pending(order)
         except BaseException:
             sink.drop_chunk(chunk)
@@ -371,6 +380,11 @@ class SourceTransfer:
         for frame in framer.feed(piece):
             self._require_pending(order)
             await self._send_frame(frame)
+        self._note(order, len(piece))
+
+    def _note(self, order: ChunkOrder, count: int) -> None:
+        if self._is_pending(order):
+            self._moved[order.chunk, order.attempt] += count
 
     @property
     def _is_limited(self) -> bool:
@@ -386,6 +400,7 @@ class SourceTransfer:
 
     def _forget(self, order: ChunkOrder) -> None:
         identity = (order.chunk, order.attempt)
+        self._moved.pop(identity, None)
         if self._pending.pop(identity, None) is not None:
             self._ended[identity] = None
             while len(self._ended) > _REMEMBERED:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.transfer.progress_log import ProgressLog, ProgressMeter, cost_in_words
+from skyplane_orchestration.transfer.progress_log import (
+    ProgressLog,
+    ProgressMeter,
+    amount_of,
+    cost_in_words,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
@@ -90,25 +95,18 @@ class ProgressBar:
     """A progress bar in bytes."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
+            # In the units of the log; rich's own columns have decimal rates.
+            TextColumn("{task.fields[amount]}"),
             TimeRemainingColumn(),
             console=console.rich(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task("starting", total=None)
+        self._task = self._bar.add_task("starting", total=None, amount="")
         self._meter = ProgressMeter()
 
     def start(self) -> None:
@@ -122,7 +120,12 @@ class ProgressBar:
             description=", ".join(filter(None, words)),
             completed=progress.done_bytes,
             total=progress.total_bytes if status.listed else None,
+            amount=amount_of(status, progress),
         )
+
+    def refresh(self) -> None:
+        """Draw it now; it draws itself ten times a second."""
+        self._bar.refresh()
 
     def stop(self) -> None:
         self._bar.stop()

@@ -32,6 +32,8 @@ class TransferStatus:
             identify its version.
         error: error of the transfer as a whole (`code`, `message`, `is_permanent`).
         delivered_bytes: route number -> payload with a receipt.
+        moving_bytes: payload of unfinished chunks that has arrived so far, by estimate: half of
+            what was read and half of what was written.
         unchecked: see `TransferResult.unchecked`.
         not_carried, not_carried_by_name: see `TransferResult.metadata_not_carried`.
         server_side, server_side_bytes: see `TransferResult.server_side`.
@@ -79,6 +81,7 @@ class TransferStatus:
     earlier: Totals = field(default_factory=Totals)
     needs_credentials: tuple[str, ...] = ()
     waited: bool = False
+    moving_bytes: int = 0
     server_side: int = 0
     server_side_bytes: int = 0
     server_side_refusal: str = ""

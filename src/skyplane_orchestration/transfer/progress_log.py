@@ -35,8 +35,8 @@ class Progress:
     """The progress of a transfer at one moment.
 
     Attributes:
-        done_bytes: delivered to the destination's store, parts of unfinished objects and
-            objects of earlier epochs included.
+        done_bytes: delivered to the destination's store. Parts of unfinished objects and objects
+            of earlier epochs are included, and what has arrived of each part.
         total_bytes: of all listed objects to copy.
         bytes_per_s: recent rate; 0 when not known yet.
         left_s: seconds to the end at that rate; None when not known.
@@ -80,7 +80,8 @@ class ProgressMeter:
 def _own_bytes(status: TransferStatus) -> int:
     """Bytes of the status's epoch, without parts that an earlier epoch has uploaded."""
     delivered = sum(status.delivered_bytes.values())
-    return max(delivered, status.copied_bytes - status.copied_earlier_bytes)
+    done = max(delivered, status.copied_bytes - status.copied_earlier_bytes)
+    return done + status.moving_bytes
 
 
 class ProgressLog:
@@ -107,11 +108,8 @@ def line_of(status: TransferStatus, progress: Progress) -> str:
     """One line: bytes, objects, rate, time left, and cost."""
     if status.is_running and not status.objects:
         return "running: listing the source"
-    more = "" if status.listed else " so far"
-    parts = [
-        f"{size(progress.done_bytes)} of {size(progress.total_bytes)}{more}",
-        f"{status.copied} of {status.objects} objects",
-    ]
+    done, *rate = amount_of(status, progress).split(", ")
+    parts = [done, f"{status.copied} of {status.objects} objects"]
     counts = {
         "copied earlier": status.copied_earlier,
         "skipped": status.skipped,
@@ -119,13 +117,20 @@ def line_of(status: TransferStatus, progress: Progress) -> str:
         "unfinished": 0 if status.is_running else status.unfinished,
     }
     parts += [f"{count} {what}" for what, count in counts.items() if count]
-    if progress.bytes_per_s > 0:
-        parts.append(f"{size(progress.bytes_per_s)}/s")
+    parts += rate
     if progress.left_s is not None:
         parts.append(f"{duration(max(progress.left_s, 1.0))} left")
     if cost := cost_in_words(status):
         parts.append(cost)
     return f"{status.state}: {', '.join(parts)}"
+
+
+def amount_of(status: TransferStatus, progress: Progress) -> str:
+    """`12.0 MiB of 400.0 MiB, 3.1 MiB/s`; without the rate while it is not known."""
+    more = "" if status.listed else " so far"
+    done = f"{size(progress.done_bytes)} of {size(progress.total_bytes)}{more}"
+    rate = f", {size(progress.bytes_per_s)}/s" if progress.bytes_per_s > 0 else ""
+    return f"{done}{rate}"
 
 
 def cost_in_words(status: TransferStatus) -> str:

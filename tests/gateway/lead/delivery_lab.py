@@ -44,6 +44,9 @@ class FakeSource:
         #: Attempts that wait for its store; None: it does not answer.
         self.waits: list[tuple[int, int]] | None = []
 
+    async def moved(self) -> list[tuple[int, int, int]]:
+        return []
+
     async def waiting(self) -> list[tuple[int, int]]:
         if self.broken is not None:
             raise self.broken
@@ -143,7 +146,7 @@ class Scene:
                 return_exceptions=True,
             )
         finally:
-            assert (list(self.delivery._in_flight), self.delivery._in_flight._current) == ([], {})
+            assert (list(self.delivery.in_flight), self.delivery.in_flight._current) == ([], {})
             states = self.dispatcher._states.values()
             assert all(state.outstanding_bytes == state.outstanding == 0 for state in states)
             assert set(self.dispatcher._sink_outstanding.values()) == {0}

@@ -158,6 +158,9 @@ class PatientSource:
     async def waiting(self) -> list[tuple[int, int]]:
         return []
 
+    async def moved(self) -> list[tuple[int, int, int]]:
+        return []
+
     async def routes(self) -> dict[int, str]:
         return {0: ""}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any, Final
@@ -18,6 +18,7 @@ from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
+from skyplane_gateway.stores.blocks import Blocks
 from skyplane_gateway.stores.ca_bundle import tls_context
 from skyplane_gateway.stores.checksums import Stated, range_of_whole
 from skyplane_gateway.stores.options import check_options, uses_md5
@@ -37,8 +38,7 @@ _CHOICES: Final = {
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 _CONNECTIONS: Final = 64
 _TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
-#: The socket's timeout covers one block. For a whole part it would set a minimum rate, below
-#: which no part ever arrives.
+#: Of a body, and of what is read of an answer at once.
 _BLOCK_BYTES: Final = 256 << 10
 
 
@@ -146,7 +146,7 @@ class Container:
         """As `send`, but the body of the answer is not read yet."""
         url, headers = self.signed(wanted, len(body))
         # Any: urllib3's types know no buffers, its code does.
-        blocks: Any = _blocks(body) if wanted.method == "PUT" else None
+        blocks: Any = Blocks(body, _BLOCK_BYTES) if wanted.method == "PUT" else None
         answer = self._pool.request(
             wanted.method,
             url,
@@ -187,11 +187,6 @@ def url_of_account(account: str, endpoint_url: str | None) -> str:
     parts = urlsplit(url)
     is_named = (parts.hostname or "").split(".")[0] == account or parts.path == f"/{account}"
     return url if is_named else f"{url}/{account}"
-
-
-def _blocks(body: Body) -> Sequence[memoryview]:
-    view = memoryview(body).cast("B")
-    return [view[start : start + _BLOCK_BYTES] for start in range(0, len(view), _BLOCK_BYTES)]
 
 
 def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:

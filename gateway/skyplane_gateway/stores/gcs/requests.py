@@ -18,6 +18,7 @@ from skyplane_gateway.made_of import told_by
 from skyplane_gateway.mtime import dated, undated
 from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, is_number, require, unavailable
+from skyplane_gateway.stores.blocks import Blocks
 from skyplane_gateway.stores.checksums import (
     Stated,
     crc32c_text,
@@ -68,7 +69,6 @@ OBJECT_FIELDS: Final = (
     "timeCreated,retentionExpirationTime"
 )
 
-_BLOCK_BYTES: Final = 1 << 20
 _NO_ATTRIBUTES: Final = ObjectAttributes()
 
 
@@ -121,7 +121,7 @@ class Urls:
 class Related:
     """A body of an object's resource and its bytes (RFC 2387), sent block by block.
 
-    The socket's timeout covers one block. The bytes are not copied.
+    The bytes are not copied.
     """
 
     def __init__(self, resource: Mapping[str, Any], data: Body) -> None:
@@ -132,16 +132,15 @@ class Related:
             f"{json.dumps(resource)}\r\n--{boundary}\r\n"
             f"Content-Type: {_header(resource.get('contentType'))}\r\n\r\n"
         ).encode()
-        self._data = memoryview(data)
+        self._data = Blocks(data)
         self._tail = f"\r\n--{boundary}--".encode()
 
     def __len__(self) -> int:
-        return len(self._head) + self._data.nbytes + len(self._tail)
+        return len(self._head) + len(self._data) + len(self._tail)
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         yield self._head
-        for start in range(0, len(self._data), _BLOCK_BYTES):
-            yield self._data[start : start + _BLOCK_BYTES]
+        yield from self._data
         yield self._tail
 
 

@@ -7,17 +7,15 @@ buffers but not files, and urllib3's `readinto` copies what it has read.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any
 
 from skyplane_gateway.objects import Body
+from skyplane_gateway.stores.blocks import Blocks
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
     from botocore.response import StreamingBody
-
-_BLOCK_BYTES = 1 << 20
 
 
 class SentBody(io.RawIOBase):
@@ -50,24 +48,13 @@ class SentBody(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
-    def blocks(self) -> Iterator[memoryview]:
+    def blocks(self) -> Blocks:
         """The body from its beginning, in blocks."""
-        for start in range(0, len(self._view), _BLOCK_BYTES):
-            yield self._view[start : start + _BLOCK_BYTES]
+        return _Blocks(self._view)
 
 
-class _Blocks:
-    """A body that is sent block by block.
-
-    urllib3 would read a file in blocks of 16 KiB. The socket's timeout covers one call of `send`:
-    for a whole part it would set a minimum rate, below which no part ever arrives.
-    """
-
-    def __init__(self, body: SentBody) -> None:
-        self._body = body
-
-    def __iter__(self) -> Iterator[memoryview]:
-        return self._body.blocks()
+class _Blocks(Blocks):
+    """As urllib3 sends it; it would read a file in blocks of 16 KiB."""
 
     def seek(self, position: int) -> None:
         """Called by botocore before it sends the body again; each iteration starts at 0."""
@@ -77,7 +64,7 @@ def send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
     """Replace the body after signing; its length is in the headers already."""
     body: Any = request.body  # Any: the stubs know no iterables.
     if isinstance(body, SentBody):
-        blocks: Any = _Blocks(body)
+        blocks: Any = body.blocks()
         request.body = blocks
 
 
