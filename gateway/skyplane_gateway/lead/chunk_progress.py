@@ -86,6 +86,6 @@ async def _written_at(sink: SinkPeer) -> Sequence[Sequence[int]]:
 
 
 async def _of_all(asked: Sequence[Awaitable[Sequence[Sequence[int]]]]) -> dict[AttemptId, int]:
-    """(chunk, attempt) -> bytes, from rows of these three."""
+    """(chunk, attempt) -> bytes, from rows that have both."""
     rows = await asyncio.gather(*asked)
     return {(int(row[0]), int(row[1])): int(row[2]) for some in rows for row in some}
