@@ -17,7 +17,6 @@ import yaml
 from dagster.components.resolved.errors import ResolutionException
 from dagster.components.testing import create_defs_folder_sandbox
 from pydantic import ValidationError
-from tests.docs.pages import Page
 
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.components import TransferModel
@@ -238,12 +237,6 @@ def test_a_scaffolded_project_has_all_that_its_assets_need() -> None:
                 "skyplane_cleanup",
                 "skyplane_sweep",
             }
-    (shown,) = (
-        block.text
-        for block in Page("docs/reference/dagster.md").blocks()
-        if "@dg.definitions" in block.text
-    )
-    assert shown == RESOURCE
 
 
 @pytest.mark.parametrize("place", ["defs/resources.py", "definitions.py"])
@@ -258,7 +251,7 @@ def test_a_project_that_has_the_resource_keeps_its_own(place: str) -> None:
 def test_dg_lists_the_component(tmp_path: Path) -> None:
     dg_command = Path(sys.executable).with_name("dg")
     if not dg_command.exists():
-        pytest.skip("dagster-dg-cli is not installed; the line dagster-1.13 of the matrix has it")
+        pytest.skip("dagster-dg-cli is not installed; the lines of Dagster of the matrix have it")
     project = tmp_path / "project"
     (project / "src/project/defs").mkdir(parents=True)
     for folder in ("src/project", "src/project/defs"):
@@ -271,7 +264,10 @@ def test_dg_lists_the_component(tmp_path: Path) -> None:
         cwd=project, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert TYPE in {one["key"] for one in json.loads(done.stdout)["items"]}
+    listed = json.loads(done.stdout)
+    # Dagster 1.11 prints the list alone.
+    items = listed["items"] if isinstance(listed, dict) else listed
+    assert TYPE in {one["key"] for one in items}
 
 
 # ---------------------------------------------------------------- types of the fields

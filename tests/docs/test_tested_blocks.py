@@ -23,6 +23,7 @@ from tests.docs.pages import Page
 from tests.docs.places import CONTENT, Places, s3_server
 
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
+from skyplane_orchestration.dagster.components.scaffolder import RESOURCE
 
 README: Final = Page("README.md")
 AIRFLOW: Final = Page("docs/getting-started/airflow.md")
@@ -150,6 +151,11 @@ def test_component() -> None:
             (asset,) = defs.assets or ()
     assert isinstance(asset, dg.AssetsDefinition)
     assert asset.key == dg.AssetKey("orders_paris")
+
+
+def test_the_scaffold_writes_the_file_of_the_page() -> None:
+    blocks = [block.text for block in Page("docs/reference/dagster.md").blocks()]
+    assert [text for text in blocks if "@dg.definitions" in text] == [RESOURCE]
 
 
 def test_python(environment: dict[str, str], s3_endpoint: str, tmp_path: Path) -> None:
