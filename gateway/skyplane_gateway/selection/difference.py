@@ -131,6 +131,9 @@ def _newer(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | N
     ahead_s = source.last_modified - there.last_modified
     has_own_time = ends.destination_kind == "file" != ends.source_kind
     if ahead_s > 0 and has_own_time:
+        is_same_size = source.size_bytes == there.size_bytes
+        if answer is None and is_same_size and _was_set_later(ends, source, there):
+            return _LATER
         if answer is None:
             return Verdict(True, "the source is newer", "source")
         own_s = _own_time_s(answer.source)
@@ -179,6 +182,8 @@ def _file_differs(
     if _is_time_of(there, source.last_modified):
         return Verdict(False, "sizes and times are equal")
     if ends.source_kind != "file":
+        if answer is None and _was_set_later(ends, source, there):
+            return _LATER
         if answer is None:
             return Verdict(True, "the times differ", "source")
         own_s = _own_time_s(answer.source)
@@ -188,6 +193,17 @@ def _file_differs(
         if own_s is not None and _is_time_of(there, own_s):
             return Verdict(False, "sizes and times are equal")
     return Verdict(True, "the times differ")
+
+
+def _was_set_later(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> bool:
+    """Whether a file got an older time than its source was written, and got it afterwards.
+
+    A copy gets the time that its source has in its metadata. An edit would show its own time.
+    """
+    was_set = there.last_modified < there.written_unix_s - MARGIN_S
+    is_older = there.last_modified <= source.written_unix_s
+    is_later = source.written_unix_s < there.written_unix_s - ends.ahead_s - MARGIN_S
+    return was_set and is_older and is_later
 
 
 def _own_time_s(source: ObjectInfo | None) -> float | None:

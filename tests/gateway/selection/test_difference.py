@@ -62,7 +62,8 @@ def copied(ends: Ends, source: ObjectInfo, content: int, at_s: float) -> tuple[O
     attributes = marked(attributes, mark)
     if kind == "file":
         stamp_s = float(dict(attributes.metadata)["mtime"])
-        row = ObjectInfo("to", 3, "there", stamp_s, stored_unix_s=max(at_s, stamp_s) + FRACTION_S)
+        stored_s = max(at_s + ends.ahead_s, stamp_s) + FRACTION_S
+        row = ObjectInfo("to", 3, "there", stamp_s, stored_unix_s=stored_s)
         return row, Answer(destination=row)
     crc32c = content if kind == "gcs" else None
     made_of = told_by(attributes) if kind in SHOWING else None
@@ -288,3 +289,30 @@ def test_a_mark_takes_the_place_of_the_one_of_its_source() -> None:
 def test_metadata_that_fills_an_object_of_s3_gets_no_mark() -> None:
     full = ObjectAttributes(metadata=(("a", "b" * 2040),))
     assert marked(full, ("skyplanesource", "s3:e")) == full
+
+
+@pytest.mark.parametrize("conflict", ["replace-if-different", "replace-if-newer"])
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+@pytest.mark.parametrize(
+    ("mtime_s", "changed_s", "asks"),
+    [
+        (-1000.0, 1000.0, False),  # a copy, with the time in the metadata of its source
+        (-1000.0, MARGIN_S - 1, True),  # too near to the write of its source
+        (-1000.0, -500.0, True),  # it was there before its source
+    ],
+)
+def test_a_file_that_was_copied_later_takes_no_look_at_its_source(
+    kind: Any, conflict: Any, mtime_s: float, changed_s: float, asks: bool
+) -> None:
+    """Its time is that of the source's metadata, which S3 does not list."""
+    source = ObjectInfo("k", 3, "e", NOW_S)
+    there = ObjectInfo("k", 3, "f", NOW_S + mtime_s, stored_unix_s=NOW_S + changed_s)
+    found = compare(conflict, Ends(kind, "file"), source, there)
+    assert (found.question == "source", found.replaces) == (asks, asks)
+
+
+@pytest.mark.parametrize("own_s", [1000.0, 0.5])
+def test_a_file_that_was_edited_later_is_no_copy(own_s: float) -> None:
+    source = ObjectInfo("k", 3, "e", NOW_S)
+    there = ObjectInfo("k", 3, "f", NOW_S + own_s, stored_unix_s=NOW_S + 1000)
+    assert compare("replace-if-different", Ends("s3", "file"), source, there).replaces
