@@ -20,6 +20,8 @@ MIB = 1 << 20
 
 #: The folder in a bucket for objects of this project itself, such as journals.
 PROJECT_FOLDER: Final = ".skyplane/"
+#: The folder for what is in the way of copies to files; see `stores.local.asides`.
+ASIDE_FOLDER: Final = f"{PROJECT_FOLDER}aside/"
 
 
 #: User metadata by which Hadoop, Spark and AzCopy mark an empty object as a folder, in Azure.

@@ -26,6 +26,20 @@ def listing(prefix: str, sizes: dict[str, int]) -> Lister:
     return listed
 
 
+def folder_listing(prefix: str) -> Iterator[ObjectInfo]:
+    assert prefix == "s/"
+    for name in ("at-both", "folder", "left-out", "small"):
+        yield ObjectInfo(prefix + name, len(name), "e", 0.0, is_folder=name == "folder")
+
+
+def test_it_tells_the_names_that_copies_will_have() -> None:
+    missing: list[str] = []
+    rule = SelectionRule("s", "d/e", exclude=("left*",), bounds=Bounds(min_bytes=6))
+    there = listing("d/e/", {"at-both": 9, "other": 9})
+    found = ExtraObjects(rule, folder_listing, there, missing.append)
+    assert ([info.key for info in found], missing) == (["d/e/other"], ["folder/"])
+
+
 def extra(rule: SelectionRule, here: dict[str, int], there: dict[str, int]) -> ExtraObjects:
     return ExtraObjects(rule, listing("s/", here), listing("d/e/", there))
 

@@ -25,6 +25,7 @@ from skyplane_gateway.errors import (
 from skyplane_gateway.key_patterns import Match, literal_start, matcher, matches_below
 from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
 from skyplane_gateway.objects import (
+    ASIDE_FOLDER,
     IF_ABSENT,
     PROJECT_FOLDER,
     UNCONDITIONAL,
@@ -66,8 +67,8 @@ EscapeName = Callable[[str, str, int], str]
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key is reserved for journals of this project, at any depth."""
-    return f"/{JOURNAL_FOLDER}" in f"/{key}"
+    """Whether a key is reserved for journals and asides of this project, at any depth."""
+    return f"/{JOURNAL_FOLDER}" in f"/{key}" or f"/{ASIDE_FOLDER}" in f"/{key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +494,9 @@ def decide(
     if key == "":
         return outcome("skip", "it is the source folder itself: it has no name at the destination")
     if is_reserved(key):
-        reason = f"keys with {JOURNAL_FOLDER} are reserved for journals; choose another destination"
+        reason = (
+            f"keys with {JOURNAL_FOLDER} or {ASIDE_FOLDER} are reserved; choose another destination"
+        )
         return Selection(source, key, None, "refuse", reason, UNCONDITIONAL, refusal=InvalidKey)
     if check_key is not None:
         try:

@@ -10,6 +10,7 @@ from skyplane_gateway.stores.content_types import GUESSED_TYPE
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.listed_rows import ListedRows, list_from
+from skyplane_gateway.stores.local.asides import Asides
 from skyplane_gateway.stores.looks import look_at_all, with_crc32c
 from skyplane_gateway.stores.options import gives_checksums, uses_md5
 from skyplane_gateway.stores.registry import (
@@ -25,6 +26,7 @@ from skyplane_gateway.stores.server_clock import ahead_s_of
 __all__ = [
     "GUESSED_TYPE",
     "KEPT_TIME",
+    "Asides",
     "Credentials",
     "ListedRows",
     "ObjectStore",

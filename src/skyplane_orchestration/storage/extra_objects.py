@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from skyplane_gateway.objects import PROJECT_FOLDER, ObjectInfo
 from skyplane_gateway.selection import Lister, SelectionRule, folder_of
+
+#: After the last name.
+_END: Final = (None, "")
 
 
 class ExtraObjects:
@@ -14,13 +18,24 @@ class ExtraObjects:
     An object at the source counts even if the filters leave it out. So a filter protects the
     copies of what it leaves out, whether it looks at names, times or sizes.
 
+    Args:
+        on_missing: called with each name below the source folder that passes the filters, and that
+            no object of the destination which passes them has.
+
     Attributes:
         selected: objects of the source that pass the filters; known at the end.
         there: objects of the destination that pass the filters; known at the end.
     """
 
-    def __init__(self, rule: SelectionRule, list_source: Lister, list_destination: Lister) -> None:
+    def __init__(
+        self,
+        rule: SelectionRule,
+        list_source: Lister,
+        list_destination: Lister,
+        on_missing: Callable[[str], None] = lambda name: None,
+    ) -> None:
         self._rule = rule
+        self._on_missing = on_missing
         self._list_source = list_source
         self._list_destination = list_destination
         self.selected = 0
@@ -36,24 +51,35 @@ class ExtraObjects:
         """
         self.selected = self.there = 0
         names = self._source_names()
-        name = next(names, None)
+        name, copied_as = next(names, _END)
         for found in self._destination_objects():
             self.there += 1
             below = self._below(self._rule.destination_prefix, found)
             while name is not None and name < below:
-                name = next(names, None)
-            if name != below:
+                self._is_missing(copied_as)
+                name, copied_as = next(names, _END)
+            if name == below:
+                name, copied_as = next(names, _END)
+            else:
                 yield found
-        for _ in names:  # The rest may fail, and is counted.
-            pass
+        while name is not None:
+            self._is_missing(copied_as)
+            name, copied_as = next(names, _END)
 
-    def _source_names(self) -> Iterator[str]:
-        """Names below the source folder, filtered ones included, in their order."""
+    def _is_missing(self, copied_as: str) -> None:
+        if copied_as:
+            self._on_missing(copied_as)
+
+    def _source_names(self) -> Iterator[tuple[str | None, str]]:
+        """Names below the source folder, in their order; with the name of the copy, which for a
+        folder ends in a slash, or empty where the filters leave it out."""
         rule = self._rule
         for found in self._list_source(folder_of(rule.source_prefix) + rule.scope):
             name = self._below(rule.source_prefix, found)
-            self.selected += rule.matches(name) and rule.bounds.admit(found)
-            yield name
+            is_selected = rule.matches(name) and rule.bounds.admit(found)
+            self.selected += is_selected
+            is_file = not found.is_folder or name.endswith("/")
+            yield name, "" if not is_selected else name if is_file else f"{name}/"
 
     def _destination_objects(self) -> Iterator[ObjectInfo]:
         rule = self._rule

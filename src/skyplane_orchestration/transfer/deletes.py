@@ -7,6 +7,7 @@ lists as well, so that a run with too many deletes changes nothing.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
@@ -37,7 +38,15 @@ from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.storage.pattern_notes import require_protection, unmatched_warnings
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.aliasing import require_distinct_ends, require_no_overlap
+from skyplane_orchestration.transfer.in_the_way import (
+    Blockers,
+    InTheWay,
+    asides_of,
+    put_back_others,
+)
 from skyplane_orchestration.transfer.row_spool import RowSpool
+
+log = logging.getLogger(__name__)
 
 #: Code of a transfer that copied everything and could not delete every extra object.
 EXTRA_LEFT: Final = "extra-left"
@@ -64,12 +73,14 @@ class DeletePlan:
         most: the most that the job allows.
         is_source_empty: the filters select nothing at the source, so nothing is deleted.
         warnings: about patterns that match no key at either end.
+        in_the_way: see `Blockers.among`.
     """
 
     objects: int
     most: int
     is_source_empty: bool = False
     warnings: tuple[str, ...] = ()
+    in_the_way: InTheWay = field(default_factory=dict)
 
     def require_allowed(self, job: TransferJob) -> None:
         """Raises TooManyDeletes."""
@@ -97,10 +108,12 @@ def check_extra(
     credentials: CredentialSources,
     rng: random.Random,
     listing: SourceListing | None = None,
+    transfer_key: str = "",
 ) -> DeletePlan:
     """Check that a job may delete at its destination, before a fleet is built for it.
 
-    `listing` has the rows of the source that the run knows, and gets the others.
+    What runs that were killed have set aside is put back first. `listing` has the rows of the
+    source that the run knows, and gets the others.
 
     Raises:
         TooManyDeletes: it would delete more than it allows.
@@ -111,6 +124,8 @@ def check_extra(
     require_no_overlap(job)
     with open_ends(job, credentials) as (source, destination):
         require_distinct_ends(job, source, destination, rng)
+    for warning in put_back_others(job, transfer_key):
+        log.warning("%s", warning)
     with closing(RowSpool()) as found:
         plan = list_extra(job, credentials, found, listing)
     plan.require_allowed(job)
@@ -144,10 +159,12 @@ def list_extra(
         use = PatternUse(rule, job.publish_last, looks_below=True)
         of_source = CountingLister(listing.lister(job, source, wants=use.wants), "source")
         of_destination = CountingLister(destination.list, "destination")
+        blockers = Blockers(folder_of(job.destination.key))
         extra = ExtraObjects(
             rule,
             use.watch(of_source, rule.source_prefix),
             use.watch(of_destination, rule.destination_prefix),
+            blockers.see if job.destination.kind == "file" else lambda name: None,
         )
         with closing(RowSpool()) as listed:
             objects = 0
@@ -160,7 +177,8 @@ def list_extra(
                 return DeletePlan(0, 0, is_source_empty=True, warnings=warnings)
             found.add(listed.rows())
     most = DeleteLimit.from_text(job.max_delete).most(extra.there)
-    return DeletePlan(objects, most, warnings=warnings)
+    in_the_way = blockers.among(_infos(found))
+    return DeletePlan(objects, most, warnings=warnings, in_the_way=in_the_way)
 
 
 def delete_extra(
@@ -188,6 +206,8 @@ def delete_extra(
                 return _warned(result, "the listing of the source came back empty")
             plan.require_allowed(job)
             _delete_all(job, credentials, found, rng, deletion, record)
+        if not deletion.failed:
+            _delete_asides(job, result.transfer_key, deletion, record)
     except SkyplaneError as error:
         trouble = error.message
         if not deletion.deleted and error.is_permanent:
@@ -247,6 +267,16 @@ def _delete_all(
                     deletion.reasons.append(f"{url} is still there: {reason}")
             if deletion.failed:
                 return
+
+
+def _delete_asides(
+    job: TransferJob, transfer_key: str, deletion: _Deletion, record: Record
+) -> None:
+    """Delete what was set aside: the copies are in its place."""
+    asides = asides_of(job, transfer_key)
+    for info in asides.discard() if asides is not None else ():
+        deletion.deleted += 1
+        record(_row(info))
 
 
 def _infos(found: RowSpool) -> Iterable[ObjectInfo]:

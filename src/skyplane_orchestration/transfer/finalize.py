@@ -29,6 +29,7 @@ from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import abort_uploads, remove_journals
 from skyplane_orchestration.storage.open import journal_folder
 from skyplane_orchestration.transfer.control import TransferRequest
+from skyplane_orchestration.transfer.in_the_way import with_put_back
 from skyplane_orchestration.transfer.monitor import Monitor
 from skyplane_orchestration.transfer.move import Removal, remove_sources
 from skyplane_orchestration.transfer.results import result_of
@@ -151,6 +152,7 @@ def _delete_extra(
             rows.add(monitor.control.report_rows(monitor.submitted))
         if result.succeeded:
             result = delete_extra(job, credentials, result, rng, lambda row: rows.add([row]))
+        result = with_put_back(job, result)
         if manifest is None:
             return result
         from skyplane_orchestration.storage.object_manifest import write_manifest

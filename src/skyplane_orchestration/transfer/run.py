@@ -30,6 +30,7 @@ from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferR
 from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.fleet_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.in_the_way import InTheWay, put_back, set_aside
 from skyplane_orchestration.transfer.monitor import (
     FleetAccess,
     Monitor,
@@ -82,10 +83,11 @@ def check_deletes(
     credentials: CredentialSources,
     rng: random.Random,
     listing: SourceListing | None = None,
-) -> None:
+    transfer_key: str = "",
+) -> InTheWay:
     """Check the deletes of a job, if it has any, before a fleet is built for it.
 
-    Raises as `check_move` and `check_extra`.
+    Returns what is in the way of its copies. Raises as `check_move` and `check_extra`.
     """
     if job.move:
         check_move(job, credentials, rng)
@@ -93,14 +95,16 @@ def check_deletes(
         from skyplane_orchestration.transfer.deletes import check_extra
 
         with timed("listing of both ends for the deletes"):
-            check_extra(job, credentials, rng, listing)
+            return check_extra(job, credentials, rng, listing, transfer_key).in_the_way
+    return {}
 
 
 class TransferRun:
     """Runs one job on a fleet.
 
     Args:
-        are_deletes_checked: the caller has just called `check_deletes` for this job.
+        checked_deletes: what `check_deletes` has just answered for this job; None for a job that
+            is to be checked.
         listing: what this run has listed of the source.
         may_be_repeated: another call may submit the job under the same key.
 
@@ -121,7 +125,7 @@ class TransferRun:
         clock: Clock,
         rng: random.Random,
         stop_at: StopAt | None = None,
-        are_deletes_checked: bool = False,
+        checked_deletes: InTheWay | None = None,
         listing: SourceListing | None = None,
         may_be_repeated: bool = True,
     ) -> None:
@@ -142,7 +146,7 @@ class TransferRun:
         self._clock = clock
         self._rng = rng
         self._stop_at = stop_at
-        self._are_deletes_checked = are_deletes_checked
+        self._checked_deletes = checked_deletes
         self._listing = listing or SourceListing(clock)
         self._may_be_repeated = may_be_repeated
         self._budget: Budget | None = None
@@ -212,12 +216,17 @@ class TransferRun:
         job = self._request.job
         require_usable(job)
         require_ends_apart(job)
-        if not self._are_deletes_checked:
-            check_deletes(job, self._request.credentials, self._rng, self._listing)
-            self._are_deletes_checked = True
-        with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
-            listed = self._listing.hand_over(job)
-            return control.submit(self._request, least_epoch=least_epoch, listed=listed)
+        credentials, key = self._request.credentials, self._request.transfer_key
+        if self._checked_deletes is None:
+            self._checked_deletes = check_deletes(job, credentials, self._rng, self._listing, key)
+        set_aside(job, key, self._checked_deletes)
+        try:
+            with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
+                listed = self._listing.hand_over(job)
+                return control.submit(self._request, least_epoch=least_epoch, listed=listed)
+        except BaseException:
+            self._put_back()
+            raise
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
         """Follow a submitted transfer to its end; see `Client.wait`."""
@@ -269,9 +278,11 @@ class TransferRun:
         except SkyplaneError:
             if self._is_unused():
                 self._tear_down(self._fleets.teardown_after_error)
+                self._put_back()
             raise
         except BaseException:
             self._fleets.teardown_after_error(self.fleet)
+            self._put_back()
             self._remove_interrupted()
             raise
         if self._is_unused():
@@ -300,6 +311,13 @@ class TransferRun:
         if not is_unused:
             log.warning("fleet %s stays up: another call uses it, and ends it", self.fleet.key)
         return is_unused
+
+    def _put_back(self) -> None:
+        """Put back what was set aside, unless `finalize` has done so."""
+        if self.has_ended:
+            return
+        for warning in put_back(self._request.job, self._request.transfer_key):
+            log.warning("%s", warning)
 
     def _remove_interrupted(self) -> None:
         """Remove journals and uploads, unless the transfer had ended: its next run needs those."""

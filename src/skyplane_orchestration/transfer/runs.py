@@ -30,6 +30,7 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.in_the_way import InTheWay, with_put_back
 from skyplane_orchestration.transfer.monitor import OnStatus, StopAt
 from skyplane_orchestration.transfer.planning import OnMeasured
 from skyplane_orchestration.transfer.replanning import PlanAgain
@@ -73,11 +74,12 @@ class Runs:
         self._rng = rng
         self._stop_at = stop_at
         self._plan_again = plan_again
-        self._checked_deletes: TransferJob | None = None
+        self._checked_deletes: tuple[TransferJob, InTheWay] | None = None
 
     def check_deletes(self, job: TransferJob, listing: SourceListing | None = None) -> None:
-        check_deletes(job, self._credentials, self._rng, listing)
-        self._checked_deletes = job
+        key = transfer_key_of(self._identity, job)
+        found = check_deletes(job, self._credentials, self._rng, listing, key)
+        self._checked_deletes = (job, found)
 
     def start(
         self,
@@ -89,6 +91,7 @@ class Runs:
     ) -> TransferRun:
         """A run on a fleet, which has sent nothing yet; under the key of `job` by default."""
         key = transfer_key or transfer_key_of(self._identity, job)
+        checked = self._checked_deletes
         return TransferRun(
             TransferRequest(key, job, self._credentials),
             fleet,
@@ -98,7 +101,7 @@ class Runs:
             clock=self._clock,
             rng=self._rng,
             stop_at=self._stop_at,
-            are_deletes_checked=self._checked_deletes == job,
+            checked_deletes=checked[1] if checked is not None and checked[0] == job else None,
             listing=listing,
             may_be_repeated=self._identity.may_be_repeated,
         )
@@ -173,6 +176,7 @@ class Runs:
         from skyplane_orchestration.transfer.deletes import delete_extra
 
         result = delete_extra(job, self._credentials, result, self._rng)
+        result = with_put_back(job, result)
         if not result.succeeded:
             raise TransferFailed(
                 result.error,

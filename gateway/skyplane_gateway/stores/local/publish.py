@@ -18,6 +18,8 @@ from skyplane_gateway.stores.local.paths import etag_of, info_of
 log = logging.getLogger(__name__)
 
 
+_MAKE_ROOM = "rename or delete it, as sync --delete does"
+
 #: Held while folders are made: a thread that finds one may rely on its being on the disk.
 _MAKING = threading.Lock()
 
@@ -26,6 +28,8 @@ def make_folders(folder: Path) -> None:
     """Make a folder, and those above it that are missing; each new name is on the disk."""
     with _MAKING:
         new = list(takewhile(lambda one: not one.is_dir(), (folder, *folder.parents)))
+        if new and new[-1].exists():
+            raise InvalidKey(f"{new[-1]} is a file, and a folder is needed there; {_MAKE_ROOM}")
         for one in reversed(new):
             one.mkdir(exist_ok=True)
             sync(one.parent)
@@ -63,7 +67,7 @@ def publish(
     """Give the finished file its name, and a modification time, under the precondition."""
     with locked(path.parent) as folder:
         if path.is_dir():
-            raise InvalidKey(f"cannot write {path}: a directory has that name")
+            raise InvalidKey(f"{path} is a folder, and a file is needed there; {_MAKE_ROOM}")
         if mtime_ns is not None:
             # Not before: a sweep knows unfinished files that are left by their old times.
             os.utime(draft, ns=(mtime_ns, mtime_ns))
