@@ -576,7 +576,11 @@ def test_a_move_is_checked_before_it_is_submitted(
 def test_deletes_are_checked_before_the_submit_and_only_once(
     client: Client, script: Script, same: TransferJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deletes, "check_extra", lambda *_: script.do("check"))
+    def check(*_: Any) -> deletes.DeletePlan:
+        script.do("check")
+        return deletes.DeletePlan(0, 0)
+
+    monkeypatch.setattr(deletes, "check_extra", check)
     job = replace(same, delete=True)
     plan = replace(PLAN, src=A, dst=A)
     script.statuses = [status("succeeded") for _ in range(2)]

@@ -86,7 +86,8 @@ def test_groups_share_a_fleet_but_not_a_transfer() -> None:
 
 def test_there_is_no_try_number() -> None:
     names = {field.name for field in dataclasses.fields(RunIdentity)}
-    assert names == {"deployment", "owner", "run", "group", "map_index", "shared"}
+    keyed = {"deployment", "owner", "run", "group", "map_index", "shared"}
+    assert names == {*keyed, "may_be_repeated"}
 
 
 def test_region_and_credentials_do_not_change_the_transfer_key() -> None:
