@@ -41,6 +41,7 @@ LONG_FILES: Final = (
     "e2e/test_airflow_runs.py",
     "e2e/test_airflow_sigkill.py",
     "e2e/test_dagster_runs.py",
+    "packaging/test_getting_started.py",
     "e2e/survival/test_chain.py",
     "e2e/test_cloud_instances.py",
     "provision/test_conformance.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -376,3 +377,28 @@ def test_given_dependencies_replace_that_on_the_source() -> None:
     assert not list(spec.deps)
     (spec,) = asset(deps=["sydney"]).specs
     assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey("sydney")]
+
+
+@pytest.mark.parametrize(
+    ("condition", "requested"),
+    [
+        (dg.AutomationCondition.on_cron("* * * * *"), 1),
+        (dg.AutomationCondition.missing(), 1),
+        (None, 0),
+    ],
+    ids=["cron", "a condition without dependencies", "none"],
+)
+def test_a_condition_does_not_wait_for_events_of_the_source(
+    condition: dg.AutomationCondition[Any] | None, requested: int
+) -> None:
+    """Nothing observes the asset that stands for the source by default."""
+    definitions = dg.Definitions(
+        assets=[asset(automation_condition=condition)], resources={"skyplane": _resource()}
+    )
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = dg.evaluate_automation_conditions(definitions, instance, evaluation_time=now)
+        second = dg.evaluate_automation_conditions(
+            definitions, instance, cursor=first.cursor, evaluation_time=now + timedelta(minutes=2)
+        )
+    assert second.total_requested == requested

@@ -120,6 +120,7 @@ def build_skyplane_transfer_asset(
         deps: upstream assets; by default one for the source, with the key that `skyplane_assets`
             gives it.
         description: both URLs by default.
+        automation_condition: looks at the given `deps`, and not at the default one.
         backfill_policy: with `BackfillPolicy.single_run()` one run copies its partitions one after
             another over one fleet, which is planned for all of them. By default each partition
             has a run and a fleet.
@@ -159,6 +160,10 @@ def build_skyplane_transfer_asset(
     require_partitioned(asset.job, partitions_def)
     require_manifests(manifest, partitions_def)
     require_one_fleet(backfill_policy, (asset.job.source, asset.job.destination))
+    upstream = list(map(_key_of, deps or ()))
+    if deps is None:
+        upstream = [source_key(asset.job.source)]
+        automation_condition = _not_waiting_for(upstream[0], automation_condition)
     out = dg.AssetOut(
         key=key,
         description=description_of(asset.job) if description is None else description,
@@ -168,7 +173,6 @@ def build_skyplane_transfer_asset(
         owners=list(owners),
         automation_condition=automation_condition,
     )
-    upstream = [source_key(asset.job.source)] if deps is None else map(_key_of, deps)
     ins = {f"dep_{number}": dg.AssetIn(one) for number, one in enumerate(upstream)}
 
     @dg.graph_multi_asset(
@@ -227,6 +231,17 @@ def build_skyplane_transfer_assets(
 def _location(name: str, place: Location | str) -> Location:
     """The location of an argument. Raises InvalidLocation."""
     return place if isinstance(place, Location) else named_location({"url": place}, {"url": name})
+
+
+def _not_waiting_for(
+    source: dg.AssetKey, condition: dg.AutomationCondition[Any] | None
+) -> dg.AutomationCondition[Any] | None:
+    """The condition without the source, of which no event tells when it changes.
+
+    With it, `on_cron` would wait for ever. A condition that looks at no dependency has no `ignore`.
+    """
+    ignore = getattr(condition, "ignore", None)
+    return condition if ignore is None else ignore(dg.AssetSelection.assets(source))
 
 
 def _key_of(dep: dg.AssetKey | dg.AssetsDefinition | dg.AssetSpec | str) -> dg.AssetKey:
