@@ -84,6 +84,16 @@ COMMAND: list[tuple[str, str]] = [
     ("cp -r {tree} {tmp}/new --exclude aws:us-east-1", "use --exclude-regions"),
     ("cp -r {tree} {tmp}/new --src-endpoint http://h:9000", "--src-endpoint has no effect"),
     ("plan aws:us-est-1 aws:eu-west-3", "or aws:us-east-1 or"),
+    ("cp -r {tree} s3://b/x --dst-credentials prod", "--dst-credentials must be profile:NAME or"),
+    ("cp -r {tree} s3://b/x --dst-option colour=red", "destination: an S3 store has no option"),
+    ("cp -r {tree} s3://b/x --header X-Robots:no", "--header cannot set 'X-Robots'; it can set"),
+    ("cp -r {tree} s3://b/x --metadata owner", "argument --metadata: 'owner' is not of the form"),
+    ("cp -r {tree} {tmp}/new --content-type text/csv", "leave out --content-type"),
+    ("cp -r {tree} {tmp}/new --manifest {tmp}/m.xlsx", "argument --manifest"),
+    ("sweep --destination ftp://b/x", "--destination: 'ftp://b/x' has a scheme"),
+    ("ls", "the following arguments are required: URL"),
+    ("ls s3://", "URL: 's3://' names no bucket"),
+    ("ls {tree}/none", "there is nothing at"),
     ("resume nonsense", "is not an id in"),
     ("transfer {tree} {tmp}/new --fleet {tmp}/none.json", "none.json' cannot be read"),
 ]
@@ -101,6 +111,8 @@ OPERATOR: list[tuple[dict[str, Any], str]] = [
     ({"move": True, "verify": "none"}, "leave out verify='none'"),
     ({"delete": True, "recursive": False}, "copy recursively (recursive=True)"),
     ({"include": 5}, "include must be"),
+    ({"headers": {"X-Robots": "no"}}, "headers cannot set 'X-Robots'; it can set"),
+    ({"object_metadata": {"mtime": "1"}}, "object_metadata cannot set 'mtime'"),
     ({"safety_margin": 2}, "safety_margin must be a number from 0"),
 ]
 
@@ -109,6 +121,7 @@ COMPONENT: list[tuple[dict[str, Any], str]] = [
     ({"source_url": "ftp://host/x"}, "source_url: 'ftp://host/x' has a scheme"),
     ({"destination_endpoint": "minio:9000"}, "destination_endpoint: endpoint 'minio:9000'"),
     ({"chunk_mib": 1}, "chunk_mib must be from 5 to 512"),
+    ({"content_type": "text/csv", "destination_url": "/x/"}, "leave out content_type"),
     ({"max_delete": "many", "delete": True}, "max_delete must be a number of objects"),
 ]
 
@@ -124,7 +137,14 @@ CONNECTION: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[dict[str, str]]:
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    # What the command keeps for its user.
+    home = tmp_path.with_name(f"{tmp_path.name}-home")
+    for name in ("CONFIG_HOME", "RUNTIME_DIR", "STATE_HOME"):
+        (home / name).mkdir(parents=True)
+        monkeypatch.setenv(f"XDG_{name}", str(home / name))
     (tmp_path / "tree").mkdir()
     for name in ("a", "b"):
         (tmp_path / "tree" / name).write_bytes(b"x")

@@ -59,7 +59,8 @@ def _named() -> Iterator[str]:
     """All arguments that messages name by a literal."""
     for package in (skyplane_gateway, skyplane_orchestration):
         for path in Path(package.__path__[0]).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)) if "argument(" in text else ():
                 if (
                     isinstance(node, ast.Call)
                     and isinstance(node.func, ast.Name)

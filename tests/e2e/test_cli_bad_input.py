@@ -76,8 +76,8 @@ BAD = [
         "source: asking for the region of {bucket} at",
     ),
     ("plan {bucket}/nothing/ {tmp}/new --src-endpoint {here}", "no objects under"),
-    ("doctor --provisioner cloud", "needs --clouds FILE"),
-    ("doctor --provisioner ssh", "needs --hosts FILE"),
+    ("doctor --provisioner cloud", "needs --clouds"),
+    ("doctor --provisioner ssh", "needs --hosts"),
 ]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from skyplane_gateway.object_filter import doubtful_lines, keys_of_lines
 from skyplane_orchestration.cli.console import print_error
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.output_format import suffix_of
 
@@ -63,7 +64,10 @@ def written_as(*suffixes: str) -> Callable[[str], str]:
     """The converter of an option that names a file to write, in the format of its suffix."""
 
     def output_file(text: str) -> str:
-        suffix_of(text, suffixes)
+        try:
+            suffix_of(text, suffixes)
+        except ConfigurationInvalid as error:
+            raise argparse.ArgumentTypeError(error.message) from error
         return text
 
     return output_file

@@ -40,7 +40,7 @@ from skyplane_orchestration.model.job import (
     ServerSideRule,
     TransferJob,
 )
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.output_format import MANIFESTS
 from skyplane_orchestration.provision.choice import PROVISIONERS
 
@@ -51,6 +51,9 @@ _OF_OTHER_END: Final = {
     "src": ("acl", "non-ascii", "sse", "sse-kms-key-id", "storage-class"),
     "dst": ("tags",),
 }
+
+#: Begins of references to credentials that a command can resolve.
+_REFERENCES: Final = ("profile:", "env:")
 
 #: Prefix of an end's options -> name of the end.
 END_NAMES: Final = {"src": "source", "dst": "destination"}
@@ -486,9 +489,16 @@ def location_from(options: argparse.Namespace, end: str, url: str | None = None)
         "credential_ref": getattr(options, f"{end}_credentials"),
         "options": dict(getattr(options, f"{end}_option")),
     }
+    reference = given["credential_ref"]
+    if reference and not reference.startswith(_REFERENCES):
+        raise InvalidLocation(
+            f"--{end}-credentials must be {' or '.join(f'{one}NAME' for one in _REFERENCES)}, not"
+            f" {reference!r}"
+        )
+    if url is not None:
+        return named_location(given, {"url": "destination", "endpoint_url": f"{end}_endpoint"})
     place = location_of(END_NAMES[end], given)
-    if url is None:
-        _refuse_without_effect(place, end)
+    _refuse_without_effect(place, end)
     return place
 
 

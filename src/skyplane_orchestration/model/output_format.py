@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import holds_template
 
@@ -40,4 +41,7 @@ def require_manifest(name: str | None) -> None:
     A template is checked once it is rendered.
     """
     if name is not None and not holds_template(name):
-        suffix_of(name, MANIFESTS)
+        try:
+            suffix_of(name, MANIFESTS)
+        except ConfigurationInvalid as error:
+            raise ConfigurationInvalid(argument("manifest") + ": " + error.message) from error

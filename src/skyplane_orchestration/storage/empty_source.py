@@ -12,7 +12,7 @@ from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Lister, folder_of, glob_advice
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.wording import argument, joined
-from skyplane_orchestration.errors import EmptySource, NotFound, StoreError
+from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound, StoreError
 from skyplane_orchestration.model.job import RECURSIVELY, TransferJob
 from skyplane_orchestration.storage.open import rule_of
 
@@ -21,10 +21,10 @@ _ALLOWED: Final = argument("allow_empty") + " makes that a success"
 
 @contextmanager
 def named_in_errors(end: str) -> Iterator[None]:
-    """Put `source` or `destination` before the message of a store error in the block."""
+    """Put `source` or `destination` before an error of the end's store in the block."""
     try:
         yield
-    except StoreError as error:
+    except (ConfigurationInvalid, StoreError) as error:
         if not error.message.startswith(f"{end}: "):
             error.message = f"{end}: " + error.message
             error.args = (error.message,)

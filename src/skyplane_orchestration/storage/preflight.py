@@ -23,7 +23,7 @@ from skyplane_gateway.stores import bucket_region, check_destination_key, escape
 from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import (
     CountingLister,
@@ -90,12 +90,14 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
         InvalidLocation: the manifest is neither a path nor a URL, or a folder.
         ConfigurationInvalid: this release does not support a store of that kind.
     """
-    target = None if manifest is None else Location(manifest)
+    target = None
+    if manifest is not None:
+        target = named_location({"url": manifest}, {"url": "manifest"})
     for place in (job.source, job.destination, *([] if target is None else [target])):
         require_kind(place.kind)
     # `Path.is_dir` raises where it may not look.
     if target is not None and target.kind == "file" and os.path.isdir(f"/{target.key}"):  # noqa: PTH112
-        raise InvalidLocation(f"{manifest!r} is a folder; add a name")
+        raise InvalidLocation(argument("manifest") + f" {manifest!r} is a folder; add a name")
 
 
 def locate(

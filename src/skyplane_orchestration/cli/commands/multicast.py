@@ -14,7 +14,7 @@ from skyplane_orchestration.cli.locations import (
     require_plain_regions,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.location import named_location
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def make_plan(options: argparse.Namespace, client: Client) -> MulticastPlan:
     if kinds == {False}:
         return _between_regions(options, client)
     require_one_destination(options)
-    further = [Location(url) for url in options.further]
+    further = [named_location({"url": url}, {"url": "further"}) for url in options.further]
     return as_prefix_or_object(
         planning_job(options, client),
         lambda job: client.plan_to_all(job, further, proof_s=options.prove_s),
