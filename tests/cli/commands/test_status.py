@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.transfer.samples import PLAN, A, fleet_of
+from tests.transfer.samples import KEY, PLAN, A, fleet_of
 
 from skyplane_orchestration.cli.commands.status import _cost, _print
 from skyplane_orchestration.cli.console import Console
@@ -36,3 +36,20 @@ def test_a_long_error_of_a_gateway_leaves_the_others_readable(
     assert lines[1].split()[:3] == ["aws:us-east-1/0", "ready", "connected"]
     assert lines[2].split() == ["aws:us-east-1/1", "no", "response"]
     assert "".join(lines[3:]) == f"aws:us-east-1/1: {message}"
+
+
+def test_a_transfer_shows_what_has_arrived_of_unfinished_objects(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    status = {
+        "transfer_key": KEY, "epoch": 1, "state": "running", "listed": True, "objects": 1,
+        "bytes": 400 << 20, "copied": 0, "copied_bytes": 0, "skipped": 0, "failed": 0,
+        "seconds": 4.0, "delivered_bytes": {"0": 16 << 20}, "moving_bytes": 8 << 20,
+        "error": None, "failures": [], "open_uploads": [],
+    }  # fmt: skip
+    lead = {
+        "state": "ready", "connected": True, "lease_remaining_s": 100.0, "leading": {KEY: status},
+    }  # fmt: skip
+    _print({"aws:us-east-1/0": lead}, Console(is_json=False, is_quiet=False))
+    assert "24.0 MiB of 400.0 MiB, 6.0 MiB/s" in capsys.readouterr().out

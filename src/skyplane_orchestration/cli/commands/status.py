@@ -98,7 +98,9 @@ def _cost_line(fleet: Fleet, cost: CostOutcome) -> str:
 
 def _print(gateways: dict[str, Any], console: Console) -> None:
     from skyplane_orchestration.cli.render import table, text_line
-    from skyplane_orchestration.formatting import duration, size
+    from skyplane_orchestration.formatting import duration
+    from skyplane_orchestration.model.status import TransferStatus
+    from skyplane_orchestration.transfer.progress_log import ProgressMeter, amount_of
 
     rows: list[tuple[str, ...]] = []
     errors: list[str] = []
@@ -114,8 +116,9 @@ def _print(gateways: dict[str, Any], console: Console) -> None:
         for key, status in document["leading"].items():
             copied = f"{status['copied']}/{status['objects']}"
             earlier = str(status.get("copied_earlier", 0))
-            copied_bytes = size(status["copied_bytes"])
-            transfers.append((key, status["state"], copied, earlier, copied_bytes, node))
+            found = TransferStatus.from_document(status)
+            amount = amount_of(found, ProgressMeter().measure(found))
+            transfers.append((key, status["state"], copied, earlier, amount, node))
     parts = [table(("gateway", "state", "connections", ">lease"), rows)]
     if transfers:
         columns = ("transfer", "state", ">objects", ">earlier", ">copied", "lead")
