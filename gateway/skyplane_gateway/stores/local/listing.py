@@ -33,8 +33,21 @@ def walk(root: Path, prefix: str, start_after: str | None, wants: Wants) -> Iter
     base = folder + "/" if folder else ""
     if any(segment in ("", ".", "..") for segment in folder.split("/") if folder):
         return
-    if (root / folder).is_dir():
+    is_there = False
+    with _errors_if_wanted(base, root / folder, wants):
+        is_there = _is_there(root / folder)
+    if is_there:
         yield from _walk(root, base, prefix, start_after, wants)
+
+
+def _is_there(folder: Path) -> bool:
+    """Whether there is such a folder: there is none of a name that the system cannot hold."""
+    try:
+        return folder.is_dir()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 def _walk(

@@ -48,7 +48,7 @@ from skyplane_gateway.stores.s3.body import SentBody
 from skyplane_gateway.stores.s3.bucket import Bucket, require_version, write_failure
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
 from skyplane_gateway.stores.s3.errors import code_of, mapped
-from skyplane_gateway.stores.s3.lost_replies import of_body, of_parts
+from skyplane_gateway.stores.s3.lost_replies import Fingerprint, of_body, of_parts
 from skyplane_gateway.stores.s3.reader import S3Reader
 from skyplane_gateway.stores.s3.requests import (
     answered_at,
@@ -259,7 +259,13 @@ class S3Store:
     ) -> ObjectInfo:
         bucket = self._bucket
         what = bucket.doing("completing", key)
-        precondition = bucket.sendable_precondition(key, precondition, what)
+        sent = of_parts(size_bytes, parts, crc32c)
+        try:
+            precondition = bucket.sendable_precondition(key, precondition, what)
+        except PreconditionFailed as refusal:
+            if written := self._completed_before(key, upload_id, refusal, sent):
+                return written
+            raise
         arguments: dict[str, Any] = precondition_arguments(precondition)
         if bucket.trusts_checksum:
             arguments["MpuObjectSize"] = size_bytes
@@ -279,12 +285,8 @@ class S3Store:
             )
         except (ClientError, BotoCoreError) as error:
             failure = write_failure(error, what, precondition)
-            if isinstance(failure, NotFound) or self._is_over(key, upload_id, failure):
-                written = bucket.find_written(key, of_parts(size_bytes, parts, crc32c))
-                if written is not None:
-                    return written
-                if isinstance(failure, StoreUnavailable):
-                    failure = NotFound(f"{what}: the upload is gone; begin a new one")
+            if written := self._completed_before(key, upload_id, failure, sent):
+                return written
             raise failure from error
         return self._confirmed(key, answer, size_bytes, what)
 
@@ -332,6 +334,21 @@ class S3Store:
         if info.size_bytes != len(data) or not has_bytes(self, info, data):
             raise unavailable(what, "names no ETag, and the store has other bytes")
         return info
+
+    def _completed_before(
+        self, key: str, upload_id: str, failure: SkyplaneError, sent: Fingerprint
+    ) -> ObjectInfo | None:
+        """The object, if an attempt whose answer was lost completed the upload.
+
+        Raises NotFound where the upload is gone although the failure does not say so.
+        """
+        if not (isinstance(failure, NotFound) or self._is_over(key, upload_id, failure)):
+            return None
+        written = self._bucket.find_written(key, sent)
+        if written is None and isinstance(failure, StoreUnavailable):
+            what = self._bucket.doing("completing", key)
+            raise NotFound(f"{what}: the upload is gone; begin a new one") from failure
+        return written
 
     def _is_over(self, key: str, upload_id: str, failure: SkyplaneError) -> bool:
         """Whether the upload is gone although its completion failed: it may be the object now.

@@ -244,3 +244,22 @@ def test_the_whole_machine_may_be_the_bucket(root: Path) -> None:
     store.put(key, b"x")
     assert keys(store, key) == [key]
     assert (root / "k").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("prefix", ["x" * 300 + "/", "x" * 300 + "/a", "/".join(["y" * 200] * 30)])
+def test_no_file_is_below_a_folder_that_no_file_system_can_hold(
+    wide: ObjectStore, prefix: str
+) -> None:
+    """So a copy refuses single objects by their keys, and none by the listing."""
+    assert keys(wide, prefix) == []
+
+
+def test_a_folder_that_cannot_be_looked_at_fails_the_listing(
+    wide: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(errors.PermissionDenied, match="allow the gateway's user"):
+        keys(wide, "closed/below/")
