@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+
 from skyplane_orchestration.units import (
     BITS_PER_GBIT,
     BYTES_PER_GIB,
@@ -68,3 +71,10 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), SECONDS_PER_MINUTE)
     hours, minutes = divmod(minutes, SECONDS_PER_MINUTE)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def unknown_fields(unknown: Sequence[str], known: Collection[str]) -> str:
+    """Fields that an object cannot have, and the one that was meant, or else all that it can."""
+    near = next((found[0] for one in unknown if (found := get_close_matches(one, known, 1))), "")
+    hint = f"did you mean {near}?" if near else f"known fields: {', '.join(sorted(known))}"
+    return f"unknown fields: {', '.join(unknown)}; {hint}"

@@ -21,6 +21,7 @@ import yaml
 from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.instances.boot import InstanceBoot
 from skyplane_orchestration.provision.instances.cloud import Cloud
@@ -180,9 +181,7 @@ def _settings(document: object, source: str) -> CloudsSettings:
     known = {*_BOOT, *_OPTIONS, *_MAKERS}
     unknown = sorted(str(name) for name in set(document) - known)
     if unknown:
-        raise ConfigurationInvalid(
-            f"it has unknown fields: {', '.join(unknown)}; known fields: {', '.join(sorted(known))}"
-        )
+        raise ConfigurationInvalid(f"it has {unknown_fields(unknown, known)}")
     clouds = {
         name: {} if section is None else section
         for name, section in document.items()

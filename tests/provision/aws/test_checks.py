@@ -141,6 +141,22 @@ def test_a_region_without_a_network_is_named(harness: AwsHarness) -> None:
     assert names == [f"aws {REGION}"]
 
 
+@pytest.mark.parametrize("wrong", ["aws:eu-west-33", "aws:af-south-1"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_region_that_the_account_does_not_have_is_one_finding(
+    harness: AwsHarness, wrong: str, is_first: bool
+) -> None:
+    """A wrong name, also as the first one, or a region that is not enabled."""
+    named = (wrong, REGION) if is_first else (REGION, wrong)
+    if wrong == "aws:af-south-1" and is_first:
+        return  # Questions of no region go there, and AWS answers that it is not enabled.
+    findings = harness.aws(regions=named).check()
+    (bad,) = [one for one in findings if not one.is_ok]
+    assert bad.name == "aws regions"
+    assert f"does not have {wrong}; correct regions" in bad.text
+    assert f"checked in {REGION}" in findings[0].text
+
+
 def test_an_own_image_may_be_of_either_architecture(harness: AwsHarness) -> None:
     for architecture in ("arm64", "x86_64"):
         images = {REGION: harness.make_image(architecture)}

@@ -153,6 +153,15 @@ def test_a_region_that_the_subscription_has_not_is_named(harness: AzureHarness) 
     assert harness.closed_region in bad.name
 
 
+def test_a_wrong_region_that_comes_first_is_one_finding(harness: AzureHarness) -> None:
+    regions = ("azure:westeurop", "azure:westeurope")
+    (bad,) = [one for one in harness.azure(regions=regions).check() if not one.is_ok]
+    assert bad.name == "azure azure:westeurop"
+    assert bad.text == (
+        "the subscription has no such region; correct regions, subnets or zones of azure"
+    )
+
+
 def test_a_type_that_the_subscription_may_not_use_is_a_warning(
     harness: AzureHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

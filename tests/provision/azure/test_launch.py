@@ -23,6 +23,7 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
+    InstanceTypeNotOffered,
     QuotaExceeded,
 )
 from skyplane_orchestration.provision.azure import AzureCloud
@@ -149,9 +150,11 @@ def test_zones_of_the_options_come_in_their_order(harness: AzureHarness) -> None
     assert bodies == [["3"], ["2"]]
 
 
-def test_zones_that_the_size_is_not_in_are_refused(harness: AzureHarness) -> None:
+def test_zones_of_the_options_that_lack_the_size_are_named(harness: AzureHarness) -> None:
+    """Another size or region may be planned then."""
     cloud = prepared(harness.azure(zones={REGION: ("7",)}))
-    with pytest.raises(ConfigurationInvalid, match="zones of azure"):
+    said = "zones of azure names 7 for the region, which offers it in 1, 2, 3"
+    with pytest.raises(InstanceTypeNotOffered, match=said):
         cloud.launch(a_request())
 
 

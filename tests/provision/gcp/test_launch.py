@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import (
     CapacityUnavailable,
     CloudUnavailable,
     ConfigurationInvalid,
+    InstanceTypeNotOffered,
     QuotaExceeded,
 )
 
@@ -150,6 +151,13 @@ def test_zones_that_lack_the_type_are_not_tried(harness: GcpHarness) -> None:
     launched(harness, instance_type="c3-standard-22")
     tried = [call.path["zone"] for call in harness.gce.requests("instances.insert")]
     assert tried == ["us-central1-b"]
+
+
+def test_zones_of_the_options_that_lack_the_type_are_named(harness: GcpHarness) -> None:
+    """A typo; another type or region may be planned then."""
+    said = r"zones of gcp names us-central1-z for the region, which offers it in us-central1-a, us"
+    with pytest.raises(InstanceTypeNotOffered, match=said):
+        launched(harness, options={"zones": {REGION: ("us-central1-z",)}})
 
 
 def test_no_capacity_is_an_error_after_all_zones(harness: GcpHarness) -> None:

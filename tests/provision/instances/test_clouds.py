@@ -20,7 +20,7 @@ def test_a_region_that_no_cloud_offers_may_have_no_instance() -> None:
     }
     assert found[A].vcpus == 64
     assert found[B].name == "the clouds that have settings (aws, azure)"
-    assert found["aws:af-south-1"].name == "the regions that are enabled for aws, azure"
+    assert found["aws:af-south-1"].name == "the account and the setting regions of aws, azure"
 
 
 def test_a_cloud_that_cannot_be_asked_is_a_finding() -> None:

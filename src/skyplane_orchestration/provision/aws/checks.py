@@ -68,6 +68,8 @@ class Checks:
         self._options = options
         self._networks = networks
         self._types = types
+        # Regions that the options name and the account does not have.
+        self._lacking: frozenset[str] = frozenset()
 
     def findings(self) -> tuple[Finding, ...]:
         """Credentials first; without them nothing else is tried. No other failure hides one."""
@@ -112,7 +114,7 @@ class Checks:
         nothing = tags.of_fleet(self._tags.fleet_key)
         with_spot = self._options.spot_relays
         return [
-            lambda: enabled_regions(api),
+            self._try_regions,
             lambda: list(described(api, region, nothing)),
             lambda: list(groups(api, region, nothing)),
             lambda: list(volumes(api, region, nothing)),
@@ -123,6 +125,22 @@ class Checks:
             lambda: self._try_group(region),
             lambda: self._try_launch(region),
         ]
+
+    def _try_regions(self) -> Finding | None:
+        """Whether the account has the regions that the options name."""
+        lacking = self._named() - set(enabled_regions(self._api))
+        self._lacking = frozenset(lacking)
+        if not lacking:
+            return None
+        return Finding(
+            "aws regions",
+            False,
+            f"the account does not have {', '.join(sorted(lacking))}; correct regions or subnets of"
+            " aws, or enable the region",
+        )
+
+    def _named(self) -> set[str]:
+        return {*(self._options.regions or ()), *self._options.subnets}
 
     def _try_group(self, region: str) -> None:
         ec2 = self._api.ec2(region)
@@ -210,12 +228,10 @@ class Checks:
 
     def _other_networks(self, home: str) -> list[Finding]:
         """Of the regions that the options name."""
-        named = dict.fromkeys([*(self._options.regions or ()), *self._options.subnets])
         found = in_parallel(
             [
                 partial(_outcome, region, partial(self._networks.of, region))
-                for region in named
-                if region != home
+                for region in sorted(self._named() - self._lacking - {home})
             ]
         )
         return [finding for group in found for finding in group]

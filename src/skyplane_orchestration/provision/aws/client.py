@@ -85,9 +85,12 @@ class AwsApi:
 
     @property
     def home_region(self) -> str:
-        """The tag of the region for questions that belong to no region."""
-        if self._options.regions:
-            return self._options.regions[0]
+        """The tag of the region for questions that belong to no region.
+
+        A name that botocore does not know may be wrong, or new; another one is better.
+        """
+        if named := self._options.regions:
+            return next((one for one in named if region_name(one) in _known_regions()), named[0])
         with self._lock, _LOADING:
             configured = self._current_session().get_config_variable("region")
         return region_tag(configured or _ANY_REGION)
@@ -236,6 +239,13 @@ class AwsApi:
             found["access_key_id"], found["secret_access_key"], found.get("session_token") or None
         )
         return session
+
+
+@cache
+def _known_regions() -> frozenset[str]:
+    """AWS's names of the regions that this release of botocore knows."""
+    partitions = _descriptions(None).load_data("endpoints")["partitions"]
+    return frozenset(name for one in partitions for name in one["regions"])
 
 
 @cache

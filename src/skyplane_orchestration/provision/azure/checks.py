@@ -63,7 +63,8 @@ class Checks:
                 credentials = Finding(
                     _CREDENTIALS, True, "not known, since Azure does not tell", is_warning=True
                 )
-        home = next(iter(self._options.regions or regions or ()), "")
+        named = self._options.regions or regions or ()
+        home = next((one for one in named if regions is None or one in regions), "")
         return (
             credentials,
             *self._providers(),
@@ -149,7 +150,11 @@ class Checks:
         """Of the regions that the options name."""
         named = [*(self._options.regions or ()), *self._options.subnets, *self._options.zones]
         return [
-            Finding(f"azure {region}", False, "the subscription has no such region")
+            Finding(
+                f"azure {region}",
+                False,
+                "the subscription has no such region; correct regions, subnets or zones of azure",
+            )
             for region in dict.fromkeys(named)
             if region not in usable
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
+from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.provision.azure.options import region_name
 from skyplane_orchestration.provision.instances.once import Once
 
@@ -53,15 +53,18 @@ class Sizes:
         return size
 
     def zones(self, region: str, instance_type: str) -> tuple[str, ...]:
-        """The zones to try in turn; one empty name where there are none."""
+        """The zones to try in turn; one empty name where there are none.
+
+        Raises InstanceTypeNotOffered, also if only other zones than ours have the size.
+        """
         of_size = self.of(region, instance_type).zones
         wanted = self._options.zones.get(region)
         if wanted is None:
             return of_size or ("",)
         usable = tuple(zone for zone in wanted if zone in of_size)
         if not usable:
-            raise ConfigurationInvalid(
-                f"zones of azure for {region} has none that offers {instance_type}; it is in"
+            raise InstanceTypeNotOffered.of(region, instance_type).adding(
+                f"zones of azure names {', '.join(wanted)} for the region, which offers it in"
                 f" {', '.join(of_size) or 'no zone'}"
             )
         return usable

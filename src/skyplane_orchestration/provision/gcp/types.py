@@ -19,11 +19,17 @@ _HYPERDISK_SERIES: Final = frozenset({"c4", "c4a", "c4d", "h4d", "m4", "n4", "n4
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """Of a machine type in a region: vCPUs, `arm64` or `x86_64`, and zones in order."""
+    """Of a machine type in a region: vCPUs, `arm64` or `x86_64`, and zones.
+
+    Args:
+        zones: those to try, in order; none if the options name other ones only.
+        offered: all that have it.
+    """
 
     vcpus: int
     architecture: str
     zones: tuple[str, ...]
+    offered: tuple[str, ...]
 
 
 class Types:
@@ -40,6 +46,11 @@ class Types:
         facts = known.get(region)
         if facts is None:
             raise InstanceTypeNotOffered.of(region, instance_type)
+        if not facts.zones:
+            raise InstanceTypeNotOffered.of(region, instance_type).adding(
+                f"zones of gcp names {', '.join(self._options.zones[region])} for the region,"
+                f" which offers it in {', '.join(facts.offered)}"
+            )
         return facts
 
     def disk_type(self, instance_type: str) -> str:
@@ -78,11 +89,11 @@ class Types:
         for region, offered in zones.items():
             # Every worker tries the zones in the same order.
             ours = self._options.zones.get(region, tuple(sorted(offered)))
-            if usable := tuple(zone for zone in ours if zone in offered):
-                is_arm = rows[region].architecture == "ARM64"
-                facts[region] = TypeFacts(
-                    vcpus=rows[region].guest_cpus,
-                    architecture="arm64" if is_arm else "x86_64",
-                    zones=usable,
-                )
+            is_arm = rows[region].architecture == "ARM64"
+            facts[region] = TypeFacts(
+                vcpus=rows[region].guest_cpus,
+                architecture="arm64" if is_arm else "x86_64",
+                zones=tuple(zone for zone in ours if zone in offered),
+                offered=tuple(sorted(offered)),
+            )
         return facts

@@ -114,7 +114,7 @@ class Clouds:
         unusable = frozenset(self.unusable(known))
         usable = [region for region in known if region not in unusable]
         clouds = ", ".join(sorted(self._by_name)) or "no cloud"
-        disabled = f"the regions that are enabled for {clouds}"
+        disabled = f"the account and the setting regions of {clouds}"
         unset = f"the clouds that have settings ({clouds})"
         closed = tuple(
             RegionQuota(region, disabled if region in unusable else unset, instances=0)

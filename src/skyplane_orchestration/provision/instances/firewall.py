@@ -88,17 +88,17 @@ def _network(cidr: str, *, is_strict: bool = True) -> _Network:
         return ip_network(cidr, strict=is_strict)
     except ValueError as error:
         raise ConfigurationInvalid(
-            f"{cidr!r} is no range of addresses: {error}; write one as"
-            f" {_without_rest(cidr) or '203.0.113.0/24'}"
+            f"{cidr!r} is no range of addresses; write {_what_was_meant(cidr)}"
         ) from error
 
 
-def _without_rest(cidr: str) -> str:
-    """A range with bits behind its prefix without them; empty for anything else."""
+def _what_was_meant(cidr: str) -> str:
     try:
-        return str(ip_network(cidr, strict=False))
+        whole = ip_network(cidr, strict=False)
     except ValueError:
-        return ""
+        return "one as 203.0.113.0/24"
+    alone = f"{cidr.partition('/')[0]}/{whole.max_prefixlen}"
+    return f"{whole}, or {alone} for this address alone"
 
 
 def _is_within_another(source: _Network, sources: Collection[_Network]) -> bool:

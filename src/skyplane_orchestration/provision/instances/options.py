@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from skyplane_gateway.schema import check, decode
 from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.instances.cloud import MOST_PROCESSES
 from skyplane_orchestration.provision.instances.firewall import joined_ranges
@@ -125,10 +126,7 @@ def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:
     """
     known = {field.name for field in fields(kind)}
     if unknown := sorted(str(name) for name in set(settings) - known):
-        raise ConfigurationInvalid(
-            f"{what} has unknown fields: {', '.join(unknown)}; known fields:"
-            f" {', '.join(sorted(known))}"
-        )
+        raise ConfigurationInvalid(f"{what} has {unknown_fields(unknown, known)}")
     reference = settings.get("credential_ref", "")
     if not isinstance(reference, str):
         raise ConfigurationInvalid(

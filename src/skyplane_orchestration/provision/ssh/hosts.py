@@ -11,6 +11,7 @@ import yaml
 
 from skyplane_gateway.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.container import require_pinned
 
@@ -184,8 +185,5 @@ def _host(tag: str, entry: object, defaults: Mapping[str, Any], known: Sequence[
     values = {**defaults, **given}
     unknown = sorted(str(name) for name in set(values) - set(known))
     if unknown:
-        raise ConfigurationInvalid(
-            f"a host of {tag} has unknown fields: {', '.join(unknown)}; known fields:"
-            f" {', '.join(known)}"
-        )
+        raise ConfigurationInvalid(f"a host of {tag} has {unknown_fields(unknown, known)}")
     return decode(SshHost, {"address": "", **values}, f"a host of {tag}")
