@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from skyplane_orchestration.provision.in_process.small_jobs import (
 from skyplane_orchestration.provision.processes.run_directory import RunRoot
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
-from skyplane_orchestration.storage.open import spec_of, with_planned_region
+from skyplane_orchestration.storage.open import spec_of
 from skyplane_orchestration.transfer.planning import plan_job
 
 NONE = CredentialSources(is_ambient_allowed=False)
@@ -113,17 +114,25 @@ def test_s3_signs_for_the_region_of_the_aws_cli(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    for place in (
-        PLACES["server"],
-        with_planned_region(PLACES["server"], "azure:westeurope"),
-        with_planned_region(PLACES["server"], "local:this-machine"),
-    ):
-        client, _ = open_client(spec_of(place), None)
+    for tag in ("azure:westeurope", "local:this-machine", "gcp:us-east1"):
+        client, _ = open_client(spec_of(planned(PLACES["server"], tag)), None)
         assert client.meta.region_name == signed
         client.close()
 
 
-def test_a_region_that_is_known_is_signed_for() -> None:
-    assert with_planned_region(Location("s3://b/"), "aws:eu-west-3").region == "aws:eu-west-3"
-    assert with_planned_region(KNOWN, "aws:us-east-1") == KNOWN
-    assert with_planned_region(PLACES["azure"], "aws:us-east-1").region == ""
+def planned(place: Location, tag: str) -> Location:
+    """The place as the source of a job whose plan has that region at both ends."""
+    plan = plan_of(TransferJob(PLACES["file"], KNOWN, volume_gb=1), ProvisionerChoice().open())
+    job = TransferJob(place, KNOWN)
+    return preflight.with_planned_regions(job, replace(plan, src=tag, dst=tag), NONE).source
+
+
+def test_a_region_that_is_known_is_signed_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    assert planned(Location("s3://b/"), "aws:eu-west-3").region == "aws:eu-west-3"
+    assert planned(KNOWN, "aws:us-east-1") == KNOWN
+    assert planned(PLACES["azure"], "aws:us-east-1").region == ""
+    assert planned(PLACES["server"], "aws:eu-west-3").region == "aws:us-west-2"
+    # An endpoint of AWS in a private network.
+    monkeypatch.setattr(preflight, "bucket_region", lambda spec, credentials: "eu-west-3")
+    assert planned(PLACES["server"], "aws:eu-west-3").region == "aws:eu-west-3"

@@ -40,8 +40,6 @@ PARALLEL_READS: Final = 8
 
 #: Where the AWS CLI looks for another endpoint, in this order.
 _S3_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-#: Where it looks for a region.
-_S3_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 #: Where Google's SDKs look for an emulator; a host and a port may do.
 _GCS_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 #: Where the Azure CLI looks for credentials and an endpoint.
@@ -99,22 +97,6 @@ def spec_of(location: Location) -> StoreSpec:
         region=location.region.partition(":")[2] or None if location.kind != "file" else None,
         options=tuple(sorted(location.options.items())),
     )
-
-
-def with_planned_region(location: Location, tag: str) -> Location:
-    """A location with the region that its plan has for it.
-
-    A plan may only assume that of an Azure account or of a service, which is nothing to sign for: a
-    service signs as the AWS CLI does.
-    """
-    if location.region:
-        return location
-    if location.kind == "s3" and spec_of(location).endpoint_url:
-        own = next((os.environ[name] for name in _S3_REGIONS if os.environ.get(name)), "")
-        if own:
-            return location.at(f"aws:{own}")
-    is_certain = location.kind == "file" or tag.startswith(f"{location.cloud}:")
-    return location.at(tag) if is_certain else location
 
 
 def _azure_endpoint(location: Location) -> str:

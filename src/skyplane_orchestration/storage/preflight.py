@@ -24,6 +24,7 @@ from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, named_location
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import (
     CountingLister,
@@ -51,6 +52,8 @@ LISTING_CAP: Final = 200_000
 
 #: Stores that cannot name their region. Azure names it to the management API only.
 _REGIONLESS: Final = ("file", "azure")
+#: Where the AWS CLI looks for a region.
+_S3_REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 #: Kind of store -> a region, for messages.
 _EXAMPLES: Final = {"azure": "azure:westeurope"}
 
@@ -141,6 +144,35 @@ def located(location: Location, credentials: CredentialSources) -> Location:
         return location
     region = bucket_region(spec_of(location), credentials.resolve(location))
     return location.at(f"{location.cloud}:{region}") if region else location
+
+
+def with_planned_regions(
+    job: TransferJob, plan: TransferPlan, sources: CredentialSources
+) -> TransferJob:
+    """The job with the regions that its plan has, where they are those of the ends.
+
+    A plan may only assume that of an Azure account or of a service, which is nothing to sign for: a
+    service signs as the AWS CLI does. May ask a service for the region. Raises StoreError.
+    """
+    is_one = plan.src == plan.dst
+    return replace(
+        job,
+        source=_planned(job.source, plan.src, sources, is_one),
+        destination=_planned(job.destination, plan.dst, sources, is_one),
+    )
+
+
+def _planned(
+    location: Location, tag: str, sources: CredentialSources, may_be_assumed: bool
+) -> Location:
+    if location.region or location.kind == "file":
+        return location.at(location.region or tag)
+    own = next((os.environ[name] for name in _S3_REGIONS if os.environ.get(name)), "")
+    is_service = location.kind == "s3" and bool(spec_of(location).endpoint_url)
+    is_doubtful = is_service and own and may_be_assumed and tag != f"aws:{own}"
+    if is_doubtful and not located(location, sources).region:
+        return location.at(f"aws:{own}")
+    return location.at(tag) if tag.startswith(f"{location.cloud}:") else location
 
 
 def require_region(end: str, location: Location) -> None:

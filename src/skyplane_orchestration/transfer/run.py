@@ -21,8 +21,11 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import remove_journals
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.open import with_planned_region
-from skyplane_orchestration.storage.preflight import require_ends_apart, require_usable
+from skyplane_orchestration.storage.preflight import (
+    require_ends_apart,
+    require_usable,
+    with_planned_regions,
+)
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.budget import Budget
@@ -134,11 +137,7 @@ class TransferRun:
         self.has_ended = False
         # The plan has the regions that the job leaves open.
         job, plan = request.job, fleet.plan
-        located = replace(
-            job,
-            source=with_planned_region(job.source, plan.src),
-            destination=with_planned_region(job.destination, plan.dst),
-        )
+        located = with_planned_regions(job, plan, request.credentials)
         self._request = replace(request, job=located)
         self._fleets = fleets
         self._options = options
