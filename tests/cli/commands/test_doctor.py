@@ -148,7 +148,7 @@ def test_hosts_that_do_not_answer_fail(
     assert "run root" not in checks
     found = checks[f"host me@127.0.0.1:{port}"]
     assert found["state"] == "fail"
-    assert "cannot be reached over ssh" in found["detail"]
+    assert "cannot be reached over ssh: Unable to connect" in found["detail"]
     assert main(["doctor", *choice]) == 1
     assert "cannot be reached" in capsys.readouterr().out
     assert main(["doctor", "--provisioner", "ssh"]) == 2

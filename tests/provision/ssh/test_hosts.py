@@ -59,6 +59,11 @@ def test_a_host_has_its_own_fields_before_the_defaults(tmp_path: Path) -> None:
         ("local:a: [{address: x, image: 'gateway:1.0'}]", "image 'gateway:1.0' is not pinned by"),
         (f"local:a: [{{address: x, image: {IMAGE}, directory: '/a,b'}}]", "directory '/a,b' of"),
         ("local:a: [x, x]", "has x twice"),
+        ("local:a: ['10.0.0.5:2222']", "'10.0.0.5:2222' is no address; write address: 10.0.0.5"),
+        ("local:a: ['gw:22']", "write address: gw and port: 22"),
+        ("local:a: [me@gw]", "'me@gw' is no address; write address: gw and user: me"),
+        ("local:a: [me@gw:22]", "write address: gw, port: 22 and user: me"),
+        ("local:a: ['ssh://gw/']", "'ssh://gw/' is no address; write address: gw"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_name(text: str, said: str, tmp_path: Path) -> None:

@@ -257,8 +257,10 @@ class AgentSession:
         reason = error
         if isinstance(error, TimeoutError | socket.timeout):
             reason = "no answer in time"
-        elif isinstance(error, OSError) and error.errno:
-            reason = os.strerror(error.errno) if error.errno > 0 else error
+        elif isinstance(error, OSError):
+            # Names that cannot be looked up have numbers of their own.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror or error
         return GatewayUnreachable(
             f"host {self._host.name} cannot be reached over ssh: {reason or 'it hung up'};"
             f" check that sshd answers on {self._host.address} port {self._host.port}"

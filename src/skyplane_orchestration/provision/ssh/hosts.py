@@ -67,6 +67,8 @@ class SshHost:
         check(self)
         if not self.address:
             raise ConfigurationInvalid("a host has no address")
+        if meant := _in_fields(self.address):
+            raise ConfigurationInvalid(f"{self.address!r} is no address; write {meant}")
         if self.port not in _PORTS:
             raise ConfigurationInvalid(f"port {self.port} of host {self.address} is not a port")
         if self.key_file and self.private_key:
@@ -120,6 +122,18 @@ class SshHost:
     def known_name(self) -> str:
         """Its name in a file of known hosts."""
         return self.address if self.port == _SSH_PORT else f"[{self.address}]:{self.port}"
+
+
+def _in_fields(address: str) -> str:
+    """What `user@host:port` says, as the fields of a host; empty for an address alone."""
+    user, _, place = address.rpartition("://")[2].rstrip("/").rpartition("@")
+    host, _, port = place.partition(":")
+    if not port.isdecimal():  # An address of IPv6 has more colons.
+        host, port = place, ""
+    if host == address:
+        return ""
+    others = [f"port: {port}"] * bool(port) + [f"user: {user}"] * bool(user)
+    return " and ".join([", ".join([f"address: {host}", *others[:-1]]), *others[-1:]])
 
 
 def read_hosts(path: Path) -> dict[str, tuple[SshHost, ...]]:
