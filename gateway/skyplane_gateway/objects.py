@@ -152,6 +152,8 @@ class ObjectInfo:
             that no answer holds, Azure's `blob-type`, and Google's `custom-time`, `contexts`.
         storage_class: as the store names it; None for the usual one, and in answers to writes.
         stored_unix_s: when the store got it, where `last_modified` may tell an earlier time.
+        made_unix_s: in listings, when a file was made that has an earlier time, where the system
+            tells.
         archived: why the object cannot be read now, and what to do; empty where it can be read,
             or where a listing does not tell. Only listings tell it.
         leftover: why temporary objects of its upload are still there; empty where none are. Only
@@ -179,6 +181,7 @@ class ObjectInfo:
     md5: str | None = None
     made_of: str | None = None
     is_folder: bool = False
+    made_unix_s: float | None = None
 
     @property
     def written_unix_s(self) -> float:
@@ -205,6 +208,7 @@ class ObjectInfo:
             md5=data.get("md5"),
             made_of=data.get("made_of"),
             is_folder=bool(data.get("is_folder")),
+            made_unix_s=data.get("made_unix_s"),
         )
 
 

@@ -196,14 +196,15 @@ def _file_differs(
 
 
 def _was_set_later(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> bool:
-    """Whether a file got an older time than its source was written, and got it afterwards.
+    """Whether a file was made after its source was written, and got an older time.
 
-    A copy gets the time that its source has in its metadata. An edit would show its own time.
+    A copy gets the time that its source has in its metadata. An edit would show its own time. The
+    last change of the inode would tell less: an old file has another owner or name since.
     """
-    was_set = there.last_modified < there.written_unix_s - MARGIN_S
-    is_older = there.last_modified <= source.written_unix_s
-    is_later = source.written_unix_s < there.written_unix_s - ends.ahead_s - MARGIN_S
-    return was_set and is_older and is_later
+    made_s = there.made_unix_s
+    if made_s is None or there.last_modified > source.written_unix_s:
+        return False
+    return source.written_unix_s < made_s - ends.ahead_s - MARGIN_S
 
 
 def _own_time_s(source: ObjectInfo | None) -> float | None:

@@ -294,19 +294,23 @@ def test_metadata_that_fills_an_object_of_s3_gets_no_mark() -> None:
 @pytest.mark.parametrize("conflict", ["replace-if-different", "replace-if-newer"])
 @pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
 @pytest.mark.parametrize(
-    ("mtime_s", "changed_s", "asks"),
+    ("mtime_s", "made_s", "asks"),
     [
         (-1000.0, 1000.0, False),  # a copy, with the time in the metadata of its source
         (-1000.0, MARGIN_S - 1, True),  # too near to the write of its source
-        (-1000.0, -500.0, True),  # it was there before its source
+        (-1000.0, -500.0, True),  # it was there before its source, and has another owner since
+        (-1000.0, None, True),  # the system does not tell
     ],
 )
 def test_a_file_that_was_copied_later_takes_no_look_at_its_source(
-    kind: Any, conflict: Any, mtime_s: float, changed_s: float, asks: bool
+    kind: Any, conflict: Any, mtime_s: float, made_s: float | None, asks: bool
 ) -> None:
     """Its time is that of the source's metadata, which S3 does not list."""
     source = ObjectInfo("k", 3, "e", NOW_S)
-    there = ObjectInfo("k", 3, "f", NOW_S + mtime_s, stored_unix_s=NOW_S + changed_s)
+    made_at = None if made_s is None else NOW_S + made_s
+    there = ObjectInfo(
+        "k", 3, "f", NOW_S + mtime_s, stored_unix_s=NOW_S + 1000, made_unix_s=made_at
+    )
     found = compare(conflict, Ends(kind, "file"), source, there)
     assert (found.question == "source", found.replaces) == (asks, asks)
 
@@ -314,5 +318,7 @@ def test_a_file_that_was_copied_later_takes_no_look_at_its_source(
 @pytest.mark.parametrize("own_s", [1000.0, 0.5])
 def test_a_file_that_was_edited_later_is_no_copy(own_s: float) -> None:
     source = ObjectInfo("k", 3, "e", NOW_S)
-    there = ObjectInfo("k", 3, "f", NOW_S + own_s, stored_unix_s=NOW_S + 1000)
+    there = ObjectInfo(
+        "k", 3, "f", NOW_S + own_s, stored_unix_s=NOW_S + 1000, made_unix_s=NOW_S + 1000
+    )
     assert compare("replace-if-different", Ends("s3", "file"), source, there).replaces

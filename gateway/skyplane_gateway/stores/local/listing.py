@@ -12,11 +12,13 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from skyplane_gateway.errors import StoreError
 from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.base import Wants
+from skyplane_gateway.stores.local.birth import made_at
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.paths import TEMPORARY, info_of, links_to_parent
 
@@ -145,4 +147,7 @@ def _file(key: str, entry: os.DirEntry[str]) -> ObjectInfo | None:
     if not stat.S_ISREG(status.st_mode):
         log.warning("left out of the listing, not a regular file: %s", entry.path)
         return None
-    return info_of(key, status)
+    found = info_of(key, status)
+    if found.last_modified == found.written_unix_s:
+        return found
+    return replace(found, made_unix_s=made_at(entry.path, status))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from skyplane_gateway import errors
 from skyplane_gateway.selection import SelectionRule
 from skyplane_gateway.stores import ObjectStore, StoreSpec
-from skyplane_gateway.stores.local import listing
+from skyplane_gateway.stores.local import birth, listing
 from skyplane_gateway.stores.local.paths import info_of
 from skyplane_gateway.stores.registry import open_without_retries
 
@@ -263,3 +264,26 @@ def test_a_folder_that_cannot_be_looked_at_fails_the_listing(
     monkeypatch.setattr(Path, "is_dir", refuse)
     with pytest.raises(errors.PermissionDenied, match="allow the gateway's user"):
         keys(wide, "closed/below/")
+
+
+def test_a_listing_tells_when_a_file_of_an_older_time_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another owner, mode or name does not change that, but the last change of the inode."""
+    store = open_without_retries(StoreSpec("file", str(tmp_path)))
+    (tmp_path / "made").write_bytes(b"")
+    made_s = (tmp_path / "made").stat().st_mtime
+    os.utime(tmp_path / "made", (1e9, 1e9))
+    time.sleep(0.05)
+    (tmp_path / "made").chmod(0o600)
+    (tmp_path / "made").rename(tmp_path / "renamed")
+    (tmp_path / "link").symlink_to("renamed")
+    for row in store.list(""):
+        if row.made_unix_s is None:
+            pytest.skip("this file system does not tell")
+        assert row.last_modified == 1e9
+        assert row.made_unix_s == pytest.approx(made_s, abs=0.03)
+        assert row.written_unix_s > row.made_unix_s + 0.03
+        assert type(row).from_dict(row.to_dict()) == row
+    monkeypatch.setattr(birth, "_statx", lambda: None)
+    assert {row.made_unix_s for row in store.list("")} == {None}
