@@ -34,7 +34,10 @@ def test_every_requirement_is_pinned_and_has_hashes(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("processor", ["x86_64", "aarch64"])
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize(
+    "python",
+    ["3.11", *(pytest.param(version, marks=pytest.mark.long) for version in ("3.12", "3.13"))],
+)
 def test_every_requirement_has_a_wheel_with_a_hash_for_each_python_and_processor(
     repository: Path, tmp_path: Path, python: str, processor: str
 ) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.manual_clock import ManualClock
 from tests.provision.instances.harness import InstancesHarness, Killed, killed_before
+from tests.provision.instances.memory_cloud import MemoryCloud
 from tests.provision.samples import A, B, C
 
 from skyplane_gateway.clock import Clock
@@ -21,7 +22,8 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     TeardownIncomplete,
 )
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from skyplane_orchestration.provision.instances import reach
+from skyplane_orchestration.provision.instances.cloud import Ingress, PublicHosts
 
 
 class fails_at:
@@ -259,6 +261,15 @@ def test_a_sweep_keeps_a_fleet_that_is_about_to_get_instances(harness: Instances
     report = harness.late(21.0).sweep("test")
     assert [orphan.reason for orphan in report.orphans] == ["none of its gateways is alive"]
     assert harness.traces() == []
+
+
+def test_the_check_of_a_provisioner_tells_of_the_worker_too(
+    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryCloud, "public_hosts", PublicHosts("127.77.0.1", "127.77.0.1"))
+    monkeypatch.setattr(reach, "getproxies", lambda: {"https": "http://proxy.example:3128"})
+    bad = {one.name for one in harness.provisioner().check() if not one.is_ok}
+    assert bad == {"aws worker", "gcp worker", "azure worker"}
 
 
 def test_control_cidrs_of_half_the_internet_are_a_warning(
