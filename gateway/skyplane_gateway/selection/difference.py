@@ -34,6 +34,8 @@ _SAME_TIME_S: Final = 1.0
 
 #: An MD5, or that of the parts' MD5s with their number; or the checksum that versitygw names.
 _CHECKSUM: Final = re.compile(r"[0-9a-f]{32}(-[0-9]+)?|(CRC|SHA)[0-9A-Z]+-[\w+/=]+(-[0-9]+)?")
+#: What the listing of a copy of a file says that it was made of; see `made_of`.
+_LISTED_MTIME: Final = re.compile(rf"{MTIME}:(-?[0-9]{{1,21}})")
 #: Stores whose MD5 is that of the bytes; Azure keeps what a client claimed.
 _HASHING: Final = frozenset({"s3", "gcs"})
 
@@ -131,6 +133,7 @@ def _newer(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | N
     ahead_s = source.last_modified - there.last_modified
     has_own_time = ends.destination_kind == "file" != ends.source_kind
     if ahead_s > 0 and has_own_time:
+        answer = answer or _listed(source)
         is_same_size = source.size_bytes == there.size_bytes
         if answer is None and is_same_size and _was_set_later(ends, source, there):
             return _LATER
@@ -182,6 +185,7 @@ def _file_differs(
     if _is_time_of(there, source.last_modified):
         return Verdict(False, "sizes and times are equal")
     if ends.source_kind != "file":
+        answer = answer or _listed(source)
         if answer is None and _was_set_later(ends, source, there):
             return _LATER
         if answer is None:
@@ -209,8 +213,16 @@ def _was_set_later(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> bool:
 
 def _own_time_s(source: ObjectInfo | None) -> float | None:
     """The time in an object's metadata in unix seconds."""
-    mtime_ns = mtime_ns_of(source.attributes) if source is not None else None
+    if source is None:
+        return None
+    listed = _LISTED_MTIME.fullmatch(source.made_of or "")
+    mtime_ns = int(listed[1]) if listed else mtime_ns_of(source.attributes)
     return None if mtime_ns is None else mtime_ns / 1e9
+
+
+def _listed(source: ObjectInfo) -> Answer | None:
+    """The answer about a source whose listing has its own time; None for any other."""
+    return None if source.attributes is None and _own_time_s(source) is None else Answer(source)
 
 
 def _is_time_of(file: ObjectInfo, time_s: float) -> bool:

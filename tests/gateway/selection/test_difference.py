@@ -322,3 +322,17 @@ def test_a_file_that_was_edited_later_is_no_copy(own_s: float) -> None:
         "k", 3, "f", NOW_S + own_s, stored_unix_s=NOW_S + 1000, made_unix_s=NOW_S + 1000
     )
     assert compare("replace-if-different", Ends("s3", "file"), source, there).replaces
+
+
+@pytest.mark.parametrize("conflict", ["replace-if-different", "replace-if-newer"])
+@pytest.mark.parametrize("kind", SHOWING)
+@pytest.mark.parametrize(("apart_s", "replaces"), [(0.0, False), (5.0, True)])
+def test_a_listing_that_has_the_time_of_a_file_decides(
+    kind: Any, conflict: Any, apart_s: float, replaces: bool
+) -> None:
+    """However near to the write of its source the file was written."""
+    own_s = NOW_S - 1000 + apart_s
+    source = ObjectInfo("k", 3, "e", NOW_S, made_of=f"mtime:{round(own_s * 1e9)}")
+    there = ObjectInfo("k", 3, "f", NOW_S - 1000, stored_unix_s=NOW_S + 1)
+    found = compare(conflict, Ends(kind, "file"), source, there)
+    assert (found.replaces, found.question) == (replaces, None)

@@ -148,6 +148,7 @@ SERVICES: Final[dict[str, tuple[Rule, dict[str, str]]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lacks", SERVICES)
 def test_a_service_without(
     lacks: str, ends: tuple[End, End], copied: Callable[..., dict[str, Any]]
