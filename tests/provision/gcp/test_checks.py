@@ -97,3 +97,15 @@ def test_one_project_that_does_not_answer_hides_no_other(harness: GcpHarness) ->
     bad = [one.text for one in harness.gcp(network=network).check() if not one.is_ok]
     assert any("project host-project" in text and "forbidden" in text for text in bad)
     assert any("compute.instances.create in project strict-project" in text for text in bad)
+
+
+def test_zones_of_the_options_that_lack_the_usual_type_are_a_warning(harness: GcpHarness) -> None:
+    zones = {REGION: ("us-central1-z",), "gcp:europe-west1": ("europe-west1-b",)}
+    findings = harness.gcp(zones=zones).check()
+    assert all(one.is_ok for one in findings)
+    (warning,) = [one for one in findings if one.is_warning]
+    assert warning.name == "gcp zones"
+    assert "zones of gcp names us-central1-z for the region, which offers it in" in warning.text
+    harness.gce.fail("machineTypes.aggregatedList", 501, "odd", times=100)
+    (bad,) = [one for one in harness.gcp(zones=zones).check() if not one.is_ok]
+    assert (bad.name, "odd" in bad.text) == ("gcp zones", True)

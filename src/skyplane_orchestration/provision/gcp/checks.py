@@ -5,11 +5,13 @@ Resource Manager tells which of the permissions the credentials have, so nothing
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     ConfigurationInvalid,
+    InstanceTypeNotOffered,
     SkyplaneError,
 )
 from skyplane_orchestration.provision.base import Finding
@@ -19,14 +21,18 @@ from skyplane_orchestration.provision.gcp.verbs import ACT_AS, NETWORK_PERMISSIO
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
     from skyplane_orchestration.provision.gcp.options import GcpOptions
+    from skyplane_orchestration.provision.gcp.types import Types
 
 _CREDENTIALS: Final = "gcp credentials"
 _PERMISSIONS: Final = "gcp permissions"
 _ACCOUNT: Final = "gcp service account"
 _REGIONS: Final = "gcp regions"
+_ZONES: Final = "gcp zones"
+#: The type that plans use by default.
+_ANY_TYPE: Final = "n2-standard-4"
 
 
-def findings(api: GcpApi, options: GcpOptions) -> tuple[Finding, ...]:
+def findings(api: GcpApi, options: GcpOptions, types: Types) -> tuple[Finding, ...]:
     """Credentials first; without them nothing else is tried. No other failure hides one."""
     credentials = Finding(_CREDENTIALS, True, f"they are valid for project {options.project}")
     missing: list[str] = []
@@ -51,6 +57,7 @@ def findings(api: GcpApi, options: GcpOptions) -> tuple[Finding, ...]:
         *_permissions(sorted(missing), is_known=not failed),
         *_act_as(api, options),
         _regions(api, options),
+        *_zones(options, types),
     )
 
 
@@ -97,3 +104,17 @@ def _regions(api: GcpApi, options: GcpOptions) -> Finding:
     if unknown := sorted(named - set(usable)):
         return Finding(_REGIONS, False, f"the project does not have {', '.join(unknown)}")
     return Finding(_REGIONS, True, f"the project has {len(usable)} regions")
+
+
+def _zones(options: GcpOptions, types: Types) -> Iterator[Finding]:
+    """Of the options, where they lack the usual type: a plan has another type or region then."""
+    for region in options.zones:
+        try:
+            types.of(region, _ANY_TYPE)
+        except InstanceTypeNotOffered as error:
+            yield Finding(_ZONES, True, str(error), is_warning=True)
+        except CloudAccessDenied:
+            return  # The check of the permissions tells of it.
+        except SkyplaneError as error:
+            yield Finding(_ZONES, False, str(error))
+            return

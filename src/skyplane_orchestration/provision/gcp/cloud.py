@@ -140,7 +140,7 @@ class GcpCloud:
         return quota_uses(self._api, regions)
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        return findings(self._api, self._options)
+        return findings(self._api, self._options, self._types)
 
     def _instances(self, filter_: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
         return ours(self._api, filter_, regions, has_public_address=self._options.public_address)
