@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.transfer.samples import fleet_of, status
 
 from skyplane_gateway.errors import PermissionDenied
 from skyplane_gateway.stores import Asides
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.transfer.in_the_way import with_put_back
+from skyplane_orchestration.transfer.results import result_of
 
 #: The command with these arguments: its status, its document, and what it said.
 Sync = Callable[..., tuple[int, dict[str, Any], str]]
@@ -194,6 +199,10 @@ def put(self, key, *arguments, **more):
     return honest(self, key, *arguments, **more)
 LocalStore.put = put
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.transfer.in_the_way import with_put_back
+from skyplane_orchestration.transfer.results import result_of
 main(sys.argv[2:])
 """
 
@@ -248,3 +257,14 @@ def versions_in(folder: Path) -> Callable[[str], str]:
     from skyplane_gateway.stores.local.paths import etag_of
 
     return lambda name: etag_of((folder / name).stat())
+
+
+def test_the_end_of_a_run_touches_no_other_one(ends: tuple[Path, Path]) -> None:
+    there = ends[1]
+    other = Asides(f"{there}/".lstrip("/"), "other")
+    assert other.take("a", {"a": versions_in(there)("a")})
+    job = TransferJob(Location(f"{ends[0]}/"), Location(f"{there}/"), delete=True)
+    ended = result_of(job, fleet_of("ab"), status("succeeded"))
+    (warning,) = with_put_back(job, ended).warnings
+    assert f"'a' of an unfinished run stays in {other.place}" in warning
+    assert not (there / "a").exists()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from skyplane_gateway.objects import ObjectInfo
@@ -94,36 +94,44 @@ def set_aside(job: TransferJob, transfer_key: str, in_the_way: InTheWay) -> None
 
 
 def put_back(job: TransferJob, transfer_key: str) -> tuple[str, ...]:
-    """Put back what the transfer, and killed runs, have set aside; warnings for the rest."""
+    """Put back what the transfer has set aside; a warning for what stays."""
     asides = asides_of(job, transfer_key)
-    return () if asides is None else (*_put_back(asides), *put_back_others(job, transfer_key))
+    return () if asides is None else _put_back(asides)
 
 
 def put_back_others(job: TransferJob, transfer_key: str) -> tuple[str, ...]:
-    """Put back what runs that were killed have set aside; warnings for the rest."""
+    """Put back what other runs have set aside, before a run begins; warnings for what stays.
+
+    They were killed: two runs at once into one folder have no use for each other.
+    """
+    return tuple(warning for one in _others(job, transfer_key) for warning in _put_back(one))
+
+
+def with_put_back(job: TransferJob, result: TransferResult) -> TransferResult:
+    """The result of an ended transfer, after `put_back`, which also tells what others have left."""
+    key = result.transfer_key
+    others = (told for one in _others(job, key) for told in _told(one, one.names()))
+    return replace(result, warnings=(*result.warnings, *put_back(job, key), *others))
+
+
+def _others(job: TransferJob, transfer_key: str) -> tuple[Asides, ...]:
     if asides_of(job, transfer_key) is None:
         return ()
-    try:
-        others = tuple(Asides.of_others(folder_of(job.destination.key), transfer_key))
-    except StoreError as error:
-        return (error.message,)
-    return tuple(warning for one in others for warning in _put_back(one))
+    return tuple(Asides.of_others(folder_of(job.destination.key), transfer_key))
 
 
 def _put_back(asides: Asides) -> tuple[str, ...]:
     try:
-        stays = asides.put_back()
+        return _told(asides, asides.put_back())
     except StoreError as error:
         return (f"{error.message}; move it back by hand",)
-    if not stays:
+
+
+def _told(asides: Asides, names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
         return ()
-    more = f" and {len(stays) - 1} more" if len(stays) > 1 else ""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return (
-        f"{stays[0]!r}{more} of an unfinished run stays in {asides.place}, since a copy has its "
+        f"{names[0]!r}{more} of an unfinished run stays in {asides.place}, since a copy has its "
         "place: delete it, or move it to another name",
     )
-
-
-def with_put_back(job: TransferJob, result: TransferResult) -> TransferResult:
-    """The result of an ended transfer, after `put_back`."""
-    return replace(result, warnings=(*result.warnings, *put_back(job, result.transfer_key)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +31,7 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.in_the_way import InTheWay, with_put_back
+from skyplane_orchestration.transfer.in_the_way import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.monitor import OnStatus, StopAt
 from skyplane_orchestration.transfer.planning import OnMeasured
 from skyplane_orchestration.transfer.replanning import PlanAgain
@@ -46,6 +47,8 @@ Found = TypeVar("Found")
 
 #: Makes the plan of a job; calls the last argument before the search.
 MakePlan = Callable[[TransferJob, SourceListing, OnMeasured], TransferPlan]
+
+log = logging.getLogger(__name__)
 
 #: Why a plan that comes without its job is not made again.
 _FIXED_PLAN: Final = "the plan comes without its job, so it is not made again here: plan once more"
@@ -175,6 +178,8 @@ class Runs:
             return result
         from skyplane_orchestration.transfer.deletes import delete_extra
 
+        for warning in put_back_others(job, result.transfer_key):
+            log.warning("%s", warning)
         result = delete_extra(job, self._credentials, result, self._rng)
         result = with_put_back(job, result)
         if not result.succeeded:

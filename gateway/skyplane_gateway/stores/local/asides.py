@@ -34,8 +34,9 @@ class Asides:
     def of_others(cls, folder: str, run: str) -> Iterator[Asides]:
         """Those of all other runs, which were killed or still go on."""
         above = Path("/", folder, ASIDE_FOLDER)
-        with mapped(f"looking into {above}"):
-            names = sorted(one.name for one in above.iterdir()) if above.is_dir() else []
+        names: list[str] = []
+        with suppress(OSError):  # Of a folder that cannot be read, the listing tells.
+            names = sorted(one.name for one in above.iterdir())
         return (cls(folder, name) for name in names if name != run)
 
     def take(self, name: str, files: Mapping[str, str]) -> bool:
@@ -53,6 +54,13 @@ class Asides:
             sync(place.parent)
             sync(path.parent)
         return True
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all files."""
+        found = sorted(
+            Path(above, name) for above, _, names in os.walk(self.place) for name in names
+        )
+        return tuple(str(path.relative_to(self.place)) for path in found)
 
     def put_back(self) -> tuple[str, ...]:
         """Put everything back whose place is free; the names that stay."""
