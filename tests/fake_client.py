@@ -16,6 +16,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
@@ -55,6 +56,7 @@ class FakeClient:
         is_unchanged: whether there is nothing to copy.
         report: of every comparison.
         still_runs: whether the lead answers that the transfer runs.
+        status: what a transfer shows while it runs; None: nothing.
         early_end: how a watch of the first seconds ends; None: the transfer runs longer.
         full: what the next looks at the deployment's fleets find.
         provisioner_name: of the client's provisioner.
@@ -71,6 +73,7 @@ class FakeClient:
     result: TransferResult = field(default_factory=samples.result)
     is_unchanged: bool = False
     still_runs: bool = False
+    status: TransferStatus | None = None
     early_end: WatchEnd | None = None
     full: list[TooManyFleets] = field(default_factory=list)
     provisioner_name: str = "local"
@@ -157,6 +160,8 @@ class FakeClient:
         manifest: Any,
         on_full: Any = None,
     ) -> TransferResult:
+        if self.status is not None:
+            on_status(self.status)
         where = replace(fleet, key=self.moved_to or fleet.key)
         on_submitted(where, SubmittedTransfer(samples.KEY, 1, NODE, self.joined))
         self._note("transfer", (fleet.key, job, manifest))
@@ -169,12 +174,15 @@ class FakeClient:
         manifest: Any,
         on_fleet: Any = lambda _: None,
         on_full: Any = None,
+        on_status: Any = None,
         **_: Any,
     ) -> TransferResult:
         self._await_room(on_full)
         self._fail("provision")
         if self.result.used_gateways:
             on_fleet(self._fleet())
+        if self.status is not None:
+            on_status(self.status)
         self._note("run", (job, manifest))
         return self._result(job)
 
@@ -203,8 +211,12 @@ class FakeClient:
         on_submitted(fleet, submitted)
         return WatchedTransfer(job, fleet or self._fleet(), submitted, owns_fleet=fleet is None)
 
-    def follow(self, watched: WatchedTransfer, *, for_s: float, **_: Any) -> WatchEnd | None:
+    def follow(
+        self, watched: WatchedTransfer, *, for_s: float, on_status: Any = None
+    ) -> WatchEnd | None:
         self._note("follow", for_s)
+        if self.status is not None:
+            on_status(self.status)
         self.meanwhile()
         return self.early_end
 

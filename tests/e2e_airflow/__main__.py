@@ -41,7 +41,7 @@ from tests.statsd_socket import StatsdSocket, statsd_socket
 
 HERE: Final = Path(__file__).parent
 EXAMPLE: Final = HERE.parents[1] / "example_dags" / "daily_replication.py"
-DAGS: Final = ("waits_in_worker", "waits_in_triggerer", "marked_failed")
+DAGS: Final = ("waits_in_worker", "waits_in_triggerer", "marked_failed", "timed_out")
 TRANSFER: Final = "move.transfer"
 PASSWORD: Final = "of the tests"
 #: The run of the daily example copies the day before.
@@ -233,6 +233,25 @@ def mark_failed(lab: Lab) -> None:
     lab.expect_nothing_left(place)
 
 
+def time_out(lab: Lab) -> None:
+    """Before `execution_timeout` the task stops its transfer, and a clear continues it."""
+    run, place = lab.start("timed_out")
+    lab.table.expect("the run fails", lab.end_of(run.dag_id, patience_s=300), "failed")
+    log = run.log("transfer", 1)
+    lab.table.expect("Airflow did not cut it off", "Process timed out" in log, False)
+    lab.table.expect("links log no error", "XCom not found" in log, False)
+    left = lab.rest.result(run.dag_id, TRANSFER, name="failed_transfer")
+    reason = "the task has an execution_timeout of 0:01:00"
+    lab.table.expect("its result is there", (left["state"], left["error"]), ("failed", reason))
+    lab.table.expect("and a way to continue it", left["resume_handle"] != "")
+    place.take()
+    lab.rest.clear(run.dag_id, TRANSFER)
+    lab.wait_for_try(run.dag_id, TRANSFER, 2)
+    lab.table.expect("the cleared run succeeds", lab.end_of(run.dag_id), "success")
+    lab.table.expect("the copy is whole", place.is_whole())
+    lab.expect_nothing_left(place)
+
+
 def lines_shown(log: str) -> int:
     """Lines of a task's log in Airflow's page, which folds each group into one line."""
     count, is_folded = 0, False
@@ -290,6 +309,7 @@ SCENARIOS: Final = (
     ("the triggerer is restarted", restart_the_triggerer),
     ("a deferrable task is cleared", partial(clear_tasks, dag_id="waits_in_triggerer")),
     ("marked failed while deferred", mark_failed),
+    ("a task is out of time", time_out),
     ("fifty tables", copy_fifty_tables),
     ("transfers of a few seconds", copy_in_seconds),
 )

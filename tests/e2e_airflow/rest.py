@@ -104,9 +104,11 @@ class Rest:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def result(self, dag_id: str, task_id: str, map_index: int = -1) -> dict[str, Any]:
-        """What a task has returned; of a mapped one, that of one instance."""
-        path = f"dags/{dag_id}/dagRuns/run/taskInstances/{task_id}/xcomEntries/return_value"
+    def result(
+        self, dag_id: str, task_id: str, map_index: int = -1, name: str = "return_value"
+    ) -> dict[str, Any]:
+        """What a task has left in XCom; of a mapped one, that of one instance."""
+        path = f"dags/{dag_id}/dagRuns/run/taskInstances/{task_id}/xcomEntries/{name}"
         value = self.call("GET", f"{path}?stringify=false&map_index={map_index}")["value"]
         found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
         return found

@@ -143,7 +143,8 @@ def test_form_for_older_airflow() -> None:
 
 def test_a_client_stops_its_transfers_before_the_execution_timeout() -> None:
     start = datetime(2026, 1, 2, 3, tzinfo=UTC)
-    for limit, reserve_s in ((timedelta(seconds=100), 10.0), (timedelta(hours=1), 60.0)):
+    for seconds, reserve_s in ((9, 3), (60, 20), (100, 20), (300, 30), (600, 60), (3600, 60)):
+        limit = timedelta(seconds=seconds)
         task = SimpleNamespace(execution_timeout=limit)
         client = SkyplaneHook().client(context(task=task, start_date=start), "g")
         assert client.stop_at == StopAt(

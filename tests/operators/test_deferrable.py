@@ -188,7 +188,7 @@ def test_a_worker_follows_what_the_triggerer_cannot(
 def test_the_deadline_leaves_time_to_stop_the_transfer(hook: FakeHook, context: Any) -> None:
     operator = one_task(execution_timeout=timedelta(seconds=100))
     trigger = deferred(operator, context)
-    assert trigger.watched["deadline_unix_s"] == START.timestamp() + 90
+    assert trigger.watched["deadline_unix_s"] == START.timestamp() + 80
     stopped = TransferFailed("stopped", result=samples.result(state="failed", failed=1))
     hook.clients["copy"].fail("finish", stopped)
     with pytest.raises(AirflowException):

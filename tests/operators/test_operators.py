@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from airflow.providers.common.compat.sdk import (
     DAG,
     AirflowException,
     AirflowFailException,
+    AirflowTaskTimeout,
     Asset,
     BaseOperator,
     TaskGroup,
@@ -22,6 +24,7 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     PlanInfeasible,
     SkyplaneError,
+    Stopped,
     StoreUnavailable,
     TeardownIncomplete,
     TransferFailed,
@@ -368,6 +371,48 @@ def test_on_kill_ends_the_task_and_cancels_the_transfer_unless_it_shall_run(
         operator.execute(context)
     cancelled = [(client.identity.fleet_key(), samples.KEY)]
     assert client.of("cancel") == cancelled * cancels
+
+
+@pytest.mark.parametrize("form", ["one task", "on a fleet", "deferrable"])
+@pytest.mark.parametrize("state", ["running", "failed"])
+def test_a_task_that_is_cut_off_leaves_what_was_seen_last(
+    hook: Any, context: Any, form: str, state: Any
+) -> None:
+    """Airflow raises it at `execution_timeout`, also while the transfer is being stopped."""
+    more: dict[str, Any] = {"fleet_name": "default", "execution_timeout": timedelta(seconds=60)}
+    if form == "on a fleet":
+        more["fleet"] = fleet_document(hook, context)
+    operator = SkyplaneTransferOperator(
+        task_id="t", deferrable=form == "deferrable", **more, **ENDS
+    )
+    client = hook.client(context, "default")
+    context["ti"].start_date = datetime(2100, 1, 1, tzinfo=UTC)
+    error = Stopped("the task ends").to_dict() if state == "failed" else None
+    client.status = samples.status(state, copied=7, copied_bytes=70, error=error)
+
+    def cut_off() -> None:
+        raise AirflowTaskTimeout("Timeout")
+
+    client.meanwhile = cut_off
+    with pytest.raises(AirflowTaskTimeout):
+        operator.execute(context)
+    left = context["pushed"]["failed_transfer"]
+    assert (left["state"], left["copied"], left["error_code"]) == ("failed", 7, "stopped")
+    reason = "the task ends" if error else "the task has an execution_timeout of 0:01:00"
+    assert left["error"] == reason
+    assert context["pushed"]["lineage"]["copied"] == 7
+
+
+def test_a_task_that_is_cut_off_early_leaves_nothing(hook: Any, context: Any) -> None:
+    client = hook.client(context, "t")
+
+    def cut_off() -> None:
+        raise AirflowTaskTimeout("Timeout")
+
+    client.meanwhile = cut_off
+    with pytest.raises(AirflowTaskTimeout):
+        SkyplaneTransferOperator(task_id="t", **ENDS).execute(context)
+    assert context["pushed"] == {}
 
 
 def test_on_kill_does_not_stop_a_teardown(hook: Any, context: Any) -> None:

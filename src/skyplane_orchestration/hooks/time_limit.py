@@ -10,10 +10,12 @@ from skyplane_orchestration.transfer.monitor import StopAt
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-#: Time that a task keeps of its `execution_timeout`, to stop what it has begun: a share of it, and
-#: at most so many seconds.
+#: Time that a task keeps of its `execution_timeout`, to stop what it has begun: a share of it, from
+#: 20 s to 60 s. Gateways wait for requests to a slow store. A short limit keeps a third.
 _RESERVE_SHARE: Final = 0.1
+_SHORTEST_RESERVE_S: Final = 20.0
 _LONGEST_RESERVE_S: Final = 60.0
+_MOST_SHARE: Final = 1 / 3
 
 
 def deadline_unix_s(limit: timedelta | None, context: Context) -> float | None:
@@ -21,7 +23,8 @@ def deadline_unix_s(limit: timedelta | None, context: Context) -> float | None:
     if limit is None:
         return None
     limit_s = limit.total_seconds()
-    reserve_s = min(_LONGEST_RESERVE_S, limit_s * _RESERVE_SHARE)
+    reserve_s = min(max(limit_s * _RESERVE_SHARE, _SHORTEST_RESERVE_S), _LONGEST_RESERVE_S)
+    reserve_s = min(reserve_s, limit_s * _MOST_SHARE)
     started = context["ti"].start_date or datetime.now(UTC)
     return float(started.timestamp() + limit_s - reserve_s)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
+    AirflowTaskTimeout,
     BaseOperator,
 )
 
@@ -181,6 +182,9 @@ class SkyplaneOperator(BaseOperator):
             if self.do_xcom_push:
                 self.left[RETURN_VALUE] = found
             return found
+        except AirflowTaskTimeout:
+            self.report_timeout(context)
+            raise
         except SkyplaneError as error:
             result = self.report_failure(context, error)
             # A try that Airflow took for dead may cancel the transfer when it wakes up. The
@@ -211,6 +215,9 @@ class SkyplaneOperator(BaseOperator):
             )
         self.leave(context, FAILED_TRANSFER, result.to_dict())
         return result
+
+    def report_timeout(self, context: Context) -> None:
+        """Report what the task has done, before Airflow ends it; best effort."""
 
     def leave(self, context: Context, name: str, value: Any) -> None:
         """Push a value to XCom beside the one that `execute` returns."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    SkyplaneError,
+    Stopped,
+    TransferFailed,
+)
 from skyplane_orchestration.lineage.facts import ends_facts, transfer_facts
 from skyplane_orchestration.links.skyplane import SkyplaneLineageLink, SkyplaneTransferLink
 from skyplane_orchestration.model.fleet import Fleet, GatewayPlace
@@ -26,7 +31,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.result import TransferResult
+    from skyplane_orchestration.model.status import TransferStatus
     from skyplane_orchestration.transfer.control import SubmittedTransfer
+    from skyplane_orchestration.transfer.monitor import OnStatus
 
 
 class SkyplaneTransferOperator(SkyplaneFleetOperator):
@@ -93,6 +100,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         _check_values(self.keep(locals()))
         self._is_one_task = fleet is None
         self._running: tuple[Client, Fleet, SubmittedTransfer] | None = None
+        self._seen: tuple[Fleet, TransferStatus] | None = None
         self._facts: dict[str, Any] | None = None
         self._error = ""
 
@@ -130,7 +138,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         message = ""
         try:
             end: str | None = client.follow(
-                watched, for_s=self.defer_after_s, on_status=ProgressLog(self.log.info)
+                watched, for_s=self.defer_after_s, on_status=self._on_status([watched.fleet])
             )
         except SkyplaneError as error:
             end, message = "error", str(error)
@@ -184,7 +192,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             result = client.finish(
                 watched,
                 on_submitted=on_submitted,
-                on_status=ProgressLog(self.log.info),
+                on_status=self._on_status(fleets),
                 manifest=self.manifest,
             )
         finally:
@@ -205,6 +213,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self, context: Context, client: Client, job: TransferJob
     ) -> TransferResult | WatchedTransfer:
         fleet = None if self._is_one_task else self._given_fleet()
+        fleets: list[Fleet] = []
         listing = client.source_listing()
         if fleet is None:
             client.check_deletes(job, listing=listing)
@@ -212,7 +221,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             job,
             fleet,
             on_submitted=lambda _, submitted: log_submitted(self.log, submitted),
-            on_status=ProgressLog(self.log.info),
+            on_fleet=fleets.append,
+            on_status=self._on_status(fleets),
             manifest=self.manifest,
             listing=listing,
             on_full=self.on_full(context),
@@ -246,7 +256,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             job,
             listing=listing,
             on_fleet=fleets.append,
-            on_status=ProgressLog(self.log.info),
+            on_status=self._on_status(fleets),
             manifest=self.manifest,
             on_full=self.on_full(context),
         )
@@ -268,13 +278,37 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
                 job,
                 fleets[0],
                 on_submitted=on_submitted,
-                on_status=ProgressLog(self.log.info),
+                on_status=self._on_status(fleets),
                 manifest=self.manifest,
                 on_full=self.on_full(context),
             )
         finally:
             self._running = None
         return fleets[-1], result
+
+    def _on_status(self, fleets: Sequence[Fleet]) -> OnStatus:
+        """Logs the progress, and keeps the last status for a task that is cut off."""
+        log = ProgressLog(self.log.info)
+
+        def on_status(status: TransferStatus) -> None:
+            log(status)
+            if fleets:
+                self._seen = (fleets[-1], status)
+
+        return on_status
+
+    def report_timeout(self, context: Context) -> None:
+        if self._seen is None:
+            return
+        from skyplane_orchestration.hooks.time_limit import timeout_reason
+        from skyplane_orchestration.transfer.results import result_of
+
+        fleet, status = self._seen
+        if status.is_running:
+            error = Stopped(timeout_reason(self.execution_timeout))
+            status = replace(status, state="failed", error=error.to_dict())
+        result = result_of(self.hook.placed_job(self.transfer_job()), fleet, status)
+        self.report_failure(context, TransferFailed(result.error, result=result))
 
     def report_failure(self, context: Context, error: SkyplaneError) -> TransferResult | None:
         result = super().report_failure(context, error)

@@ -13,7 +13,14 @@ from airflow.providers.common.compat.sdk import DAG, Asset
 from skyplane_orchestration.operators import skyplane_transfer_group
 
 #: DAG id -> whether the transfer waits in the triggerer.
-DAGS = {"waits_in_worker": False, "waits_in_triggerer": True, "marked_failed": True}
+DAGS = {
+    "waits_in_worker": False,
+    "waits_in_triggerer": True,
+    "marked_failed": True,
+    "timed_out": False,
+}
+#: The store holds the transfer for longer.
+LIMITS = {"timed_out": {"transfer": {"execution_timeout": timedelta(seconds=60)}}}
 
 
 def replication(dag_id: str, deferrable: bool) -> DAG:
@@ -34,8 +41,9 @@ def replication(dag_id: str, deferrable: bool) -> DAG:
             deferrable=deferrable,
             defer_after_s=1,
             retry_delay=timedelta(seconds=0),
+            task_overrides=LIMITS.get(dag_id),
         )
-        dag.get_task("move.transfer").retries = 0 if dag_id == "marked_failed" else 1
+        dag.get_task("move.transfer").retries = 0 if dag_id in ("marked_failed", "timed_out") else 1
     return dag
 
 
