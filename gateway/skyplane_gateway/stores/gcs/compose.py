@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from skyplane_gateway.checksum import combine
 from skyplane_gateway.stores.gcs.bucket import Bucket
@@ -86,9 +86,10 @@ def joined(
     wanted: Sequence[Wanted],
     stored: Mapping[str, Piece],
     storage_class: str,
+    metadata: Mapping[str, str],
     what: str,
 ) -> list[Piece]:
-    """The wanted pieces, made where they are not stored. May be repeated."""
+    """The wanted pieces, made where they are not stored, with this metadata. May be repeated."""
 
     def made(piece: Wanted) -> Piece:
         there = piece.among(stored)
@@ -99,10 +100,13 @@ def joined(
             piece.name,
             [(source.name, source.generation) for source in sources],
             what,
-            resource={"storageClass": storage_class} if storage_class else {},
+            resource=resource,
         )
         return Piece(piece.name, info.etag, info.size_bytes, info.crc32c, storage_class)
 
+    resource: dict[str, Any] = {"metadata": dict(metadata)}
+    if storage_class:
+        resource["storageClass"] = storage_class
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(made, wanted))
 

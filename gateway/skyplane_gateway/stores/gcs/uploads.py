@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 _ID: Final = re.compile(r"[0-9a-f]{32}(?:-(?P<storage_class>[a-z_]+))?\Z")
 _PART: Final = re.compile(r"[0-9]{5}\Z")
 _MARKER: Final = ".upload"
-#: Metadata of markers and parts; the key is percent-encoded.
+#: Metadata of markers, parts and joined parts; the key is percent-encoded.
 _KEY: Final = "skyplane-key"
 _OFFSET: Final = "skyplane-offset"
 _ROW_FIELDS: Final = "kind,name,generation,size,crc32c,timeCreated,metadata,storageClass"
@@ -149,7 +149,7 @@ class Uploads:
                 raise NotFound(f"{what}: the upload is gone; begin a new one") from error
             return self._tidied(written, upload_id)
         try:
-            sources = self._joined(upload_id, parts, size_bytes, crc32c, what)
+            sources = self._joined(key, upload_id, parts, size_bytes, crc32c, what)
             attributes = replace(attributes, storage_class=sources[0].storage_class or None)
             made = self._bucket.compose(
                 key,
@@ -245,6 +245,7 @@ class Uploads:
 
     def _joined(
         self,
+        key: str,
         upload_id: str,
         parts: Sequence[PartInfo],
         size_bytes: int,
@@ -258,7 +259,9 @@ class Uploads:
         wanted, stored = _wanted(upload_id, parts), self._stored(upload_id, what)
         pieces = _require_stored(wanted, stored, len(parts), what)
         _require_whole(pieces, size_bytes, crc32c, what)
-        return joined(self._bucket, wanted, stored, pieces[0].storage_class, what)
+        # Without its key, what is left after a kill would be found by no sweep.
+        metadata = {_KEY: quote(key)}
+        return joined(self._bucket, wanted, stored, pieces[0].storage_class, metadata, what)
 
     def _remove_parts(self, upload_id: str, what: str) -> None:
         with ThreadPoolExecutor(_REMOVALS) as pool:

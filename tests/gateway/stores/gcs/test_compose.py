@@ -15,6 +15,7 @@ from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.gcs import compose
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.store import GcsStore
+from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 from skyplane_gateway.stores.server_side import CopySource
 
 
@@ -147,3 +148,26 @@ def test_a_completion_goes_on_where_an_answer_was_lost(
     assert done.crc32c == crc32c(whole)
     assert [name for name, _ in google.soft_deleted] == [f".skyplane/uploads/{upload_id}.upload"]
     assert list(store.list_uploads("")) == []
+
+
+def test_joined_parts_of_a_killed_abort_are_found_and_removed(
+    google: strict_gcs.StrictGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marker is gone, and so is every part: their names were in these alone."""
+    store = opened(google)
+    upload_id, parts, whole = sent(store, 33)
+    honest = Bucket.compose
+
+    def fail(self: Bucket, key: str, *arguments: Any, **more: Any) -> Any:
+        if key == "k":
+            raise StoreUnavailable("down")
+        return honest(self, key, *arguments, **more)
+
+    monkeypatch.setattr(Bucket, "compose", fail)
+    with pytest.raises(StoreUnavailable):
+        completed(store, upload_id, parts, whole)
+    store._bucket.delete(f"{UPLOADS_FOLDER}{upload_id}.upload", "killed")
+    assert [row.key for row in store.list_uploads("")] == ["k"]
+    store.abort_upload("k", upload_id)
+    assert list(store.list_uploads("")) == []
+    assert list(store._uploads._rows(upload_id, "looking")) == []
