@@ -93,7 +93,7 @@ class Keeping:
     sets: ObjectAttributes | None = None
 
     def of_source(self, info: ObjectInfo) -> ObjectInfo:
-        """A row of the source's listing, or its `head`, with class and tags of the copy.
+        """A row of the source's listing, or its `head`, with the attributes of the copy.
 
         A listing gives no verdict about tags that another request tells.
         """
@@ -110,10 +110,15 @@ class Keeping:
         if self.tags and (attributes is None or attributes.tags):
             lacks.discard("tags")
         names = tuple(name for name in info.not_carried if name in lacks)
-        if self.omits_non_ascii and attributes is not None:
-            attributes, lost = fitting(attributes)
+        if attributes is not None:
+            attributes, lost = self.dress(attributes)
             names += lost
         return replace(info, attributes=attributes, not_carried=names, storage_class=kept)
+
+    def dress(self, attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, ...]]:
+        """The headers and user metadata of a copy, and the names of what is left out."""
+        found = dressed(attributes, self.sets)
+        return fitting(found) if self.omits_non_ascii else (found, ())
 
     def mark_of(self, source: ObjectInfo) -> Mark | None:
         """What the copy of that version stores to be known by; None where it needs nothing."""

@@ -19,7 +19,6 @@ from skyplane_gateway.errors import (
 )
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
-from skyplane_gateway.keeping import dressed
 from skyplane_gateway.lead.context import OpenUpload, TransferContext
 from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.resume import Resumed
@@ -366,12 +365,12 @@ class MultipartCopier:
         copy.attempts = max(copy.attempts, attempts)
 
     def _attributes_of(self, copy: _Copy) -> dict[str, Any] | None:
-        found, sets = copy.info.attributes, self._keeping.sets
-        if found is None and sets is None:
+        found = copy.info.attributes
+        if found is None and self._keeping.sets is None:
             return None
+        given = found or self._keeping.dress(ObjectAttributes())[0]
         # By the time in the listing: an answer to HEAD has whole seconds.
-        mark = self._keeping.mark_of(copy.row.source)
-        return marked(dressed(found or ObjectAttributes(), sets), mark).to_dict()
+        return marked(given, self._keeping.mark_of(copy.row.source)).to_dict()
 
     # -- aborting
 

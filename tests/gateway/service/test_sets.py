@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,24 @@ async def test_copies_have_what_is_set(
         rows = dict(marked(found, None).metadata)
         rows.pop("mtime", None)
         assert rows == ({"owner": "me"} if is_file else {"owner": "me", "x": "y"})
+
+
+@pytest.mark.parametrize(("text", "owner", "lost"), [("me", "me", None), ("René", None, 4)])
+async def test_the_report_tells_of_what_is_set(
+    fleet_of: Any, kit: Any, text: str, owner: str | None, lost: int | None
+) -> None:
+    """In objects of every size: what was replaced is not lost, and what does not fit is."""
+    source = kit.memory_spec()
+    destination = replace(kit.memory_spec(), options=(("non-ascii", "omit"),))
+    given = ObjectAttributes(metadata=(("owner", "Zoë"),))
+    for name, size in SIZES.items():
+        open_store(source).put(name, bytes(size), attributes=given)
+    sets = ObjectAttributes(metadata=(("owner", text),))
+    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+        spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK, sets=sets)
+        status = await fleet.run(spec)
+    assert status["not_carried_by_name"] == ({"user-metadata": lost} if lost else {})
+    for name in SIZES:
+        found = open_store(destination).head(name).attributes
+        assert found is not None
+        assert dict(found.metadata).get("owner") == owner
