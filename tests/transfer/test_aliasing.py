@@ -19,11 +19,14 @@ from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, PermissionDenied
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.transfer import aliasing
 from skyplane_orchestration.transfer.aliasing import (
     require_distinct_files,
     require_no_overlap,
 )
+from skyplane_orchestration.transfer.deletes import check_extra
+from skyplane_orchestration.transfer.move import check_move
 
 
 def require_distinct_ends(job: TransferJob, source: ObjectStore, copies: ObjectStore) -> None:
@@ -282,3 +285,17 @@ def test_a_file_may_get_another_name_in_its_folder(tmp_path: Path) -> None:
     one, other = Location(f"{tmp_path}/a"), Location(f"{tmp_path}/b")
     job = TransferJob(one, other, move=True, recursive=False)
     require_distinct_files(job, lambda: [{"source": one.key, "destination": other.key}])
+
+
+@pytest.mark.parametrize("is_move", [True, False])
+@pytest.mark.parametrize("end", ["source", "destination"])
+def test_a_folder_that_cannot_be_looked_at_is_left_to_the_listing(
+    tmp_path: Path, end: str, is_move: bool
+) -> None:
+    """No file system can hold its name; a folder may also be closed to this user."""
+    ends = {"source": tmp_path / "in", "destination": tmp_path / "out", end: tmp_path / ("x" * 300)}
+    (tmp_path / "in").mkdir()
+    source, destination = (Location(f"{ends[name]}/") for name in ("source", "destination"))
+    job = TransferJob(source, destination, move=is_move, delete=not is_move)
+    check: Any = check_move if is_move else check_extra
+    check(job, CredentialSources(), random.Random(1))
