@@ -40,6 +40,19 @@ def test_it_tells_the_names_that_copies_will_have() -> None:
     assert ([info.key for info in found], missing) == (["d/e/other"], ["folder/"])
 
 
+def test_a_file_in_the_place_of_a_folder_of_its_name_is_no_copy() -> None:
+    """Azure's mark of a folder has the folder's name, and a file system has no room for both."""
+    missing: list[str] = []
+    there = listing("d/e/", {"at-both": 9, "folder": 9, "left-out": 9, "small": 9})
+    for makes_folders, extras in ((True, ["d/e/folder"]), (False, [])):
+        rule = SelectionRule("s", "d/e", makes_folders=makes_folders)
+        found = ExtraObjects(rule, folder_listing, there, missing.append)
+        assert [info.key for info in found] == extras
+    assert missing == ["folder/"]
+    rule = SelectionRule("s", "d/e", bounds=Bounds(min_bytes=9), makes_folders=True)
+    assert list(ExtraObjects(rule, folder_listing, there)) == [], "a filter protects it"
+
+
 def extra(rule: SelectionRule, here: dict[str, int], there: dict[str, int]) -> ExtraObjects:
     return ExtraObjects(rule, listing("s/", here), listing("d/e/", there))
 

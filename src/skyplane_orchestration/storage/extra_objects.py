@@ -58,7 +58,9 @@ class ExtraObjects:
             while name is not None and name < below:
                 self._is_missing(copied_as)
                 name, copied_as = next(names, _END)
-            if name == below:
+            # A file is in the way of the folder that its name's mark becomes.
+            is_in_the_way = self._rule.makes_folders and copied_as == f"{below}/"
+            if name == below and not is_in_the_way:
                 name, copied_as = next(names, _END)
             else:
                 yield found
