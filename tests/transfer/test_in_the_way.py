@@ -20,6 +20,7 @@ from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.transfer import in_the_way
 from skyplane_orchestration.transfer.in_the_way import with_put_back
 from skyplane_orchestration.transfer.results import result_of
 
@@ -268,3 +269,19 @@ def test_the_end_of_a_run_touches_no_other_one(ends: tuple[Path, Path]) -> None:
     (warning,) = with_put_back(job, ended).warnings
     assert f"'a' of an unfinished run stays in {other.place}" in warning
     assert not (there / "a").exists()
+
+
+def test_what_an_earlier_try_set_aside_counts_as_deletes(
+    ends: tuple[Path, Path], sync: Sync, failing: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed try puts nothing back, and its listing had these files among its deletes."""
+    failing |= {"f", "b", "d", "e"}
+    with monkeypatch.context() as killed:
+        killed.setattr(in_the_way, "_put_back", lambda asides: ())
+        assert sync(*DELETE, "--run", "r")[0] == 1
+    failing.clear()
+    status, document, _ = sync("--delete", "--max-delete", "3", "--run", "r")
+    assert (status, document["error"]["code"]) == (2, "too-many-deletes")
+    assert found(ends[1]) == OLD
+    status, document, _ = sync("--delete", "--max-delete", "4", "--run", "r")
+    assert (status, document["deleted"], found(ends[1])) == (0, 4, NEW)

@@ -42,6 +42,7 @@ from skyplane_orchestration.transfer.in_the_way import (
     Blockers,
     InTheWay,
     asides_of,
+    put_back,
     put_back_others,
 )
 from skyplane_orchestration.transfer.row_spool import RowSpool
@@ -127,8 +128,14 @@ def check_extra(
     for warning in put_back_others(job, transfer_key):
         log.warning("%s", warning)
     with closing(RowSpool()) as found:
-        plan = list_extra(job, credentials, found, listing)
-    plan.require_allowed(job)
+        plan = list_extra(job, credentials, found, listing, transfer_key)
+    try:
+        plan.require_allowed(job)
+    except TooManyDeletes:
+        # An earlier try may have been killed, and there may be no further one.
+        for warning in put_back(job, transfer_key) if transfer_key else ():
+            log.warning("%s", warning)
+        raise
     return plan
 
 
@@ -146,9 +153,11 @@ def list_extra(
     credentials: CredentialSources,
     found: RowSpool,
     listing: SourceListing | None = None,
+    transfer_key: str = "",
 ) -> DeletePlan:
     """List both ends, and add the extra objects to `found`.
 
+    What the transfer of that key has set aside counts, too: it is deleted with the others.
     Adds none where the filters select nothing at the source: an empty listing is more often a
     mistake or a fault than a wish. Raises StoreError where a listing fails, and
     ConfigurationInvalid for an exclude pattern that misses the folder that it names.
@@ -167,7 +176,8 @@ def list_extra(
             blockers.see if job.destination.kind == "file" else lambda name: None,
         )
         with closing(RowSpool()) as listed:
-            objects = 0
+            asides = asides_of(job, transfer_key) if transfer_key else None
+            objects = aside = 0 if asides is None else len(asides.names())
             for info in extra:
                 objects += 1
                 listed.add([info.to_dict()])
@@ -176,7 +186,7 @@ def list_extra(
             if not extra.selected:
                 return DeletePlan(0, 0, is_source_empty=True, warnings=warnings)
             found.add(listed.rows())
-    most = DeleteLimit.from_text(job.max_delete).most(extra.there)
+    most = DeleteLimit.from_text(job.max_delete).most(extra.there + aside)
     in_the_way = blockers.among(_infos(found))
     return DeletePlan(objects, most, warnings=warnings, in_the_way=in_the_way)
 
@@ -200,7 +210,7 @@ def delete_extra(
     try:
         require_no_overlap(job)
         with closing(RowSpool()) as found:
-            plan = list_extra(job, credentials, found)
+            plan = list_extra(job, credentials, found, transfer_key=result.transfer_key)
             result = replace(result, warnings=(*result.warnings, *plan.warnings))
             if plan.is_source_empty:
                 return _warned(result, "the listing of the source came back empty")
