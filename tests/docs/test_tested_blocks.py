@@ -25,6 +25,8 @@ from tests.docs.places import CONTENT, Places, s3_server
 from skyplane_orchestration.dagster import SkyplaneTransferComponent
 from skyplane_orchestration.dagster.components.scaffolder import RESOURCE
 
+pytestmark = pytest.mark.long
+
 README: Final = Page("README.md")
 AIRFLOW: Final = Page("docs/getting-started/airflow.md")
 DAGSTER: Final = Page("docs/getting-started/dagster.md")

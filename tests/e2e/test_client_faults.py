@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.faults.http_proxy import FaultProxy
 
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MIB = 1 << 20
 

@@ -254,7 +254,9 @@ def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
 @pytest.mark.parametrize(
     ("name", "definitions", "gateways"),
     [
-        ("steps", "example_dags/dagster/sydney_to_paris.py", ""),
+        pytest.param(
+            "steps", "example_dags/dagster/sydney_to_paris.py", "", marks=pytest.mark.long
+        ),
         pytest.param("one-op", "tests/e2e/dagster_one_op.py", "always", marks=pytest.mark.long),
         pytest.param("inside", "tests/e2e/dagster_one_op.py", "auto", marks=pytest.mark.long),
     ],

@@ -21,7 +21,7 @@ from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 MIB = 1 << 20
 FOREVER_S = 3600.0
