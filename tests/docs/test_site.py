@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.long
 def test_the_site_builds_without_a_warning(repository: Path, tmp_path: Path) -> None:
     command = ["-m", "mkdocs", "build", "--quiet", "--strict"]
     # As `make docs` does: the program `mkdocs` cannot import the modules of docs/.

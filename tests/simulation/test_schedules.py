@@ -11,9 +11,14 @@ from tests.simulation.scenarios import ensure_well
 from tests.simulation.schedule import SIZES, Schedule, random_schedule
 from tests.simulation.soak import SEEDS_PROPERTY, base_seed, replay_command
 
-#: Random schedules of an ordinary run, and of one test.
+#: Random schedules of an ordinary run, of one with the long tests, and of one test.
+_ORDINARY: Final = 100
 _SCHEDULES: Final = 200
 _BLOCK: Final = 25
+_BLOCKS: Final = [
+    pytest.param(block, marks=[pytest.mark.long] if block * _BLOCK >= _ORDINARY else [])
+    for block in range(_SCHEDULES // _BLOCK)
+]
 
 
 @pytest.mark.parametrize("shape", range(4))
@@ -31,7 +36,7 @@ def test_a_seed_decides_everything(seed: int) -> None:
     assert (first.events, first.virtual_s) == (second.events, second.virtual_s)
 
 
-@pytest.mark.parametrize("block", range(_SCHEDULES // _BLOCK))
+@pytest.mark.parametrize("block", _BLOCKS)
 def test_random_schedules_end_equal_or_reported(
     block: int, record_property: Callable[[str, object], None]
 ) -> None:
