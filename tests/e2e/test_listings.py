@@ -56,7 +56,9 @@ def test_the_steps_of_a_command_share_one_listing_of_the_source(
     assert there.digests(far, "q/").keys() == OBJECTS.keys() - (
         {"10", "11"} if name == "filters" else set()
     )
-    targets = [each.target for each in source.log.exchanges if "prefix=p%2F&" in each.target]
+    # A literal start of `--include` narrows the listing.
+    begins = "prefix=p%2F0&" if name == "filters" else "prefix=p%2F&"
+    targets = [each.target for each in source.log.exchanges if begins in each.target]
     begun = [target for target in targets if "start-after" not in target]
     assert len(begun) == listings, targets
     # A comparison ends at the first object to copy, and the plan goes on from there.

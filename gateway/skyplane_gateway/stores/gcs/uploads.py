@@ -150,7 +150,8 @@ class Uploads:
             return self._tidied(written, upload_id)
         try:
             sources = self._joined(key, upload_id, parts, size_bytes, crc32c, what)
-            attributes = replace(attributes, storage_class=sources[0].storage_class or None)
+            found_class = attributes.storage_class or sources[0].storage_class or None
+            attributes = replace(attributes, storage_class=found_class)
             made = self._bucket.compose(
                 key,
                 [(source.name, source.generation) for source in sources],
