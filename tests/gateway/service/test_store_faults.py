@@ -80,7 +80,9 @@ def ends(server: versitygw.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """Source, filled, and destination, empty."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
-    client = boto3.client("s3", endpoint_url=server.url, region_name="us-east-1")
+    # The default session of boto3 would keep the keys of an earlier test.
+    session = boto3.Session(server.access_key_id, server.secret_access_key)
+    client = session.client("s3", endpoint_url=server.url, region_name="us-east-1")
     with running(server.url) as before_source, running(server.url) as before_destination:
         made = []
         for proxy in (before_source, before_destination):
