@@ -220,7 +220,7 @@ def _dataclass(kind: type[T], document: Mapping[str, Any], place: str) -> T:
         **{
             name: value
             if type(value) is known[name][0] and type(value) in _EXACT
-            else _field(*known[name][:2], value, place + ": " + known[name][2], is_made=False)
+            else _field(*known[name][:2], value, f"{place}: {name}", is_made=False)
             for name, value in document.items()
         }
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skyplane_gateway.errors import MetadataNotCarried
+from skyplane_gateway.wording import argument
 
 
 def metadata_not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:
     """The error for an object whose copy would lack the named metadata."""
     return MetadataNotCarried(
         f"{key!r} has metadata that this copy cannot keep: {', '.join(sorted(names))}; "
-        "copy it with another tool, or leave out strict_metadata (--strict-metadata)"
+        "copy it with another tool, or leave out " + argument("strict_metadata")
     )
 
 

@@ -107,7 +107,7 @@ class Comparison:
         found = f"{self._sum:0{len(wanted)}x}" if self._crc is not None else self._md5.hexdigest()
         if found == wanted:
             return
-        option = ", which --src-option content-md5=ignore ignores" if name == "MD5" else ""
+        option = ", which the source's option content-md5=ignore ignores" if name == "MD5" else ""
         raise ChecksumMismatch(
             f"what was read of {self._key!r} has {name} {found}, but its store states {wanted}: "
             f"the bytes are damaged, or the stated {name} is wrong{option}; look at the object"

@@ -34,11 +34,9 @@ _OPTIONS: Final[Mapping[str, str]] = {
         "--profile --config": _CREDENTIALS,
         "--endpoint-url --endpoint --s3-endpoint": ("use --src-endpoint URL or --dst-endpoint URL"),
         "--region --source-region --destination-region": _REGION,
-        "--no-sign-request": (
-            "use --src-option anonymous=true for gs:// and az://, or credentials that may read"
-        ),
-        "--request-payer": "no option pays for requests to s3://; gs:// has --src-option"
-        " user_project",
+        "--no-sign-request": "use --src-option anonymous=true",
+        "--request-payer --requester-pays": "use --src-option requester-pays=true (s3://)",
+        "--billing-project": "use --src-option user_project=PROJECT (gs://)",
         "--transfers --checkers --numworkers --jobs --concurrency -m --multi-thread-streams"
         " --s3-upload-concurrency --max-concurrent-requests": _PARALLEL,
         "-P --progress --no-progress --stats --show-progress --stats-one-line": _PROGRESS,
@@ -105,7 +103,7 @@ _VERBS: Final[Mapping[str, str]] = {
         "rsync mirror bisync": "use skyplane-orch sync",
         "mb mkdir makebucket make": "buckets are made with the cloud's own tool; folders need none",
         "list dir lsl lsd lsf lsjson tree": _LIST,
-        "du size ncdu": _LIST + " -r, whose last line has the sums",
+        "du size ncdu": _LIST + " -r --summarize, whose last line has the sums",
         "stat head hash md5sum sum": _LIST + " -l",
         "check diff cmp cryptcheck hashsum compare-dest": "use skyplane-orch verify",
         "login auth configure config init": (

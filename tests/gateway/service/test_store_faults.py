@@ -166,7 +166,7 @@ def test_a_service_without_conditional_writes_is_told_from_others(
     ends[1].harm(_NO_CONDITIONS)
     status = copied()
     assert status["state"] == "failed"
-    assert "--dst-option preconditions=checked" in str(status["error"])
+    assert "option preconditions=checked" in str(status["error"])
 
 
 KEY: Final = r"/p/(small|whole|parts)"

@@ -201,9 +201,9 @@ def write_failure(
         and code_of(error) == "NotImplemented"
     ):
         return StoreError(
-            f"{what}: the service has no conditional writes; with --dst-option "
-            "preconditions=checked each write looks at the object before, which does not see "
-            "writers at the same moment",
+            f"{what}: the service has no conditional writes; with the "
+            "destination's option preconditions=checked each write looks at the object before, "
+            "which does not see writers at the same moment",
             is_permanent=True,
         )
     return translate(error, what)

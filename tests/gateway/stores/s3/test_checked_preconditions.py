@@ -133,6 +133,6 @@ def test_a_completion_that_is_tried_again_finds_its_object(opened: Any) -> None:
 
 @pytest.mark.parametrize("write", ["put", "complete"])
 def test_without_the_option_the_error_names_it(opened: Any, write: str) -> None:
-    with pytest.raises(StoreError, match="--dst-option preconditions=checked") as raised:
+    with pytest.raises(StoreError, match="option preconditions=checked") as raised:
         WRITES[write](opened(), IF_ABSENT)
     assert raised.value.is_permanent
