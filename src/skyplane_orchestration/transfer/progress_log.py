@@ -108,8 +108,7 @@ def line_of(status: TransferStatus, progress: Progress) -> str:
     """One line: bytes, objects, rate, time left, and cost."""
     if status.is_running and not status.objects:
         return "running: listing the source"
-    done, *rate = amount_of(status, progress).split(", ")
-    parts = [done, f"{status.copied} of {status.objects} objects"]
+    parts = [_done(status, progress), f"{status.copied} of {status.objects} objects"]
     counts = {
         "copied earlier": status.copied_earlier,
         "skipped": status.skipped,
@@ -117,7 +116,7 @@ def line_of(status: TransferStatus, progress: Progress) -> str:
         "unfinished": 0 if status.is_running else status.unfinished,
     }
     parts += [f"{count} {what}" for what, count in counts.items() if count]
-    parts += rate
+    parts += _rate(progress)
     if progress.left_s is not None:
         parts.append(f"{duration(max(progress.left_s, 1.0))} left")
     if cost := cost_in_words(status):
@@ -127,10 +126,16 @@ def line_of(status: TransferStatus, progress: Progress) -> str:
 
 def amount_of(status: TransferStatus, progress: Progress) -> str:
     """`12.0 MiB of 400.0 MiB, 3.1 MiB/s`; without the rate while it is not known."""
+    return ", ".join((_done(status, progress), *_rate(progress)))
+
+
+def _done(status: TransferStatus, progress: Progress) -> str:
     more = "" if status.listed else " so far"
-    done = f"{size(progress.done_bytes)} of {size(progress.total_bytes)}{more}"
-    rate = f", {size(progress.bytes_per_s)}/s" if progress.bytes_per_s > 0 else ""
-    return f"{done}{rate}"
+    return f"{size(progress.done_bytes)} of {size(progress.total_bytes)}{more}"
+
+
+def _rate(progress: Progress) -> tuple[str, ...]:
+    return (f"{size(progress.bytes_per_s)}/s",) if progress.bytes_per_s > 0 else ()
 
 
 def cost_in_words(status: TransferStatus) -> str:
