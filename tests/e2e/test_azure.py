@@ -37,14 +37,19 @@ def container(server: azurite.Server) -> tuple[azurite.Server, str]:
     return server, f"box-{uuid.uuid4().hex[:8]}"
 
 
+def connected(home: Home, azure: azurite.Server) -> tuple[Home, str]:
+    """The home with a connection string in its environment, and that string."""
+    url = f"{azure.url}/{azure.account}"
+    connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
+    return replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection}), connection
+
+
 def test_a_bucket_goes_to_azure(
     home: Home, servers: tuple[S3Server, S3Server], container: tuple[azurite.Server, str]
 ) -> None:
     here, _ = servers
     azure, name = container
-    url = f"{azure.url}/{azure.account}"
-    connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
-    home = replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection})
+    home, connection = connected(home, azure)
     objects = {"large": os.urandom(12 * MIB + 7), "empty": b"", "a b/\u00e9": b"odd", "one": b"x"}
     bucket = here.make_bucket(name)
     here.fill(bucket, "from/", objects)
@@ -73,9 +78,7 @@ def test_escaped_keys_are_verified(
     home: Home, container: tuple[azurite.Server, str], tmp_path: Path
 ) -> None:
     azure, name = container
-    url = f"{azure.url}/{azure.account}"
-    connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
-    home = replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection})
+    home, connection = connected(home, azure)
     source = tmp_path / "source"
     source.mkdir()
     for file in ("a\\b", "ends in.", "plain"):
@@ -99,9 +102,7 @@ def test_marks_of_folders_become_folders(
 ) -> None:
     """As Hadoop, Spark and AzCopy write them; the source is named as these name it."""
     azure, name = container
-    url = f"{azure.url}/{azure.account}"
-    connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
-    home = replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection})
+    home, connection = connected(home, azure)
     ends = (
         f"abfss://{name}@{azure.account}.dfs.core.windows.net/in/", f"{tmp_path}/out/",
         "--src-region", "azure:westeurope", "--json",

@@ -319,18 +319,29 @@ def _send(store: HTTPConnection, body: Iterable[bytes]) -> bool:
 
 
 @contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[None]:
+    """A server answers in a thread until the block ends; it is closed then."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+@contextmanager
 def running(upstream: str, rules: list[Rule] | None = None) -> Iterator[FaultProxy]:
     """A proxy that serves until the block ends."""
-    with FaultProxy(upstream, rules) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
+    proxy = FaultProxy(upstream, rules)
+    with serving(proxy):
         try:
             yield proxy
         finally:
             proxy.shutdown()
             proxy.release(drop=True)
             proxy.close_clients()
-            thread.join(10)
 
 
 def _main() -> None:

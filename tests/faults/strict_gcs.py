@@ -24,6 +24,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from tests.faults.http_proxy import serving
+
 _MAX_SOURCES: Final = 32
 _WRITE_S: Final = 1.0
 _UPLOAD: Final = re.compile(r"/upload/storage/v1/b/([^/]+)/o")
@@ -243,11 +245,6 @@ def _target(place: Place) -> str:
 @contextmanager
 def running(upstream: str, write_s: float = _WRITE_S) -> Iterator[StrictGcs]:
     """A proxy that serves until the block ends."""
-    with StrictGcs(upstream, write_s) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()
-            thread.join(10)
+    proxy = StrictGcs(upstream, write_s)
+    with serving(proxy):
+        yield proxy
