@@ -18,7 +18,7 @@ from skyplane_gateway.stores.local.paths import etag_of, info_of
 log = logging.getLogger(__name__)
 
 
-_MAKE_ROOM = "rename or delete it"
+_MAKE_ROOM = "rename or delete it, as a sync with delete does"
 
 #: Held while folders are made: a thread that finds one may rely on its being on the disk.
 _MAKING = threading.Lock()
