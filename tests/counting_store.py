@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tests.memory_store import MemoryStore, create_bucket
 
-from skyplane_gateway.objects import ObjectInfo, StoreSpec
+from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.stores.base import Wants
 
 

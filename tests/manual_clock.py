@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 
 
 class ManualClock:

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     StoreError,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
     Body,

@@ -16,7 +16,7 @@ import pytest
 from tests.transfer.samples import JOB as BARE_JOB
 from tests.transfer.samples import PLAN, A, B, fleet_of, status
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.journal.document import Journal, encode_journal
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration import planner

@@ -23,7 +23,7 @@ def tree(root: type[SkyplaneError]) -> list[type[SkyplaneError]]:
 PUBLIC = [
     cls
     for cls in tree(SkyplaneError)
-    if cls.__module__ in ("skyplane_gateway.errors", "skyplane_orchestration.errors")
+    if cls.__module__ in ("skyplane_gateway.common.errors", "skyplane_orchestration.errors")
 ]
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.keeping import Keeping, keeping_of
-from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
-from skyplane_gateway.objects import ObjectAttributes, StoreSpec
-from skyplane_gateway.schema import Document, check
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of
+from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.schema import Document, check
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1
@@ -275,6 +275,6 @@ class TransferSpec(Document, what="the transfer specification"):
     sets: ObjectAttributes | None = None
 
     @property
-    def keeping(self) -> Keeping:
+    def kept(self) -> KeptProperties:
         """Which class and tags the copies get."""
-        return replace(keeping_of(self.source, self.destination), sets=self.sets)
+        return replace(kept_properties_of(self.source, self.destination), sets=self.sets)

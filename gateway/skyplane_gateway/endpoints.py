@@ -13,21 +13,21 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, get_args
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.config import GatewayConfig, Verification
-from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
-from skyplane_gateway.ended_epochs import EndedEpochs
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     GatewayLost,
     StaleEpoch,
     Throttled,
     UnknownTransfer,
 )
-from skyplane_gateway.identifiers import wire_fleet_id, wire_transfer_id
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.identifiers import wire_fleet_id, wire_transfer_id
+from skyplane_gateway.common.objects import Credentials, StoreSpec
+from skyplane_gateway.config import GatewayConfig, Verification
+from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
 from skyplane_gateway.protocol import UNSEALED, ChunkId, Sealing
 from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.sink.ended_epochs import EndedEpochs
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads
 from skyplane_gateway.source.bandwidth import Bandwidth, Pace

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import ConfigurationInvalid, SkyplaneError
 
 log = logging.getLogger(__name__)
 

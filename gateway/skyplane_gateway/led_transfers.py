@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.config import MIB, GatewayConfig, Topology, TransferSpec
-from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.endpoints import Endpoints
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     GatewayDraining,
     GatewayLost,
@@ -23,10 +20,13 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
+from skyplane_gateway.common.objects import StoreCapabilities
+from skyplane_gateway.config import MIB, GatewayConfig, Topology, TransferSpec
+from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.lead.sink_pool import SinkPeer, remote_sink
 from skyplane_gateway.lead.source_peers import LocalSource, RemoteSource, SourcePeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
-from skyplane_gateway.objects import StoreCapabilities
 from skyplane_gateway.stores.listed_rows import ListedRows
 from skyplane_gateway.transport.router import Router
 

@@ -26,20 +26,20 @@ from typing import Final
 
 from aiohttp import web
 
-from skyplane_gateway.allocator import keep_freed_memory
+from skyplane_gateway.common.allocator import keep_freed_memory
+from skyplane_gateway.common.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_gateway.common.identifiers import wire_fleet_id
+from skyplane_gateway.common.schema import parsed
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.control.tls import client_context, server_context
 from skyplane_gateway.control_server.server import ControlServer
-from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_gateway.identifiers import wire_fleet_id
-from skyplane_gateway.pending_connections import (
+from skyplane_gateway.service import GatewayService
+from skyplane_gateway.transport.pending_connections import (
     CONTROL_PORT_LIMIT,
     DATA_PORT_LIMIT,
     within_open_files,
 )
-from skyplane_gateway.schema import parsed
-from skyplane_gateway.service import GatewayService
 
 log = logging.getLogger("skyplane_gateway")
 
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
         _set_limits()
         return supervisor.run(arguments[1:], sys.stdin.buffer, sys.stdout)
     if arguments[:1] == ["health"]:
-        from skyplane_gateway import health
+        from skyplane_gateway.control import health
 
         return health.run(arguments[1:])
     parser = argparse.ArgumentParser(prog="skyplane-gateway", description=__doc__)

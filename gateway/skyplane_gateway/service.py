@@ -8,27 +8,27 @@ import ssl
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology
-from skyplane_gateway.control.caller import Caller
-from skyplane_gateway.control.client import IN_MEMORY, ControlClient
-from skyplane_gateway.endpoints import Endpoints
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import (
     AddressTaken,
     ConfigurationInvalid,
     GatewayDraining,
     GatewayLost,
 )
-from skyplane_gateway.identifiers import gateway_uri, wire_fleet_id
+from skyplane_gateway.common.identifiers import gateway_uri, wire_fleet_id
+from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology
+from skyplane_gateway.control.caller import Caller
+from skyplane_gateway.control.client import IN_MEMORY, ControlClient
+from skyplane_gateway.control.pollers import Pollers
+from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.lead.transfer import LeadTransfer
 from skyplane_gateway.lease import Lease, LeaseRenewer
 from skyplane_gateway.led_transfers import LedTransfers
-from skyplane_gateway.pending_connections import DATA_PORT_LIMIT, within_open_files
-from skyplane_gateway.pollers import Pollers
 from skyplane_gateway.protocol import WIRE_VERSION, Identity
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.stores.http_client import close_connections
 from skyplane_gateway.stores.http_session import close_http_session
+from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT, within_open_files
 from skyplane_gateway.transport.router import Router
 
 _LOG_TAIL_LIMIT: Final = 1 << 20

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.config import IllegalKeyRule
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.arguments import checks_methods

@@ -1,4 +1,4 @@
-"""All errors of the library; those of gateways come from `skyplane_gateway.errors`.
+"""All errors of the library; those of gateways come from `skyplane_gateway.common.errors`.
 
 `SkyplaneError` is the root. Catch a leaf to handle it, the root to report it. `is_permanent`
 says whether a retry of the same call is useless; the operators then fail without retries.
@@ -6,7 +6,7 @@ says whether a retry of the same call is useless; the operators then fail withou
 
 from __future__ import annotations
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     AddressTaken,
     AlreadyExists,
     Cancelled,

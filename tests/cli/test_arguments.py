@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skyplane_gateway.object_filter import ObjectFilter
+from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid

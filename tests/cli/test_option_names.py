@@ -11,7 +11,7 @@ import pytest
 
 import skyplane_gateway
 import skyplane_orchestration
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.option_names import with_option_names
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.retry import RetryPolicy
 from skyplane_orchestration.client import Client, FleetTimes
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.recovery.failover import SILENT_POLLS

@@ -27,7 +27,7 @@ from tests.e2e.held_store import MIB, refuse, take, wait_for
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from strict_clouds.world import Machine, World

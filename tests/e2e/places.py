@@ -13,7 +13,7 @@ from azure.storage.blob import ContainerClient
 from botocore.config import Config
 from tests.faults import azurite, fake_gcs, versitygw
 
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_orchestration.model.location import Location

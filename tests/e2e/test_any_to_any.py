@@ -16,9 +16,9 @@ import pytest
 from tests.e2e.places import UNAVAILABLE, Place, emulated
 from tests.faults.http_proxy import running
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import ObjectAttributes
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.base import read_object
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.planner.pricing.costs import REQUESTS_PER_PRICE, request_usd

@@ -19,9 +19,9 @@ import pytest
 from azure.storage.blob import ContainerClient
 from tests.faults import azurite, fake_gcs
 
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.mtime import with_mtime
-from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
+from skyplane_gateway.common.mtime import with_mtime
+from skyplane_gateway.common.objects import Credentials, ObjectAttributes, StoreSpec
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_orchestration.cli.main import main

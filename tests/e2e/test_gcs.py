@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.test_cli_cp import answer_of, orch
 from tests.faults import fake_gcs, strict_gcs
 
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.gcs.store import GcsStore
 from skyplane_gateway.stores.readback import has_attributes

@@ -13,7 +13,7 @@ import pytest
 from tests.faults import http_proxy
 from tests.faults.http_rules import Rule
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S

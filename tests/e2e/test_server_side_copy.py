@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.held_store import MIB, PATIENCE_S, HeldStore, take
 from tests.e2e.test_cli_cp import answer_of, orch
 
-from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.common.checksum import crc32c
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 from tests.e2e.places import UNAVAILABLE, Place, emulated
 
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.selection import Ends, Lister, SelectionRule, select
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore, read_object

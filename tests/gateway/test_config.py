@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.config import GatewayConfig, Route, Topology
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.transport.link import WRITE_TIMEOUT_S
 
 

@@ -13,10 +13,7 @@ import pytest
 from tests.memory_store import MemoryStore, create_bucket, delete_bucket
 
 from skyplane_gateway import endpoints as module
-from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
-from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.endpoints import Endpoints
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InternalError,
     NotFound,
@@ -25,9 +22,12 @@ from skyplane_gateway.errors import (
     Throttled,
     UnknownTransfer,
 )
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.objects import Credentials, StoreSpec
+from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.protocol import RawFrame
 from skyplane_gateway.sink.receiver import Sink
+from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
 
 KEY, OTHER = "ab" * 16, "cd" * 16
 

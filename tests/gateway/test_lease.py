@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.manual_clock import ManualClock
 
-from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.lease import Lease
 
 

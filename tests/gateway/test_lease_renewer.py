@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.manual_clock import ManualClock
 
-from skyplane_gateway.errors import GatewayUnreachable
+from skyplane_gateway.common.errors import GatewayUnreachable
 from skyplane_gateway.lease import Lease, LeaseRenewer
 
 

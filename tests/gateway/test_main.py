@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.main import announce, main, read_config, remove_traces
 
 KEY = "ab" * 16

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from unittest import mock
 
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes
 from skyplane_gateway.protocol import (
     ChunkId,
     ChunkManifest,

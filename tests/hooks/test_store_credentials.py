@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks import google_connection
 from skyplane_orchestration.hooks.store_credentials import (

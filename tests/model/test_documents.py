@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.common.errors import NotFound
+from skyplane_gateway.common.object_filter import ObjectFilter
+from skyplane_gateway.common.objects import IF_ABSENT, StoreSpec
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
-from skyplane_gateway.errors import NotFound
-from skyplane_gateway.object_filter import ObjectFilter
-from skyplane_gateway.objects import IF_ABSENT, StoreSpec
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance, GatewayHandle
 from skyplane_orchestration.model.job import (

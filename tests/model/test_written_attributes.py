@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.flat_job import flat_job
 from skyplane_orchestration.model.job import TransferJob
@@ -39,7 +39,7 @@ def test_all_are_told_to_the_gateways() -> None:
         content_encoding="gzip",
         metadata=(("cost-centre", "7"), ("owner", "me")),
     )
-    assert transfer_spec_of(made).sets == transfer_spec_of(made).keeping.sets == wanted
+    assert transfer_spec_of(made).sets == transfer_spec_of(made).kept.sets == wanted
     spec = transfer_spec_of(made)
     assert type(spec).from_dict(spec.to_dict()) == spec
     assert TransferJob.from_dict(made.to_dict()) == made

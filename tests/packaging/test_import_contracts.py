@@ -118,6 +118,8 @@ def test_a_module_that_no_layer_names_breaks_the_layers(repository: Path, tree: 
 
 def test_a_permitted_import_breaks_nothing(tree: Path) -> None:
     add_import(tree, "skyplane_orchestration.operators.probe", "from airflow.sdk import Variable")
-    add_import(tree, "skyplane_orchestration.operators.probe", "import skyplane_gateway.errors")
+    add_import(
+        tree, "skyplane_orchestration.operators.probe", "import skyplane_gateway.common.errors"
+    )
     add_import(tree, "skyplane_orchestration.dagster.probe", "import dagster")
     assert broken_contracts(tree) == set()

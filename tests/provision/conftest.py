@@ -27,9 +27,9 @@ from tests.provision.instances.harness import InstancesHarness
 from tests.provision.samples import SECRET, A, B, C, make_plan
 from tests.provision.situations import NO_CAPACITY, QUOTA, SLOW_VISIBILITY, THROTTLED_API
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import Topology
-from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import StoreUnavailable
+from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
 from skyplane_gateway.journal.orphans import LeftTransfer
 from skyplane_gateway.journal.store import JournalFolder

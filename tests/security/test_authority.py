@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from skyplane_gateway.identifiers import node_of_uri, orchestrator_uri
+from skyplane_gateway.common.identifiers import node_of_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.security.authority import (
     Authority,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security import credentials

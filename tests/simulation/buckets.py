@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 from tests import memory_store as memory
 from tests.simulation.world import EPOCH_S, World
 
-from skyplane_gateway.errors import Throttled
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.common.errors import Throttled
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.common.source_version import marked
 
 #: What may become of a request. `late`: it is carried out long after it was sent, whatever
 #: has become of its sender. `ends early`: a body stops in the middle without an error.

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from skyplane_gateway.chunk_orders import ChunkOrder
+from skyplane_gateway.source.chunk_orders import ChunkOrder
 from skyplane_gateway.source.transfer import SourceTransfer
 
 #: The coroutines and generators of a killed process never end, and Python warns when it collects

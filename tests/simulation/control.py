@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 from tests.simulation.network import Address
 from tests.simulation.world import Process, World
 
+from skyplane_gateway.common.identifiers import orchestrator_uri
 from skyplane_gateway.control.caller import Caller, caller_of
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.connection_pool import ConnectionPool
 from skyplane_gateway.control_server.calls import ControlCalls
-from skyplane_gateway.identifiers import orchestrator_uri
 from skyplane_gateway.service import GatewayService
 
 CallFault = Literal["lost request", "lost answer", "slow"]

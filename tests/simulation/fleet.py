@@ -16,8 +16,8 @@ from tests.simulation.loop import set_running
 from tests.simulation.network import Network
 from tests.simulation.world import Process, World
 
+from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig, Route, Topology
-from skyplane_gateway.identifiers import gateway_uri
 from skyplane_gateway.protocol import FrameHeader
 from skyplane_gateway.service import GatewayService
 from skyplane_orchestration.errors import FleetLost, ProvisionFailed, SkyplaneError

@@ -16,7 +16,7 @@ from tests.simulation.fleet import Gateway
 from tests.simulation.rules import shown
 from tests.simulation.schedule import Call, Cut, Kill, Schedule, Stop, Store, Terminate
 
-from skyplane_gateway.errors import JournalUnreadable
+from skyplane_gateway.common.errors import JournalUnreadable
 from skyplane_gateway.selection import KEEPING_RULES
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from tests.simulation.fleet import IDENTITY, SimProvisioner
 from tests.simulation.world import Process, World
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.simulation.buckets import Bucket, Content
 from tests.simulation.schedule import ANNOUNCING
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 
 if TYPE_CHECKING:
     from tests.simulation.run import Scene

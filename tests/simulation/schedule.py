@@ -10,8 +10,8 @@ from tests.simulation.buckets import WRONG, Kind
 from tests.simulation.control import CallFault
 from tests.simulation.meddling import FrameKind
 
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.config import Route
-from skyplane_gateway.objects import ObjectAttributes
 
 KIB: Final = 1 << 10
 

@@ -14,14 +14,14 @@ from tests import memory_store as memory
 from tests.simulation.buckets import WRONG, Bucket, Kind
 from tests.simulation.world import World
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     PermissionDenied,
     PreconditionFailed,
     StoreError,
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
     Credentials,
@@ -33,7 +33,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
 from skyplane_gateway.stores.server_side import CopySource
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter

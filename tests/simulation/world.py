@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 from tests.simulation.loop import VirtualLoop, set_running
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 
 if TYPE_CHECKING:
     from tests.simulation.network import Network

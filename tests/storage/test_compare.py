@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.memory_store import MemoryStore, create_bucket
 
-from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.objects import ObjectInfo, StoreSpec
+from skyplane_gateway.common.checksum import crc32c as checksum
+from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.selection import SelectionRule, select
 from skyplane_gateway.stores import escape_name
 from skyplane_gateway.stores.local.store import LocalStore

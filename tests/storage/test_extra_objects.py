@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.object_filter import Bounds
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.object_filter import Bounds
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import Lister, SelectionRule
 from skyplane_orchestration.storage.extra_objects import ExtraObjects
 

@@ -9,8 +9,8 @@ import pytest
 from tests.counting_store import CountingStore
 from tests.manual_clock import ManualClock
 
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location

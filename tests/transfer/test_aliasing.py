@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.memory_store import MemoryStore, create_bucket
 
+from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.journal.document import Journal, encode_journal
-from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, PermissionDenied

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 from tests.transfer.samples import KEY, fleet_of
 
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.journal.document import journal_key
-from skyplane_gateway.objects import Credentials
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
     AddressTaken,

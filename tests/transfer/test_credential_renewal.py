@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.status import empty_status
 from skyplane_orchestration.transfer.credential_renewal import CredentialRenewal

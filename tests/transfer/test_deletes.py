@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.transfer.samples import fleet_of, status
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,

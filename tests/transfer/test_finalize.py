@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 from tests.transfer.samples import JOB, KEY, PLAN, A, B, fleet_of, status
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.journal.document import Journal, encode_journal, journal_key
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.transfer.samples import fleet_of, status
 
-from skyplane_gateway.errors import PermissionDenied
+from skyplane_gateway.common.errors import PermissionDenied
 from skyplane_gateway.stores import Asides
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.cli.main import main

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import pytest
 from tests.transfer.samples import GB, JOB, KEY, PRICED_PLAN, A, B, fleet_of
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import (
     FleetLost,
     GatewayLost,

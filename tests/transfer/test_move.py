@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.memory_store import MemoryStore, create_bucket
 
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.errors import (

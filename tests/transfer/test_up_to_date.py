@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.errors import InvalidKey, PermissionDenied
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import InvalidKey, PermissionDenied
 from skyplane_gateway.journal.document import journal_key
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore

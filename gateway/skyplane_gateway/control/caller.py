@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skyplane_gateway.errors import NotAuthorised
-from skyplane_gateway.identifiers import node_of_uri, orchestrator_uri
+from skyplane_gateway.common.errors import NotAuthorised
+from skyplane_gateway.common.identifiers import node_of_uri, orchestrator_uri
 
 
 @dataclass(frozen=True, slots=True)

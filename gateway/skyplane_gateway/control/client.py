@@ -13,6 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
+from skyplane_gateway.common.errors import (
+    GatewayError,
+    GatewayUnreachable,
+    NotAuthorised,
+    from_dict,
+)
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.config import Topology, TransferSpec
 from skyplane_gateway.control.caller import ORCHESTRATOR, Caller
 from skyplane_gateway.control.connection_pool import (
@@ -21,13 +28,6 @@ from skyplane_gateway.control.connection_pool import (
     is_certificate_refused,
     is_out_of_date,
 )
-from skyplane_gateway.errors import (
-    GatewayError,
-    GatewayUnreachable,
-    NotAuthorised,
-    from_dict,
-)
-from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.listed_rows import ListedRows
 
 if TYPE_CHECKING:

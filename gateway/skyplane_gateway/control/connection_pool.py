@@ -8,7 +8,7 @@ import ssl
 import threading
 from typing import Any, Final, Protocol
 
-from skyplane_gateway.errors import GatewayError
+from skyplane_gateway.common.errors import GatewayError
 
 #: Longest response that is read. A page of a report or of a listing is far smaller.
 MAX_RESPONSE_BYTES: Final = 16 << 20

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from skyplane_gateway.pending_connections import PendingConnections
+from skyplane_gateway.transport.pending_connections import PendingConnections
 
 log = logging.getLogger(__name__)
 

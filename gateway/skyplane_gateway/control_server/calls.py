@@ -13,10 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from skyplane_gateway.chunk_orders import ChunkOrder
-from skyplane_gateway.config import Topology, TransferSpec
-from skyplane_gateway.control.caller import Caller
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InternalError,
     NotAuthorised,
@@ -24,9 +21,12 @@ from skyplane_gateway.errors import (
     Stopped,
     StoreUnavailable,
 )
-from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.schema import parsed
+from skyplane_gateway.common.objects import Credentials, StoreSpec
+from skyplane_gateway.common.schema import parsed
+from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.service import GatewayService
+from skyplane_gateway.source.chunk_orders import ChunkOrder
 from skyplane_gateway.stores.listed_rows import ListedRows
 
 log = logging.getLogger(__name__)

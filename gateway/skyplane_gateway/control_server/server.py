@@ -6,9 +6,9 @@ from typing import Final
 
 from aiohttp import web
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.control.caller import Caller, caller_of
 from skyplane_gateway.control_server.calls import ControlCalls
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.service import GatewayService
 
 #: Largest request body. A batch of orders with the longest keys takes less than 1 MiB.

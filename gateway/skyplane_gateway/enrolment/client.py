@@ -10,6 +10,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Self
 
+from skyplane_gateway.common.errors import (
+    ConfigurationInvalid,
+    GatewayUnreachable,
+    NotAuthorised,
+    SkyplaneError,
+    from_dict,
+)
 from skyplane_gateway.enrolment.documents import (
     MOST_MESSAGE_BYTES,
     Challenge,
@@ -18,13 +25,6 @@ from skyplane_gateway.enrolment.documents import (
     Proof,
     line_of,
     message_of,
-)
-from skyplane_gateway.errors import (
-    ConfigurationInvalid,
-    GatewayUnreachable,
-    NotAuthorised,
-    SkyplaneError,
-    from_dict,
 )
 
 _READ_BYTES: Final = 4096

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.identifiers import wire_fleet_id
+from skyplane_gateway.common.schema import decode, encode, parsed
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import GatewayConfig, require_hex_of_32_bytes
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.identifiers import wire_fleet_id
-from skyplane_gateway.schema import decode, encode, parsed
-from skyplane_gateway.wording import argument
 
 #: Version of the enrolment document and of the exchange; both ends need the same.
 ENROLMENT_VERSION: Final = 1

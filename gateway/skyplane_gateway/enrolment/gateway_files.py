@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.enrolment.documents import DeliveredGateway, Delivery, EnrolmentDocument
 from skyplane_gateway.enrolment.identity import InstanceIdentity
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.identifiers import gateway_uri
 
 
 def write_gateways(

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.enrolment.documents import UNENROLLED_URI
-from skyplane_gateway.errors import ConfigurationInvalid
 
 #: Nobody checks the dates of the self-signed certificate: the proof covers it instead.
 _VALIDITY: Final = dt.timedelta(days=1)

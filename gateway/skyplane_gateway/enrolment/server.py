@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from skyplane_gateway.common.errors import NotAuthorised, SkyplaneError
 from skyplane_gateway.control.caller import caller_of
 from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.enrolment.documents import (
@@ -25,8 +26,7 @@ from skyplane_gateway.enrolment.documents import (
     proof_of,
 )
 from skyplane_gateway.enrolment.identity import InstanceIdentity
-from skyplane_gateway.errors import NotAuthorised, SkyplaneError
-from skyplane_gateway.pending_connections import CONTROL_PORT_LIMIT, within_open_files
+from skyplane_gateway.transport.pending_connections import CONTROL_PORT_LIMIT, within_open_files
 
 log = logging.getLogger(__name__)
 

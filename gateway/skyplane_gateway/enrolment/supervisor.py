@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
+from skyplane_gateway.common.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.enrolment.documents import (
     MOST_DOCUMENT_BYTES,
@@ -26,7 +27,6 @@ from skyplane_gateway.enrolment.gateway_files import config_path, write_gateways
 from skyplane_gateway.enrolment.identity import InstanceIdentity
 from skyplane_gateway.enrolment.output import Console, GatewayLog
 from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
-from skyplane_gateway.errors import ConfigurationInvalid, SkyplaneError
 
 log = logging.getLogger(__name__)
 

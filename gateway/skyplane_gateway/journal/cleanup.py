@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.errors import JournalUnreadable, SkyplaneError, StoreError
+from skyplane_gateway.common.errors import JournalUnreadable, SkyplaneError, StoreError
 from skyplane_gateway.journal.document import LostRow, UploadRow, folders_above, place_of
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER

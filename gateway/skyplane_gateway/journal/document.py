@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import ObjectAttributes
+from skyplane_gateway.common.schema import Document, as_mapping
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.journal.totals import Totals
-from skyplane_gateway.objects import ObjectAttributes
-from skyplane_gateway.schema import Document, as_mapping
 from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 
@@ -208,7 +208,7 @@ def decode_journal(body: bytes) -> Journal:
 
 def _last_field(others: Buffer) -> bytes:
     """The checksum field, which follows all others."""
-    from skyplane_gateway.checksum import crc32c
+    from skyplane_gateway.common.checksum import crc32c
 
     return f',"{_CHECKSUM}":{crc32c(others)}}}'.encode()
 

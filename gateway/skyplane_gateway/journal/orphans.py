@@ -14,10 +14,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from skyplane_gateway.common.objects import UploadInfo
 from skyplane_gateway.journal.cleanup import CleanupResult, remove_journals
 from skyplane_gateway.journal.document import epoch_of, folders_above, place_of
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.objects import UploadInfo
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local.orphan_files import OrphanFile, find_orphan_files

@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.journal.document import (
     DoneRow,
     FailedRow,
@@ -25,7 +26,6 @@ from skyplane_gateway.journal.document import (
     UploadRow,
     encoded_bytes,
 )
-from skyplane_gateway.schema import encode
 
 #: Bounds of the journal's rows, in bytes of JSON. Together with the uploads (two or three
 #: keys each, 64 at a time) they stay below `MAX_JOURNAL_BYTES`.

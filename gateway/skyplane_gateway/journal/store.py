@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     JournalUnreadable,
     NotFound,
@@ -24,6 +24,7 @@ from skyplane_gateway.errors import (
     StaleEpoch,
     StoreError,
 )
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.journal.document import (
     MAX_JOURNAL_BYTES,
     Journal,
@@ -36,7 +37,6 @@ from skyplane_gateway.journal.document import (
     journals_prefix,
     place_of,
 )
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.stores.base import ObjectStore, read_object
 
 log = logging.getLogger(__name__)

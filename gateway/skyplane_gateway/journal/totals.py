@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from skyplane_gateway.common.schema import Document
 from skyplane_gateway.config import Route
-from skyplane_gateway.schema import Document
 
 #: Most hops in the totals, more than any plan has; hops with few bytes are dropped first.
 MAX_HOPS: Final = 256

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from skyplane_gateway.errors import GatewayError, SkyplaneError
+from skyplane_gateway.common.errors import GatewayError, SkyplaneError
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.earlier_epochs import CallSink
 from skyplane_gateway.journal.state import JournalState

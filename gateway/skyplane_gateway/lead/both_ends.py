@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import Answer, Asked, Ends, answered, asking
 from skyplane_gateway.stores import ahead_s_of, look_at_all, uses_md5, with_crc32c
 

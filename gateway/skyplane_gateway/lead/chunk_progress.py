@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
+from skyplane_gateway.common.errors import SkyplaneError
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.lead.in_flight import AttemptId, InFlight
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.source_peers import SourcePeer

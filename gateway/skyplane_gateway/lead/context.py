@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.objects import StoreCapabilities
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.object_report import Report
@@ -12,7 +13,6 @@ from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.lead.server_side import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.objects import StoreCapabilities
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
-from skyplane_gateway.errors import PreconditionFailed, ReadBackMismatch, StoreError
+from skyplane_gateway.common.errors import PreconditionFailed, ReadBackMismatch, StoreError
+from skyplane_gateway.common.objects import IF_ABSENT, Precondition
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.fresh_sources import FreshSources
@@ -20,8 +20,8 @@ from skyplane_gateway.lead.multipart import (
     source_changed,
 )
 from skyplane_gateway.lead.recorder import Recorder
-from skyplane_gateway.objects import IF_ABSENT, Precondition
 from skyplane_gateway.selection import Selection
+from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Copier:
     ) -> None:
         self._context = context
         self._spec = context.spec
-        self._keeping = context.spec.keeping
+        self._kept = context.spec.kept
         self._journal = journal
         self._multipart = multipart
         self._recorder = recorder
@@ -139,12 +139,12 @@ class Copier:
             precondition=row.precondition,
             strict_metadata=self._spec.strict_metadata,
             storage_class=row.source.storage_class,
-            tags_for=self._keeping.tags_for,
-            mark=self._keeping.mark_of(row.source),
-            keeps_attributes=self._keeping.attributes,
-            omits_non_ascii=self._keeping.omits_non_ascii,
+            tags_for=self._kept.tags_for,
+            mark=self._kept.mark_of(row.source),
+            keeps_attributes=self._kept.attributes,
+            omits_non_ascii=self._kept.omits_non_ascii,
             crc32c=row.source.crc32c,
-            sets=self._keeping.sets,
+            sets=self._kept.sets,
         )
 
     def _copied(self, row: Selection, outcome: RangeOutcome, attempts: int) -> None:
@@ -175,7 +175,7 @@ class Copier:
         """Copy the source's current version from its beginning, once."""
         try:
             found = await self._context.source.head(row.source.key)
-            fresh = replace(row, source=self._keeping.of_source(found))
+            fresh = replace(row, source=self._kept.of_source(found))
         except StoreError as error:
             self._recorder.failed(row, error, 1)
             return

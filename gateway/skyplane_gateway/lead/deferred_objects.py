@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.common.schema import decode, encode
 from skyplane_gateway.selection import Selection
 
 _IN_MEMORY_BYTES: Final = 1 << 20

@@ -15,14 +15,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from skyplane_gateway.chunk_orders import (
-    ChunkKind,
-    ChunkOrder,
-    ChunkOutcome,
-    RangeOrder,
-    RangeOutcome,
-)
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     WAITED_FOR,
     GatewayDraining,
     GatewayLost,
@@ -33,6 +26,7 @@ from skyplane_gateway.errors import (
     StaleEpoch,
     UnknownTransfer,
 )
+from skyplane_gateway.common.objects import IF_ABSENT
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.in_flight import Attempt, InFlight
 from skyplane_gateway.lead.retry import Retries
@@ -41,7 +35,13 @@ from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.stragglers import Stragglers
 from skyplane_gateway.lead.throttle_probe import ThrottleProbe
-from skyplane_gateway.objects import IF_ABSENT
+from skyplane_gateway.source.chunk_orders import (
+    ChunkKind,
+    ChunkOrder,
+    ChunkOutcome,
+    RangeOrder,
+    RangeOutcome,
+)
 
 log = logging.getLogger(__name__)
 

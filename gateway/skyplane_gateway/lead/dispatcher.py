@@ -17,8 +17,8 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from skyplane_gateway.common.errors import GatewayDraining, GatewayLost, PathEnded, SkyplaneError
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayDraining, GatewayLost, PathEnded, SkyplaneError
 
 
 @dataclass(slots=True)

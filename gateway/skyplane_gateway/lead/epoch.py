@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from skyplane_gateway.common.errors import JournalUnreadable
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import JournalUnreadable
 from skyplane_gateway.journal.document import Journal, folder_of_destination
 from skyplane_gateway.journal.earlier_epochs import EarlierEpochs, seal_earlier_epochs
 from skyplane_gateway.journal.totals import Totals

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.objects import is_time_pin
 from skyplane_gateway.selection import MARGIN_S, Selection
 from skyplane_gateway.stores import ahead_s_of, look_at_all
 

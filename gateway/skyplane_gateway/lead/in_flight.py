@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome
 
 #: (chunk, attempt).
 AttemptId = tuple[int, int]

@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from itertools import islice
 from typing import Final
 
-from skyplane_gateway.keeping import Keeping
+from skyplane_gateway.common.kept_properties import KeptProperties
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     Answer,
     Asked,
@@ -49,7 +49,7 @@ class ListingDiff:
         source: listed in threads.
         fetch_page: a page of the destination.
         counters: counts listed and reserved keys; reserved ones are left out.
-        keeping: see `TransferSpec.keeping`.
+        kept: see `TransferSpec.kept`.
         ask: answers questions that the listings leave.
         ends: see `select`.
         publish_last: patterns of keys that are copied last.
@@ -64,7 +64,7 @@ class ListingDiff:
         check_key: KeyCheck,
         escape_name: EscapeName | None = None,
         counters: Counters,
-        keeping: Keeping,
+        kept: KeptProperties,
         ask: Ask,
         ends: Callable[[], Ends] = Ends,
         publish_last: Iterable[str] = (),
@@ -75,7 +75,7 @@ class ListingDiff:
         self._check_key = check_key
         self._escape_name = escape_name
         self._counters = counters
-        self._keeping = keeping
+        self._kept = kept
         self._ask = ask
         self._ends = ends
         self._patterns = PatternUse(rule, publish_last)
@@ -113,7 +113,7 @@ class ListingDiff:
             self._counters.listed += 1
             if self._rule.recursive and is_reserved(row.key):
                 self._counters.reserved += 1
-            yield self._keeping.of_source(row)
+            yield self._kept.of_source(row)
 
 
 def _next_step(found: Iterator[Candidate]) -> list[Candidate]:

@@ -8,24 +8,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skyplane_gateway.checksum import combine
-from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import combine
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     SkyplaneError,
     StoreError,
 )
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, PartInfo
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.journal.document import LostRow, UploadRow, attributes_digest
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import OpenUpload, TransferContext
 from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection, require_carried
+from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 from skyplane_gateway.stores.lost_attributes import lost_attributes
 from skyplane_gateway.stores.server_side import CopySource
 
@@ -107,7 +107,7 @@ class MultipartCopier:
         self._server_side = context.server_side
         self._sinks = context.sinks
         self._spec = context.spec
-        self._keeping = context.spec.keeping
+        self._kept = context.spec.kept
         self._journal = journal
         self._fresh = FreshSources(context)
         self._parts = asyncio.Semaphore(_PARTS_IN_FLIGHT)
@@ -164,7 +164,7 @@ class MultipartCopier:
         try:
             await self._fresh.wait([row])
             began_s = asyncio.get_running_loop().time()
-            info = self._keeping.of_source(await self._context.source.head(row.source.key))
+            info = self._kept.of_source(await self._context.source.head(row.source.key))
             if info.etag != row.source.etag or not _has_attributes_of(left, info):
                 raise CopyAgain
             is_server_side = self._server_side.copies(info)
@@ -208,7 +208,7 @@ class MultipartCopier:
             row.source.size_bytes, self._spec.chunk_bytes, self._context.whole_bytes
         )
         not_carried = {*row.source.not_carried, *info.not_carried}
-        if not self._keeping.attributes and info.attributes is not None:
+        if not self._kept.attributes and info.attributes is not None:
             not_carried.update(lost_attributes(info.attributes, row.destination_key))
         if self._spec.strict_metadata:
             require_carried(row.source.key, not_carried)
@@ -346,7 +346,7 @@ class MultipartCopier:
             min(copy.part_bytes, source.size_bytes - offset),
             upload.key,
             # A part is read without the object's tags: the look at the whole object decides.
-            strict_metadata=self._spec.strict_metadata and not self._keeping.tags,
+            strict_metadata=self._spec.strict_metadata and not self._kept.tags,
             storage_class=copy.info.storage_class,
         )
         (outcome,), attempts = await self._context.delivery.deliver(
@@ -360,17 +360,17 @@ class MultipartCopier:
         if outcome.error is not None:
             raise ObjectFailed(outcome.error)
         copy.parts.append(PartInfo(number, outcome.etag, order.length, outcome.crc32c))
-        if not self._keeping.tags:
+        if not self._kept.tags:
             copy.not_carried.update(outcome.not_carried)
         copy.attempts = max(copy.attempts, attempts)
 
     def _attributes_of(self, copy: _Copy) -> dict[str, Any] | None:
         found = copy.info.attributes
-        if found is None and self._keeping.sets is None:
+        if found is None and self._kept.sets is None:
             return None
-        given = found or self._keeping.dress(ObjectAttributes())[0]
+        given = found or self._kept.dress(ObjectAttributes())[0]
         # By the time in the listing: an answer to HEAD has whole seconds.
-        return marked(given, self._keeping.mark_of(copy.row.source)).to_dict()
+        return marked(given, self._kept.mark_of(copy.row.source)).to_dict()
 
     # -- aborting
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.errors import NotRestored, SkyplaneError
+from skyplane_gateway.common.errors import NotRestored, SkyplaneError
+from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.journal.document import DoneRow
-from skyplane_gateway.objects import is_time_pin
 from skyplane_gateway.selection import Selection, SourceDigest
 
 ObjectState = Literal["copied", "skipped", "failed"]

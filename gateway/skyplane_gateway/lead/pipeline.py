@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from functools import partial
 from typing import Any, Final
 
-from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.common.errors import NotFound, StoreError
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.context import TransferContext
@@ -70,7 +70,7 @@ class Pipeline:
             check_key=partial(check_destination_key, spec.destination.kind),
             escape_name=partial(escape_name, spec.destination.kind),
             counters=self._counters,
-            keeping=spec.keeping,
+            kept=spec.kept,
             ask=ends.ask,
             ends=ends.ends,
             publish_last=spec.publish_last,

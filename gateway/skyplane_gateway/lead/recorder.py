@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skyplane_gateway.errors import SkyplaneError
+from skyplane_gateway.common.errors import SkyplaneError
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead.context import TransferContext

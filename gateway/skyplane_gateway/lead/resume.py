@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError
+from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError
+from skyplane_gateway.common.kept_properties import dressed
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.journal.document import DoneRow, UploadRow
 from skyplane_gateway.journal.earlier_epochs import CallSink, EarlierEpochs
 from skyplane_gateway.journal.state import JournalState
-from skyplane_gateway.keeping import dressed
 from skyplane_gateway.lead.resume_rules import Decision, EarlierJournal, keep_parts
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.stores.readback import has_attributes
 
@@ -57,7 +57,7 @@ class Resumer:
 
     Args:
         place: of the transfer's journals, see `JournalWriter.place`.
-        sets: see `Keeping.sets`.
+        sets: see `KeptProperties.sets`.
     """
 
     def __init__(

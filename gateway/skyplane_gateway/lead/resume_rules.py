@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from math import floor
 from typing import Final, Literal
 
+from skyplane_gateway.common.errors import AlreadyExists, PreconditionFailed
+from skyplane_gateway.common.objects import ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import AlreadyExists, PreconditionFailed
 from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
-from skyplane_gateway.objects import ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.selection import KEEPING_RULES, MARGIN_S, Selection
 
 _REFUSED: Final = AlreadyExists.code

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
-from skyplane_gateway.errors import StoreError
-from skyplane_gateway.retry import RetryBudget, RetryPolicy
+from skyplane_gateway.common.errors import StoreError
+from skyplane_gateway.common.retry import RetryBudget, RetryPolicy
 
 T = TypeVar("T")
 

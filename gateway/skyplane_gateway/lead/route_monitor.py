@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     GatewayDraining,
     GatewayLost,
     GatewayUnreachable,

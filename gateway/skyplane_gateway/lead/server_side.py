@@ -10,15 +10,15 @@ import asyncio
 import logging
 from typing import Final
 
-from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     WAITED_FOR,
     NotFound,
     PreconditionFailed,
     StoreError,
 )
+from skyplane_gateway.common.objects import ObjectInfo, PartInfo, StoreCapabilities, is_time_pin
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.sink_pool import SinkPool
-from skyplane_gateway.objects import ObjectInfo, PartInfo, StoreCapabilities, is_time_pin
 from skyplane_gateway.stores.server_side import CopySource
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
@@ -18,6 +17,7 @@ from skyplane_gateway.errors import (
     Throttled,
     UnknownTransfer,
 )
+from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.lead.retry import Retries
 
 log = logging.getLogger(__name__)

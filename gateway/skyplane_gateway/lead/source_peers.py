@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome
 from skyplane_gateway.source.transfer import SourceTransfer
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final, TypeVar
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.listed_rows import ListedRows, list_from
 from skyplane_gateway.stores.readback import read_crc32c

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from skyplane_gateway.common.errors import SkyplaneError
 from skyplane_gateway.config import Route, TransferState
-from skyplane_gateway.errors import SkyplaneError
 from skyplane_gateway.journal.totals import COUNTS, Totals, sent_over
 from skyplane_gateway.lead.chunk_progress import ChunkProgress
 from skyplane_gateway.lead.context import TransferContext

@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from skyplane_gateway.errors import GatewayLost, SkyplaneError, StoreUnavailable
+from skyplane_gateway.common.errors import GatewayLost, SkyplaneError, StoreUnavailable
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.in_flight import Attempt, AttemptId, InFlight
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.source_peers import SourcePeer
-from skyplane_gateway.objects import StoreSpec
 
 log = logging.getLogger(__name__)
 

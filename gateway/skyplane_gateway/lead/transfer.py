@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.config import Topology, TransferSpec, TransferState
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import (
     Cancelled,
     EmptySource,
     GatewayLost,
@@ -24,6 +23,9 @@ from skyplane_gateway.errors import (
     StaleEpoch,
     UnknownTransfer,
 )
+from skyplane_gateway.common.object_filter import ALL_OBJECTS
+from skyplane_gateway.common.objects import StoreCapabilities
+from skyplane_gateway.config import Topology, TransferSpec, TransferState
 from skyplane_gateway.journal.document import Journal, rule_digest
 from skyplane_gateway.journal.totals import SentRow
 from skyplane_gateway.journal.writer import JournalWriter
@@ -40,8 +42,6 @@ from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.lead.status import TransferStatus
 from skyplane_gateway.lead.throttle_probe import explain_loss
-from skyplane_gateway.object_filter import ALL_OBJECTS
-from skyplane_gateway.objects import StoreCapabilities
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.listed_rows import ListedRows
 from skyplane_gateway.stores.wrappers.retrying import is_throttling

@@ -9,7 +9,7 @@ Sink:    `open_frame`, `ChunkAssembler.add`, and finally `seal_receipt`.
 
 from __future__ import annotations
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.protocol._connection import Connection, Identity
 from skyplane_gateway.protocol._state import State
 from skyplane_gateway.protocol.assembler import ChunkAssembler

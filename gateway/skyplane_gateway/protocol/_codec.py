@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 _U8: Final = struct.Struct(">B")

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_gateway.buffers import Buffer, total_bytes
+from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.protocol import handshake
 from skyplane_gateway.protocol._reader import Message, MessageReader
 from skyplane_gateway.protocol._state import (

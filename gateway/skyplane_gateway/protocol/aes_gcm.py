@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.protocol.errors import (
     FrameAltered,
     LocalProtocolError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from skyplane_gateway.buffers import ChunkBuffer
-from skyplane_gateway.checksum import combine, crc32c
-from skyplane_gateway.errors import Overloaded
+from skyplane_gateway.common.buffers import ChunkBuffer
+from skyplane_gateway.common.checksum import combine, crc32c
+from skyplane_gateway.common.errors import Overloaded
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     ObjectEntry,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from skyplane_gateway.errors import GatewayError
+from skyplane_gateway.common.errors import GatewayError
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.buffers import Buffer
-from skyplane_gateway.checksum import combine, crc32c
+from skyplane_gateway.common.buffers import Buffer
+from skyplane_gateway.common.checksum import combine, crc32c
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     encode_chunk_manifest,

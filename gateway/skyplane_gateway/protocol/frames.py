@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.buffers import Buffer, total_bytes
-from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.common.buffers import Buffer, total_bytes
+from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
 from skyplane_gateway.protocol.messages import FRAME_HEADER_BYTES, FrameHeader, pack_frame_header

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.protocol._codec import Reader, Writer
 from skyplane_gateway.protocol.errors import (
     LocalProtocolError,

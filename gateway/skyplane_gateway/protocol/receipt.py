@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from skyplane_gateway.buffers import Buffer
-from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.common.buffers import Buffer
+from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.protocol._codec import Reader, Writer
 from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError
 from skyplane_gateway.protocol.limits import (

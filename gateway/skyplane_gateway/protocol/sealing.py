@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.protocol.errors import RemoteProtocolError
 
 SUITE_PLAIN: Final = 0

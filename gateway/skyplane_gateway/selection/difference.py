@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from skyplane_gateway.common.mtime import MTIME, mtime_ns_of
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.source_version import recorded_source, version_of
 from skyplane_gateway.config import ConflictRule
-from skyplane_gateway.made_of import told_by, version_of
-from skyplane_gateway.mtime import MTIME, mtime_ns_of
-from skyplane_gateway.objects import ObjectInfo
 
 #: A source whose time is so near the write of its copy may be newer than what the copy was made
 #: of. It covers the time from a read to its commit, differences of clocks, and whole seconds.
@@ -161,7 +161,7 @@ def _different(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer
     if answer is not None:
         found = answer.destination
         is_listed = found is not None and found.etag == there.etag
-        made_of = told_by(found.attributes) if found is not None and is_listed else ""
+        made_of = recorded_source(found.attributes) if found is not None and is_listed else ""
     if made_of and made_of.startswith(MTIME) and ends.source_kind != "file":
         made_of = ""  # It came along from a source that was a copy of a file.
     if made_of and made_of == version_of(ends.source_kind, source):

@@ -7,7 +7,7 @@ whole bucket.
 
 from __future__ import annotations
 
-from skyplane_gateway.errors import NotFound
+from skyplane_gateway.common.errors import NotFound
 
 
 def folder_of(prefix: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skyplane_gateway.errors import MetadataNotCarried
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.errors import MetadataNotCarried
+from skyplane_gateway.common.wording import argument
 
 
 def metadata_not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:

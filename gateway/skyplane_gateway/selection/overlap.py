@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
 

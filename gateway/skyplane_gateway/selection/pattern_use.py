@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from skyplane_gateway.keeping import is_own
-from skyplane_gateway.key_patterns import compiled, expression
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.kept_properties import is_own
+from skyplane_gateway.common.key_patterns import compiled, expression
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.selection.publish_order import expression_of_last
 from skyplane_gateway.selection.rules import Lister, SelectionRule

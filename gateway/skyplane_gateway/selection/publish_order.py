@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from skyplane_gateway.key_patterns import ANY_DEPTH, Match, compiled, expression
+from skyplane_gateway.common.key_patterns import ANY_DEPTH, Match, compiled, expression
 from skyplane_gateway.selection.key_mapping import folder_of
 
 #: Iceberg's readers start from metadata files. Its manifests are not held back, since that

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field, replace
 from os.path import commonprefix
 from typing import Final, Literal, get_args
 
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    TransferSpec,
-)
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     AlreadyExists,
     ConfigurationInvalid,
     InvalidKey,
@@ -22,9 +16,15 @@ from skyplane_gateway.errors import (
     NotRestored,
     StoreError,
 )
-from skyplane_gateway.key_patterns import Match, literal_start, matcher, matches_below
-from skyplane_gateway.object_filter import UNBOUNDED, Bounds, common_start, has_key, has_key_below
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.key_patterns import Match, literal_start, matcher, matches_below
+from skyplane_gateway.common.object_filter import (
+    UNBOUNDED,
+    Bounds,
+    common_start,
+    has_key,
+    has_key_below,
+)
+from skyplane_gateway.common.objects import (
     ASIDE_FOLDER,
     IF_ABSENT,
     PROJECT_FOLDER,
@@ -32,9 +32,15 @@ from skyplane_gateway.objects import (
     ObjectInfo,
     Precondition,
 )
+from skyplane_gateway.common.wording import argument
+from skyplane_gateway.config import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    TransferSpec,
+)
 from skyplane_gateway.selection.difference import Answer, Ends, Question, compare
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
-from skyplane_gateway.wording import argument
 
 #: `missing`: a list of keys names the object, and the source does not have it.
 Action = Literal["copy", "skip", "refuse", "missing"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 
 
 class SourceDigest:

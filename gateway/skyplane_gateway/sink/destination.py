@@ -9,9 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.config import Verification
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InternalError,
     JournalUnreadable,
@@ -23,17 +22,18 @@ from skyplane_gateway.errors import (
     StoreError,
     UnknownTransfer,
 )
-from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
-from skyplane_gateway.journal.document import Journal
-from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     Body,
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
     Precondition,
 )
-from skyplane_gateway.schema import encode
+from skyplane_gateway.common.schema import encode
+from skyplane_gateway.config import Verification
+from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
+from skyplane_gateway.journal.document import Journal
+from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.looks import look_at_all

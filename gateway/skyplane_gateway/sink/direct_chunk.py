@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skyplane_gateway.buffers import ChunkBuffer
+from skyplane_gateway.common.buffers import ChunkBuffer
 from skyplane_gateway.protocol import ChunkManifest, ObjectEntry, objects_of
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from skyplane_gateway.buffers import BufferPool, ChunkBuffer
-from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.buffers import BufferPool, ChunkBuffer
+from skyplane_gateway.common.checksum import crc32c as checksum
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     GatewayDraining,
     GatewayLost,
@@ -27,7 +27,7 @@ from skyplane_gateway.errors import (
     StaleEpoch,
     UnknownTransfer,
 )
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.protocol import (
     UNSEALED,
     ChunkAssembler,

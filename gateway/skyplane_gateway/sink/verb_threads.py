@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from skyplane_gateway.errors import StoreUnavailable, Throttled
+from skyplane_gateway.common.errors import StoreUnavailable, Throttled
 
 T = TypeVar("T")
 

@@ -7,9 +7,8 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.config import Verification
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c as checksum
+from skyplane_gateway.common.errors import (
     WAITED_FOR,
     Cancelled,
     NotFound,
@@ -18,7 +17,8 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     StoreUnavailable,
 )
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition
+from skyplane_gateway.config import Verification
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import read_crc32c
 from skyplane_gateway.stores.wrappers.retrying import try_read

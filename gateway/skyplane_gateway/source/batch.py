@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_gateway.chunk_orders import Noted, RangeOrder
-from skyplane_gateway.errors import Overloaded, SkyplaneError
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.errors import Overloaded, SkyplaneError
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.protocol import (
     OBJECTS_BASE_BYTES,
     LocalProtocolError,
@@ -20,6 +19,7 @@ from skyplane_gateway.protocol import (
     object_entry_bytes,
 )
 from skyplane_gateway.protocol.limits import MAX_MANIFEST
+from skyplane_gateway.source.chunk_orders import Noted, RangeOrder
 
 
 @dataclass(frozen=True, slots=True)

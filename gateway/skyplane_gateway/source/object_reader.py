@@ -9,15 +9,15 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.chunk_orders import ChunkOrder, Noted, RangeOrder
-from skyplane_gateway.errors import InternalError, SkyplaneError, StoreUnavailable
-from skyplane_gateway.keeping import dressed, fitting, kept_tags
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import MIB, ObjectAttributes
+from skyplane_gateway.common.checksum import crc32c as checksum
+from skyplane_gateway.common.errors import InternalError, SkyplaneError, StoreUnavailable
+from skyplane_gateway.common.kept_properties import dressed, fitting, kept_tags
+from skyplane_gateway.common.objects import MIB, ObjectAttributes
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.protocol import ObjectEntry, PartEntry
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject
+from skyplane_gateway.source.chunk_orders import ChunkOrder, Noted, RangeOrder
 from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
 from skyplane_gateway.stores.checksums import Stated, compare

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOutcome
-from skyplane_gateway.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
+from skyplane_gateway.common.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
 from skyplane_gateway.protocol import ChunkFramer, EntryResult, Receipt, ReceiptStatus
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOutcome
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOrder
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     GatewayLost,
     GatewayUnreachable,
@@ -39,6 +38,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.source.bandwidth import Pace
 from skyplane_gateway.source.batch import fill
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOrder
 from skyplane_gateway.source.local_sink import LocalSink
 from skyplane_gateway.source.object_reader import (
     Content,

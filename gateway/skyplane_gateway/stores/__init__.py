@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.mtime import KEPT_TIME
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.mtime import KEPT_TIME
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.content_types import GUESSED_TYPE

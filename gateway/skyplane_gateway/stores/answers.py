@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from skyplane_gateway.errors import PreconditionFailed, StoreError, StoreUnavailable
-from skyplane_gateway.objects import MIB, ObjectAttributes, ObjectInfo
+from skyplane_gateway.common.errors import PreconditionFailed, StoreError, StoreUnavailable
+from skyplane_gateway.common.objects import MIB, ObjectAttributes, ObjectInfo
 
 #: Longest body that is not an object's. The longest page, of 5000 blobs at Azure, has 45 MiB of
 #: names (1024 characters of up to 9 bytes), 40 MiB of metadata and 5 MiB of properties.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     MIB,
     Body,
     ObjectAttributes,

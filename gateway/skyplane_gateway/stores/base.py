@@ -5,7 +5,7 @@ wrapper (retry, limit, fault) holds a store and has its methods.
 
 Common to all methods:
 
-* Errors are leaves of `skyplane_gateway.errors.StoreError`, decided by the store's own error
+* Errors are leaves of `skyplane_gateway.common.errors.StoreError`, decided by the store's own error
   codes. The same call may be made again unless `is_permanent`.
 * A store sends each request once, and raises `Throttled` or `StoreUnavailable` when it
   fails in transit. `wrappers.retrying.RetryingStore` retries and limits the rate.
@@ -21,8 +21,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, Protocol, Self, TypeVar
 
-from skyplane_gateway.errors import ObjectTooLarge, StoreUnavailable
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.errors import ObjectTooLarge, StoreUnavailable
+from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
     Body,

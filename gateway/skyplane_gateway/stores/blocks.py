@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from skyplane_gateway.objects import MIB, Body
+from skyplane_gateway.common.objects import MIB, Body
 
 _thread: Final = threading.local()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.common.errors import ConfigurationInvalid
 
 
 def tls_context() -> ssl.SSLContext:

@@ -11,22 +11,22 @@ from hashlib import md5
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from skyplane_gateway.errors import ChecksumMismatch
-from skyplane_gateway.objects import Body
+from skyplane_gateway.common.errors import ChecksumMismatch
+from skyplane_gateway.common.objects import Body
 
 _STEP_BYTES: Final = 1 << 20
 
 
 def crc32c_of(data: Body) -> int:
     """CRC32C (Castagnoli, RFC 3720 appendix B.4) of `data`."""
-    from skyplane_gateway.checksum import crc32c
+    from skyplane_gateway.common.checksum import crc32c
 
     return crc32c(data)
 
 
 def crc32c_of_file(path: Path) -> int:
     """CRC32C of a whole file. Raises OSError."""
-    from skyplane_gateway.checksum import crc32c
+    from skyplane_gateway.common.checksum import crc32c
 
     found, buffer = 0, memoryview(bytearray(_STEP_BYTES))
     with path.open("rb", buffering=0) as file:

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import httptools
 
-from skyplane_gateway.objects import MIB, Body
+from skyplane_gateway.common.objects import MIB, Body
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled
 
 #: Waits for a connection and for progress of a request, as for requests in threads.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from skyplane_gateway.objects import Body
+from skyplane_gateway.common.objects import Body
 from skyplane_gateway.stores.async_requests import Unsettled
 from skyplane_gateway.stores.http_client import MAX_ANSWER_BYTES, Answer
 

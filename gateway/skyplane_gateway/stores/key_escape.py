@@ -12,7 +12,7 @@ import re
 from itertools import pairwise
 from typing import Final
 
-from skyplane_gateway.errors import InvalidKey
+from skyplane_gateway.common.errors import InvalidKey
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.local.paths import TEMPORARY
 

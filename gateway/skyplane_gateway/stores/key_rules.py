@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from skyplane_gateway.errors import InvalidKey
-from skyplane_gateway.objects import PROJECT_FOLDER
+from skyplane_gateway.common.errors import InvalidKey
+from skyplane_gateway.common.objects import PROJECT_FOLDER
 from skyplane_gateway.stores.local.paths import path_of
 
 #: S3 and Google Cloud Storage: 1,024 bytes of UTF-8.

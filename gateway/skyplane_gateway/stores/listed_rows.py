@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.base import ObjectStore, Wants
 
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.errors import InvalidKey, NotFound, PreconditionFailed
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.errors import InvalidKey, NotFound, PreconditionFailed
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import object_crc32c
 from skyplane_gateway.stores.wrappers.retrying import sends_on_loops, try_head

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.mtime import mtime_ns_of
-from skyplane_gateway.objects import HEADERS, ObjectAttributes
+from skyplane_gateway.common.mtime import mtime_ns_of
+from skyplane_gateway.common.objects import HEADERS, ObjectAttributes
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.content_types import guessed_type
 
 #: Types that stores give to objects without one.

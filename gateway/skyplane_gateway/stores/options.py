@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, cast
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import StoreSpec
 
 #: How an S3 store uses CRC32C; see `checksum_use`.
 ChecksumUse = Literal["trusted", "sent", "none"]

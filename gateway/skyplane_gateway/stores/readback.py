@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreUnavailable
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore
 from skyplane_gateway.stores.checksums import Stated
 
@@ -28,7 +28,7 @@ def read_crc32c(
         PreconditionFailed: the object is no longer that version.
         ChecksumMismatch: its bytes are not those that the store states.
     """
-    from skyplane_gateway.checksum import crc32c as checksum  # Loads the AWS library.
+    from skyplane_gateway.common.checksum import crc32c as checksum  # Loads the AWS library.
 
     found = 0
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Final
 
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.common.errors import StoreError
 
 #: S3 allows 15 minutes, tokens of Google 5.
 _MOST_SECONDS_OFF: Final = 240.0

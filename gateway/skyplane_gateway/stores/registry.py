@@ -10,9 +10,9 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
-from skyplane_gateway.errors import ConfigurationInvalid, MissingExtra
-from skyplane_gateway.objects import Credentials, StoreSpec
-from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.common.errors import ConfigurationInvalid, MissingExtra
+from skyplane_gateway.common.objects import Credentials, StoreSpec
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import limiter_of

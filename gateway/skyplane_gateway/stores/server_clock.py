@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.stores.refusals import unix_s
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
-from skyplane_gateway.objects import ObjectAttributes, PartInfo, StoreSpec
-from skyplane_gateway.schema import encode
+from skyplane_gateway.common.objects import ObjectAttributes, PartInfo, StoreSpec
+from skyplane_gateway.common.schema import encode
 
 
 @dataclass(frozen=True, slots=True)

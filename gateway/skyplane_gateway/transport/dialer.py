@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.protocol import Connection, Identity
-from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.transport.incarnation import Incarnation, Incarnations
 from skyplane_gateway.transport.link import HELLO_TIMEOUT_S, Link
 from skyplane_gateway.transport.route import Hop, LocalRoute

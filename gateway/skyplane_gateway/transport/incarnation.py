@@ -18,7 +18,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.protocol.limits import NONCE_BYTES
 
 _STARTED_BYTES: Final = 6

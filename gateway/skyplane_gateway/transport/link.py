@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol, cast
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
 from skyplane_gateway.protocol import (
     NEED_DATA,
     ChunkId,

@@ -12,15 +12,15 @@ import logging
 import random
 from typing import Final, Protocol
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import GatewayLost, PathEnded
 from skyplane_gateway.config import Topology
-from skyplane_gateway.errors import GatewayLost, PathEnded
-from skyplane_gateway.pending_connections import PendingConnections
 from skyplane_gateway.protocol import Connection, Established, GoodbyeReason, Identity, Side
 from skyplane_gateway.transport.dialer import STABLE_S, Dial, Dialer
 from skyplane_gateway.transport.incarnation import Incarnation
 from skyplane_gateway.transport.link import Link, LinkTraffic
 from skyplane_gateway.transport.log_throttle import LogThrottle
+from skyplane_gateway.transport.pending_connections import PendingConnections
 from skyplane_gateway.transport.route import Hop, LocalRoute
 
 log = logging.getLogger(__name__)

@@ -14,13 +14,13 @@ import random
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from skyplane_gateway.buffers import Buffer, total_bytes
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.buffers import Buffer, total_bytes
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Topology
-from skyplane_gateway.errors import GatewayLost
-from skyplane_gateway.pending_connections import DATA_PORT_LIMIT
 from skyplane_gateway.protocol import ChunkId, FrameHeader, Identity, RawFrame, RawReceipt
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
+from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT
 from skyplane_gateway.transport.route import LocalRoute
 from skyplane_gateway.transport.route_manager import RouteManager, RouteOwner
 

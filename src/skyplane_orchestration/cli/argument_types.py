@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from skyplane_gateway.object_filter import doubtful_lines, keys_of_lines
+from skyplane_gateway.common.object_filter import doubtful_lines, keys_of_lines
 from skyplane_orchestration.cli.console import print_error
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import KNOWN_CLOUDS

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args
 
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import (
     ArchivedObjectRule,
     ConflictRule,
     IllegalKeyRule,
     Verification,
 )
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.cli.argument_types import (
     header,
     keys_of_file,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skyplane_gateway.schema import MAX_DOCUMENT_BYTES, parsed
+from skyplane_gateway.common.schema import MAX_DOCUMENT_BYTES, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.planner.plots.sheet import require_matplotlib
 

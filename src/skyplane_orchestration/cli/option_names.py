@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from skyplane_gateway.wording import Mark, in_words_of
+from skyplane_gateway.common.wording import Mark, in_words_of
 
 #: Argument of the library -> where the parser keeps the option's value, for other names.
 _DESTINATIONS: Final = {"clouds_file": "clouds", "hosts_file": "hosts"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from skyplane_gateway.schema import checked
+from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.dagster.checks import (
     ALL_OBJECTS_COPIED,
     check_facts,

@@ -8,7 +8,7 @@ from typing import Final
 
 import dagster as dg
 
-from skyplane_gateway.schema import check
+from skyplane_gateway.common.schema import check
 from skyplane_orchestration.dagster.placeholders import names_in
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob

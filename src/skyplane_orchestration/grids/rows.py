@@ -16,7 +16,7 @@ from datetime import date
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from skyplane_gateway.schema import parsed
+from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid, InvalidLocation
 from skyplane_orchestration.model.location import parse_region_tag
 
@@ -126,7 +126,7 @@ def is_day(text: str) -> bool:
 
 
 def parsed_text(text: str, name: str, load: Callable[[str], Any] = json.loads) -> Any:
-    """As `skyplane_gateway.schema.parsed`; raises GridInvalid."""
+    """As `skyplane_gateway.common.schema.parsed`; raises GridInvalid."""
     try:
         return parsed(text, name, load)
     except ConfigurationInvalid as error:

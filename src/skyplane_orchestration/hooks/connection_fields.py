@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from skyplane_gateway.schema import checked
+from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.text_values import from_text
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, get_type_hints
 
-from skyplane_gateway.schema import parsed
+from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.connection_fields import ConnectionLike, typed_field

@@ -8,7 +8,7 @@ from inspect import Parameter, isfunction, signature
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
-from skyplane_gateway.schema import checked
+from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.model.text_values import options_of
 
 P = ParamSpec("P")

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: A wrong source differs from the destination in most objects, and a usual run in few.

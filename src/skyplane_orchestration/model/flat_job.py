@@ -7,8 +7,8 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Final, TypedDict, get_type_hints
 
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Encryption,

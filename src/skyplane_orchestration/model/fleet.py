@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from skyplane_gateway.common.schema import Document, decode, encode
 from skyplane_gateway.config import Route
-from skyplane_gateway.schema import Document, decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import Encryption

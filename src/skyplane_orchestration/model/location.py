@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from skyplane_gateway.schema import Document, check
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.schema import Document, check
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import InvalidLocation
 
 CLOUDS: Final = ("aws", "gcp", "azure")

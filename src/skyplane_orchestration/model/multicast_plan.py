@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.common.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.plan import (
     GridReference,

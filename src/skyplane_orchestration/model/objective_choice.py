@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import Final
 
-from skyplane_gateway.wording import argument, joined
+from skyplane_gateway.common.wording import argument, joined
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Deadline,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.common.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 PLAN_SCHEMA_VERSION = 1

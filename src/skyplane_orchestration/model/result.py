@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from skyplane_gateway.common.schema import as_mapping, decode, encode
 from skyplane_gateway.config import TransferState
-from skyplane_gateway.schema import as_mapping, decode, encode
 
 SCHEMA_VERSION: Final = 1
 

@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from skyplane_gateway.schema import Document, parsed
+from skyplane_gateway.common.schema import Document, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan

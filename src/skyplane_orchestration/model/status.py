@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final, get_origin, get_type_hints
 
+from skyplane_gateway.common.schema import reading
 from skyplane_gateway.config import TransferState
 from skyplane_gateway.journal.totals import Totals
-from skyplane_gateway.schema import reading
 from skyplane_orchestration.errors import InternalError
 from skyplane_orchestration.model.result import CostOutcome
 

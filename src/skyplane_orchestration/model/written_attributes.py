@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any, Final
 
-from skyplane_gateway.made_of import NAME
-from skyplane_gateway.mtime import MTIME
-from skyplane_gateway.objects import HEADERS, ObjectAttributes
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.mtime import MTIME
+from skyplane_gateway.common.objects import HEADERS, ObjectAttributes
+from skyplane_gateway.common.source_version import NAME
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: Only S3 keeps it.

@@ -10,7 +10,7 @@ from itertools import product
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_origin, get_type_hints
 
-from skyplane_gateway.schema import checked
+from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, holds_template

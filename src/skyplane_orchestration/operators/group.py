@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, TriggerRule
 
-from skyplane_gateway.schema import checked
+from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.operators.arguments import Flag, accepted_by
 from skyplane_orchestration.operators.base import DEFAULT_CONNECTION

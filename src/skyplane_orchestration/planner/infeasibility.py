@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.planner.build_plan import PlanRequest

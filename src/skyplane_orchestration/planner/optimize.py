@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import replace
 
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.network_tiers import with_network_tier

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from skyplane_gateway.schema import check
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.schema import check
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT

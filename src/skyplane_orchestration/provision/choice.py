@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.schema import check, checked
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.schema import check, checked
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT

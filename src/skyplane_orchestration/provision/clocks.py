@@ -7,7 +7,7 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.formatting import duration
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import yaml
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.schema import check, decode, parsed
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected

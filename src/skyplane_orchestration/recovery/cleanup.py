@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.journal.cleanup import clear_journals
 from skyplane_gateway.journal.document import epoch_of, journals_prefix, place_of
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError, StaleEpoch
 from skyplane_orchestration.model.job import TransferJob

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
+from skyplane_gateway.common.objects import UploadInfo
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.journal.orphans import (
     JournalIndex,
@@ -18,7 +19,6 @@ from skyplane_gateway.journal.orphans import (
     old_orphan_files,
     old_uploads,
 )
-from skyplane_gateway.objects import UploadInfo
 from skyplane_gateway.stores import ahead_s_of
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import SkyplaneError

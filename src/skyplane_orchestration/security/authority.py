@@ -24,7 +24,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from skyplane_gateway.identifiers import gateway_uri, orchestrator_uri
+from skyplane_gateway.common.identifiers import gateway_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores import ambient_credentials, sendable_credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import Location

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
-from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.schema import encode
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.schema import encode
 from skyplane_gateway.selection import PatternUse
 from skyplane_gateway.stores import check_destination_key, escape_name, look_at_all
 from skyplane_gateway.stores.base import ObjectStore

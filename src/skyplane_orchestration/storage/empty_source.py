@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from skyplane_gateway.object_filter import ALL_OBJECTS, ObjectFilter
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.wording import argument, joined
 from skyplane_gateway.selection import Lister, folder_of, glob_advice
 from skyplane_gateway.stores import ObjectStore
-from skyplane_gateway.wording import argument, joined
 from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound, StoreError
 from skyplane_orchestration.model.job import RECURSIVELY, TransferJob
 from skyplane_orchestration.storage.open import rule_of

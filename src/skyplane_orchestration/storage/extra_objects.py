@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from skyplane_gateway.objects import PROJECT_FOLDER, ObjectInfo
+from skyplane_gateway.common.objects import PROJECT_FOLDER, ObjectInfo
 from skyplane_gateway.selection import Lister, SelectionRule, folder_of
 
 #: After the last name.

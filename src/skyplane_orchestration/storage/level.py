@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores import ObjectStore
 
 #: Objects of a folder that are read before the listing starts again behind it: one page.

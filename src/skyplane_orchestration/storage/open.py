@@ -8,10 +8,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
-from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.selection import Answer, Ask, Asked, Ends, SelectionRule, answered, asking
 from skyplane_gateway.stores import (
     GUESSED_TYPE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from skyplane_gateway.object_filter import UNBOUNDED
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.object_filter import UNBOUNDED
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import (
     EscapeName,
     KeyCheck,

@@ -10,8 +10,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import (
     PatternUse,
     Selection,
@@ -20,7 +21,6 @@ from skyplane_gateway.selection import (
     select,
 )
 from skyplane_gateway.stores import bucket_region, check_destination_key, escape_name, require_kind
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, named_location
@@ -246,7 +246,7 @@ def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Sele
 
 def _strict(row: Selection, spec: TransferSpec) -> Selection:
     """The row under `strict_metadata`, as far as listings show metadata."""
-    names = spec.keeping.of_source(row.source).not_carried
+    names = spec.kept.of_source(row.source).not_carried
     if row.action != "copy" or not names:
         return row
     return replace(row, action="refuse", reason=metadata_not_carried(row.source.key, names).message)

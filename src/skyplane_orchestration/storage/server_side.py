@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.stores import gives_checksums
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.storage.open import spec_of

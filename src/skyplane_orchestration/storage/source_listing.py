@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import Lister
 from skyplane_gateway.stores import ListedRows, list_from
 from skyplane_gateway.stores.base import ObjectStore, Wants

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.document import (
     Journal,
     encode_journal,
@@ -22,7 +23,6 @@ from skyplane_gateway.journal.document import (
     journal_key,
 )
 from skyplane_gateway.journal.orphans import LeftTransfer
-from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection import map_key, refuse_overlap
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.journal.totals import Totals
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import BudgetReached
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult, TryOutcome

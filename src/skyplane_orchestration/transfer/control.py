@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.objects import Credentials
-from skyplane_gateway.retry import RetryPolicy
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
     AddressTaken,

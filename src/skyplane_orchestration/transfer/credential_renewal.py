@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.status import TransferStatus
 

@@ -14,10 +14,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.selection import PatternUse, folder_of, is_published_last
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import (
     NotFound,
     PermissionDenied,

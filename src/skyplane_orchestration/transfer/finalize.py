@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import (
     AlreadyExists,
     BudgetReached,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skyplane_gateway.schema import reading
+from skyplane_gateway.common.schema import reading
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.recovery.failover import FleetView, Tenure
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import folder_of
 from skyplane_gateway.stores import Asides
 from skyplane_orchestration.errors import StoreError

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import is_published_last
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.object_filter import ALL_OBJECTS
-from skyplane_gateway.schema import encode
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.object_filter import ALL_OBJECTS
+from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     GatewayDraining,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KEEPING_RULES,
     Answer,

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.schema import decode, encode
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.schema import decode, encode
 from skyplane_orchestration.errors import GatewayDraining, GatewayUnreachable, UnknownTransfer
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from skyplane_gateway.clock import SYSTEM_CLOCK
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity

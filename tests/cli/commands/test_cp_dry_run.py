@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.cli.main import main
 

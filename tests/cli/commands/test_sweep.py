@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.document import Journal, UploadRow, encode_journal
-from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.cli.main import main
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 from tests.provision.samples import SECRET
 
+from skyplane_gateway.common.errors import GatewayError
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.errors import GatewayError
 from skyplane_orchestration.security.authority import Authority
 
 KEY, NODE = "ab" * 16, "aws:us-east-1/0"

@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.control import connection_pool
-from skyplane_gateway.control.client import ControlClient, verb_timeout_s
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     AddressTaken,
     GatewayError,
     GatewayUnreachable,
@@ -24,6 +22,8 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     StaleEpoch,
 )
+from skyplane_gateway.control import connection_pool
+from skyplane_gateway.control.client import ControlClient, verb_timeout_s
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 KEY = "ab" * 16

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import NotAuthorised
+from skyplane_gateway.common.identifiers import gateway_uri, orchestrator_uri
 from skyplane_gateway.control.caller import Caller, caller_of
-from skyplane_gateway.errors import NotAuthorised
-from skyplane_gateway.identifiers import gateway_uri, orchestrator_uri
 
 KEY, OTHER = "ab" * 16, "cd" * 16
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.enrolment.documents import EnrolmentDocument, proof_of
-from skyplane_gateway.errors import ConfigurationInvalid
 
 TOKEN = "5e" * 32
 DOCUMENT = EnrolmentDocument(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.tls import server_context
 from skyplane_gateway.enrolment.documents import DeliveredGateway, Delivery, EnrolmentDocument
 from skyplane_gateway.enrolment.gateway_files import write_gateways
 from skyplane_gateway.enrolment.identity import InstanceIdentity
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.main import read_config
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 

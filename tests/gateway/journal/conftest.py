@@ -8,8 +8,8 @@ import pytest
 from tests.gateway.virtual_time import pytest_pyfunc_call
 from tests.memory_store import create_bucket
 
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.gateway.journal.samples import KEY, journal, spoil, upload
 
-from skyplane_gateway.errors import JournalUnreadable, StaleEpoch, StoreError
+from skyplane_gateway.common.errors import JournalUnreadable, StaleEpoch, StoreError
 from skyplane_gateway.journal.cleanup import (
     CleanupResult,
     TimeWindow,

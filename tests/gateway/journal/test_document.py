@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.journal.document import (
     MAX_JOURNAL_BYTES,
     DoneRow,
@@ -24,7 +25,6 @@ from skyplane_gateway.journal.document import (
     journals_prefix,
     rule_digest,
 )
-from skyplane_gateway.objects import StoreSpec
 
 KEY = "0123456789abcdef" * 2
 

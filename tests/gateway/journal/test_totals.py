@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_gateway.journal.document import Journal, decode_journal, encode_journal
 from skyplane_gateway.journal.totals import MAX_HOPS, SentRow, Totals, sent_over
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import GatewayError, StaleEpoch
+from skyplane_gateway.common.errors import GatewayError, StaleEpoch
 from skyplane_gateway.journal import writer
 from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
 from skyplane_gateway.journal.totals import SentRow, Totals

@@ -8,16 +8,22 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final, Literal, cast
 
-from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.chunk_orders import RangeOrder, RangeOutcome
-from skyplane_gateway.clock import SYSTEM_CLOCK
-from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c as checksum
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
+from skyplane_gateway.common.errors import (
     GatewayUnreachable,
     NotFound,
     PreconditionFailed,
     SkyplaneError,
 )
+from skyplane_gateway.common.objects import (
+    IF_ABSENT,
+    ObjectInfo,
+    PartInfo,
+    StoreCapabilities,
+    StoreSpec,
+)
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
@@ -29,8 +35,8 @@ from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.lead.server_side import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, PartInfo, StoreCapabilities, StoreSpec
 from skyplane_gateway.selection import Selection
+from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 
 GONE: Final = GatewayUnreachable("127.0.0.1:1 does not answer")
 STALL_S: Final = 240.0

@@ -8,13 +8,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.common.errors import SkyplaneError, StaleEpoch
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import SkyplaneError, StaleEpoch
 from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.lead.sink_pool import SinkPeer
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 
 #: The error of one range at one attempt; None is success.
 Fate = Callable[[ChunkOrder, RangeOrder], SkyplaneError | None]

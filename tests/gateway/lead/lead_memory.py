@@ -27,17 +27,17 @@ from typing import Any, Final
 
 from tests.memory_store import create_bucket
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
-from skyplane_gateway.clock import SYSTEM_CLOCK
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
+from skyplane_gateway.common.errors import PermissionDenied
+from skyplane_gateway.common.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.config import MIB, Route, Topology, TransferSpec
-from skyplane_gateway.errors import PermissionDenied
 from skyplane_gateway.journal import state
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow, rule_digest
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
-from skyplane_gateway.objects import ObjectInfo, StoreSpec
 from skyplane_gateway.sink.destination import Destination
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Wants
 

@@ -12,17 +12,17 @@ import pytest
 from tests.manual_clock import ManualClock
 from tests.memory_store import MemoryStore, create_bucket
 
-from skyplane_gateway.lead.both_ends import BothEnds
-from skyplane_gateway.lead.fresh_sources import FreshSources
-from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     IF_ABSENT,
     ObjectAttributes,
     ObjectInfo,
     StoreSpec,
     time_pin,
 )
+from skyplane_gateway.lead.both_ends import BothEnds
+from skyplane_gateway.lead.fresh_sources import FreshSources
+from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.selection import Answer, Asked, Ends, Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.server_clock import ServerClock

@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 from tests.gateway.virtual_time import run_virtually
 
-from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder
+from skyplane_gateway.common.errors import GatewayUnreachable
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import GatewayUnreachable
 from skyplane_gateway.lead.chunk_progress import ChunkProgress
 from skyplane_gateway.lead.in_flight import Attempt, InFlight
 from skyplane_gateway.lead.sink_pool import SinkPeer
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
 
 MIB = 1 << 20
 REMOTE = {"s3": StoreSpec("s3", "a"), "gcs": StoreSpec("gcs", "b"), "file": StoreSpec("file", "/")}

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 from tests.gateway.lead.copy_lab import PART, CopyLab
 
-from skyplane_gateway.chunk_orders import RangeOrder
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     NotFound,
     PermissionDenied,
     PreconditionFailed,
     SkyplaneError,
     StoreUnavailable,
 )
-from skyplane_gateway.objects import IF_ABSENT, Precondition
+from skyplane_gateway.common.objects import IF_ABSENT, Precondition
 from skyplane_gateway.selection import MARGIN_S
+from skyplane_gateway.source.chunk_orders import RangeOrder
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.lead.deferred_objects import DeferredObjects
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.selection import Selection
 
 

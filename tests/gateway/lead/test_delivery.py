@@ -18,8 +18,7 @@ from tests.gateway.lead.delivery_lab import (
     rows,
 )
 
-from skyplane_gateway.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     GatewayLost,
     GatewayUnreachable,
     NotFound,
@@ -30,8 +29,9 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
+from skyplane_gateway.common.objects import IF_ABSENT, Precondition
 from skyplane_gateway.lead.retry import POLICY
-from skyplane_gateway.objects import IF_ABSENT, Precondition
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
 
 Run = Callable[[Any], Any]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skyplane_gateway.common.errors import GatewayLost, UnknownTransfer
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayLost, UnknownTransfer
 from skyplane_gateway.lead.dispatcher import Dispatcher
 
 Run = Callable[[Any], Any]

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skyplane_gateway.common.errors import NotFound, StoreUnavailable
+from skyplane_gateway.common.kept_properties import KeptProperties
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.config import ConflictRule
-from skyplane_gateway.errors import NotFound, StoreUnavailable
-from skyplane_gateway.keeping import Keeping
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.object_report import Counters
-from skyplane_gateway.objects import ObjectInfo
 from skyplane_gateway.selection import EscapeName, Selection, SelectionRule, select
 
 
@@ -65,7 +65,7 @@ def listed(
         check_key=lambda key, size_bytes: None,
         escape_name=escape_name,
         counters=Counters(),
-        keeping=Keeping("memory", tags=False, storage_class=False),
+        kept=KeptProperties("memory", tags=False, storage_class=False),
         ask=no_answers,
     )
 
@@ -100,7 +100,7 @@ async def test_objects_that_the_filters_leave_out_count_as_listed() -> None:
         fetch_page=Destination([], 10).fetch,
         check_key=lambda key, size_bytes: None,
         counters=counters,
-        keeping=Keeping("memory", tags=False, storage_class=False),
+        kept=KeptProperties("memory", tags=False, storage_class=False),
         ask=no_answers,
     )
     assert [row.source.key async for row in listing.selections()] == ["p/0999"]

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.gateway.lead.copy_lab import GONE, PART, CopyLab
 
-from skyplane_gateway.checksum import crc32c as checksum
-from skyplane_gateway.chunk_orders import RangeOrder
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c as checksum
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     GatewayLost,
     NotFound,
@@ -20,11 +19,12 @@ from skyplane_gateway.errors import (
     SkyplaneError,
     StoreUnavailable,
 )
+from skyplane_gateway.common.objects import MIB, ObjectAttributes, PartInfo
 from skyplane_gateway.journal.document import UploadRow, attributes_digest
 from skyplane_gateway.lead import multipart
 from skyplane_gateway.lead.resume import Resumed
 from skyplane_gateway.lead.retry import POLICY
-from skyplane_gateway.objects import MIB, ObjectAttributes, PartInfo
+from skyplane_gateway.source.chunk_orders import RangeOrder
 
 NO_UPLOAD = NotFound("no such upload")
 

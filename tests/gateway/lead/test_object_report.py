@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_gateway.errors import NotFound, StoreError
+from skyplane_gateway.common.errors import NotFound, StoreError
+from skyplane_gateway.common.objects import UNCONDITIONAL, ObjectInfo
 from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.lead import object_report
 from skyplane_gateway.lead.object_report import PAGE_BYTES, Report
-from skyplane_gateway.objects import UNCONDITIONAL, ObjectInfo
 from skyplane_gateway.selection import Selection
 
 

@@ -11,20 +11,20 @@ from typing import Any, cast
 import pytest
 from tests.memory_store import create_bucket
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import ChecksumMismatch, PermissionDenied
-from skyplane_gateway.journal.document import DoneRow, Journal, LostRow, UploadRow
-from skyplane_gateway.journal.earlier_epochs import EarlierEpochs
-from skyplane_gateway.journal.state import JournalState
-from skyplane_gateway.lead.resume import Resumer
-from skyplane_gateway.lead.resume_rules import EarlierJournal
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import ChecksumMismatch, PermissionDenied
+from skyplane_gateway.common.objects import (
     IF_ABSENT,
     ObjectAttributes,
     ObjectInfo,
     Precondition,
     StoreSpec,
 )
+from skyplane_gateway.journal.document import DoneRow, Journal, LostRow, UploadRow
+from skyplane_gateway.journal.earlier_epochs import EarlierEpochs
+from skyplane_gateway.journal.state import JournalState
+from skyplane_gateway.lead.resume import Resumer
+from skyplane_gateway.lead.resume_rules import EarlierJournal
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store

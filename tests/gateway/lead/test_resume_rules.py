@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from skyplane_gateway.common.objects import (
+    IF_ABSENT,
+    UNCONDITIONAL,
+    ObjectInfo,
+    PartInfo,
+    Precondition,
+)
 from skyplane_gateway.journal.document import DoneRow, FailedRow, Journal, UploadRow
 from skyplane_gateway.lead.resume_rules import DoubtRule, EarlierJournal, keep_parts
-from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectInfo, PartInfo, Precondition
 from skyplane_gateway.selection import MARGIN_S, Selection
 
 SOURCE = ObjectInfo("from/k", 25, "v1", 100.0)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from skyplane_gateway.errors import GatewayUnreachable, SkyplaneError, StoreUnavailable
+from skyplane_gateway.common.errors import GatewayUnreachable, SkyplaneError, StoreUnavailable
 from skyplane_gateway.lead.retry import POLICY, Retries
 
 

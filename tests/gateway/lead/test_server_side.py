@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     NotFound,
     PermissionDenied,
     PreconditionFailed,
@@ -19,10 +18,7 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.lead.server_side import ServerSideCopies
-from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     MIB,
     ObjectInfo,
     PartInfo,
@@ -30,6 +26,10 @@ from skyplane_gateway.objects import (
     StoreSpec,
     time_pin,
 )
+from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.lead.server_side import ServerSideCopies
+from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.stores.server_side import CopySource
 
 STORE: Final = StoreSpec("memory", "b")

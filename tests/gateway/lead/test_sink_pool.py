@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     GatewayLost,
     GatewayUnreachable,
     SkyplaneError,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.gateway.lead.delivery_lab import DEADLINE_S, FakeSource, Scene, rows
 
-from skyplane_gateway.errors import GatewayUnreachable, StaleEpoch, Throttled
+from skyplane_gateway.common.errors import GatewayUnreachable, StaleEpoch, Throttled
 
 Run = Callable[[Any], Any]
 TWO_PATHS = (("a", "r", "b"), ("a", "q", "b"))

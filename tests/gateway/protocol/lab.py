@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
     NEED_DATA,
     Buffer,

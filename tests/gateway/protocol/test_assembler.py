@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import Overloaded
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import Overloaded
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
     ChunkAssembler,

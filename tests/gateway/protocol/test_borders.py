@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import skyplane_gateway.errors
+import skyplane_gateway.common.errors
 import skyplane_gateway.protocol
-from skyplane_gateway.errors import GatewayError, from_dict
+from skyplane_gateway.common.errors import GatewayError, from_dict
 from skyplane_gateway.protocol import (
     LocalProtocolError,
     ProtocolError,
@@ -35,10 +35,10 @@ ALLOWED = {
     "cryptography.hazmat.primitives.ciphers.aead",
     "cryptography.hazmat.primitives.hashes",
     "cryptography.hazmat.primitives.kdf.hkdf",
-    "skyplane_gateway.buffers",
-    "skyplane_gateway.checksum",
-    "skyplane_gateway.errors",
-    "skyplane_gateway.objects",
+    "skyplane_gateway.common.buffers",
+    "skyplane_gateway.common.checksum",
+    "skyplane_gateway.common.errors",
+    "skyplane_gateway.common.objects",
 }
 
 

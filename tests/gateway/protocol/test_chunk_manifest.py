@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.protocol.lab import OBJECTS, PART
 
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.protocol import (
     OBJECTS_BASE_BYTES,
     ChunkManifest,

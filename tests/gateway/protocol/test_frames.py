@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.gateway.protocol.lab import bitwise_crc32c
 
-from skyplane_gateway.checksum import combine, crc32c
+from skyplane_gateway.common.checksum import combine, crc32c
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
     Buffer,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_gateway.keeping import Keeping
-from skyplane_gateway.made_of import marked, told_by
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, time_pin
+from skyplane_gateway.common.kept_properties import KeptProperties
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, time_pin
+from skyplane_gateway.common.source_version import marked, recorded_source
 from skyplane_gateway.selection import MARGIN_S, Answer, Ends
 from skyplane_gateway.selection.difference import Verdict, compare
 
@@ -58,7 +58,7 @@ def copied(ends: Ends, source: ObjectInfo, content: int, at_s: float) -> tuple[O
     if ends.source_kind == "file":
         seconds, ns = divmod(int(source.etag.split("-")[0]), 10**9)
         attributes = ObjectAttributes(metadata=(("mtime", f"{seconds}.{ns:09}"),))
-    mark = Keeping(kind, False, False, source_kind=ends.source_kind).mark_of(source)
+    mark = KeptProperties(kind, False, False, source_kind=ends.source_kind).mark_of(source)
     attributes = marked(attributes, mark)
     if kind == "file":
         stamp_s = float(dict(attributes.metadata)["mtime"])
@@ -66,7 +66,7 @@ def copied(ends: Ends, source: ObjectInfo, content: int, at_s: float) -> tuple[O
         row = ObjectInfo("to", 3, "there", stamp_s, stored_unix_s=stored_s)
         return row, Answer(destination=row)
     crc32c = content if kind == "gcs" else None
-    made_of = told_by(attributes) if kind in SHOWING else None
+    made_of = recorded_source(attributes) if kind in SHOWING else None
     row = ObjectInfo("to", 3, "there", at_s + ends.ahead_s, crc32c, made_of=made_of)
     return row, Answer(destination=replace(row, attributes=attributes))
 

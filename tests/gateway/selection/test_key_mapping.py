@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.errors import NotFound
+from skyplane_gateway.common.errors import NotFound
 from skyplane_gateway.selection import map_key
 from skyplane_gateway.selection.key_mapping import folder_of
 

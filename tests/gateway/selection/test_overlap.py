@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.selection import refuse_overlap
 
 S3 = StoreSpec("s3", "b", region="us-east-1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import PatternUse, SelectionRule
 
 

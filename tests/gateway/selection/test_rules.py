@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_gateway.config import ConflictRule
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     AlreadyExists,
     ConfigurationInvalid,
     InvalidKey,
@@ -20,14 +19,15 @@ from skyplane_gateway.errors import (
     NotRestored,
     StoreUnavailable,
 )
-from skyplane_gateway.object_filter import Bounds
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.object_filter import Bounds
+from skyplane_gateway.common.objects import (
     IF_ABSENT,
     UNCONDITIONAL,
     ObjectAttributes,
     ObjectInfo,
     Precondition,
 )
+from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.selection import (
     CONFLICT_RULES,
     Answer,

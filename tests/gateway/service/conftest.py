@@ -21,9 +21,10 @@ import pytest
 from tests.gateway.wire_proxy import WireProxy
 from tests.memory_store import create_bucket
 
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.in_memory import open_gateway
+from skyplane_gateway.control_server.in_process import open_gateway
 from skyplane_gateway.journal.document import (
     MAX_JOURNAL_BYTES,
     Journal,
@@ -32,7 +33,6 @@ from skyplane_gateway.journal.document import (
 )
 from skyplane_gateway.lead import retry
 from skyplane_gateway.main import listen
-from skyplane_gateway.objects import Credentials, StoreSpec
 from skyplane_gateway.protocol import ChunkFramer
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.memory_store import _buckets
 
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.objects import StoreSpec
 
 ADVICE = "it is archived: restore it"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.identifiers import wire_fleet_id
 from skyplane_gateway.config import MIB
-from skyplane_gateway.identifiers import wire_fleet_id
 from skyplane_gateway.protocol import ChunkFramer, ChunkId, ChunkManifest, PartEntry
 
 SMALL = {"assembly_mib": 4, "readers": 2, "store_threads": 2}

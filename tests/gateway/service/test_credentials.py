@@ -16,10 +16,10 @@ from tests.faults import moto_server
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import EXPIRED, Rule
 
+from skyplane_gateway.common.errors import UnknownTransfer
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import MIB
-from skyplane_gateway.errors import UnknownTransfer
 from skyplane_gateway.lead import retry
-from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import Credentials, open_store
 from skyplane_gateway.stores.base import read_object
 

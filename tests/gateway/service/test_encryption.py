@@ -15,7 +15,7 @@ from tests.gateway.wire_lab import PLACES
 from tests.gateway.wire_layout import FIELDS
 from tests.gateway.wire_proxy import Message, WireProxy
 
-from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.config import MIB
 from skyplane_gateway.protocol import EntryResult, Receipt, ReceiptStatus, seal_receipt
 from skyplane_gateway.protocol.messages import (

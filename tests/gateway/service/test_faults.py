@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.faults.stranger import answering
 
-from skyplane_gateway.config import MIB
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     GatewayLost,
 )
+from skyplane_gateway.config import MIB
 from skyplane_gateway.protocol.frames import seal_frame
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores.local.errors import translate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skyplane_gateway.object_filter import ObjectFilter
+from skyplane_gateway.common.object_filter import ObjectFilter
 
 
 async def test_the_lead_applies_list_and_sizes(fleet_of: Any, kit: Any) -> None:

@@ -21,9 +21,9 @@ from tests.e2e.places import UNAVAILABLE, Place, emulated
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import ChecksumMismatch
-from skyplane_gateway.objects import Credentials, ObjectAttributes, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import ChecksumMismatch
+from skyplane_gateway.common.objects import Credentials, ObjectAttributes, StoreSpec
 from skyplane_gateway.stores.registry import open_without_retries
 
 MIB: Final = 1 << 20

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.config import MIB
 from skyplane_gateway.control import client as client_module
-from skyplane_gateway.errors import StoreUnavailable
 
 
 @pytest.mark.parametrize(

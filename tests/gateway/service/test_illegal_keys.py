@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.stores.key_escape import QUOTE, unescape_name
 
 CHUNK = 1 << 20

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.memory_store import MemoryStore
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 
 KEY = "ab" * 16
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.config import MIB
 from skyplane_gateway.endpoints import Endpoints
-from skyplane_gateway.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
 
 CHUNK = MIB
 KEY = "57" * 16

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.objects import StoreSpec
 
 
 async def test_journals_of_others_are_left_out_and_counted(fleet_of: Any, kit: Any) -> None:

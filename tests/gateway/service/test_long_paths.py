@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from skyplane_gateway.errors import InvalidKey
-from skyplane_gateway.objects import MIB, StoreSpec
+from skyplane_gateway.common.errors import InvalidKey
+from skyplane_gateway.common.objects import MIB, StoreSpec
 from skyplane_gateway.stores import check_destination_key, open_store
 from skyplane_gateway.stores.local.paths import MAX_PATH_BYTES, path_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.memory_store import MemoryReader
 
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Wants
 from skyplane_gateway.stores.checksums import crc32c_of

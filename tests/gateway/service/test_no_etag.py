@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.faults import versitygw
 
+from skyplane_gateway.common.objects import StoreSpec, is_time_pin
 from skyplane_gateway.config import MIB
-from skyplane_gateway.objects import StoreSpec, is_time_pin
 from skyplane_gateway.stores import open_store
 
 PART = 5 * MIB

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.memory_store import _buckets
 
-from skyplane_gateway.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.stores import GUESSED_TYPE, KEPT_TIME, open_store
 
 CHUNK = 1 << 20

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import Throttled
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import MIB
-from skyplane_gateway.errors import Throttled
-from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter

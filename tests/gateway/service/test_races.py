@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import SkyplaneError
 from skyplane_gateway.config import MIB
-from skyplane_gateway.errors import SkyplaneError
 
 KEY = "ab" * 16
 

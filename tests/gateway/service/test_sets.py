@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores import GUESSED_TYPE, open_store
 
 CHUNK = 1 << 20

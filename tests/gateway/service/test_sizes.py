@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.journal.document import Journal, UploadRow, rule_digest
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.protocol import MAX_PAYLOAD_BYTES
 from skyplane_gateway.stores import open_store
 

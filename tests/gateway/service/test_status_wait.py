@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import GatewayDraining
+from skyplane_gateway.common.errors import GatewayDraining
 
 KEY = "5a" * 16
 

@@ -19,10 +19,10 @@ from tests.faults import versitygw
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule
 
+from skyplane_gateway.common.errors import Stopped
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.config import MIB
-from skyplane_gateway.errors import Stopped
-from skyplane_gateway.made_of import marked
-from skyplane_gateway.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object

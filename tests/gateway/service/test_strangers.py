@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.errors import NotAuthorised
+from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import MIB
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.tls import client_context
-from skyplane_gateway.errors import NotAuthorised
-from skyplane_gateway.identifiers import gateway_uri
 from skyplane_gateway.protocol import Connection, Identity, Side
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.config import MIB
-from skyplane_gateway.objects import ObjectAttributes
 from skyplane_gateway.stores import open_store
 
 #: Small windows make every bound bite with little data.

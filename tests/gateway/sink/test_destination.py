@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from tests.memory_store import create_bucket
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.config import Verification
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     ConfigurationInvalid,
     InternalError,
@@ -22,14 +21,15 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.journal.document import Journal, UploadRow
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     IF_ABSENT,
     UNCONDITIONAL,
     ObjectAttributes,
     Precondition,
     StoreSpec,
 )
+from skyplane_gateway.config import Verification
+from skyplane_gateway.journal.document import Journal, UploadRow
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore

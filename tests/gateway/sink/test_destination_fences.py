@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.memory_store import create_bucket
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import (
     JournalUnreadable,
     NotFound,
     PermissionDenied,
@@ -20,11 +20,11 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
 from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
 from skyplane_gateway.journal.orphans import find_transfers
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore

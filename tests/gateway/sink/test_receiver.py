@@ -12,9 +12,9 @@ from typing import Any
 
 from tests.memory_store import create_bucket
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import GatewayDraining
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo, Precondition, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import GatewayDraining
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition, StoreSpec
 from skyplane_gateway.protocol import (
     ChunkId,
     ChunkManifest,

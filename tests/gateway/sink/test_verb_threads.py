@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import StoreUnavailable, Throttled
+from skyplane_gateway.common.errors import StoreUnavailable, Throttled
 from skyplane_gateway.sink.verb_threads import VerbThreads
 
 

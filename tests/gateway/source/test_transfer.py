@@ -9,12 +9,12 @@ from typing import Literal
 import pytest
 from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
-from skyplane_gateway.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.protocol import ChunkId, ChunkManifest, RawFrame
 from skyplane_gateway.source.bandwidth import Bandwidth, Pace
+from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
 from skyplane_gateway.source.local_sink import LocalSink
 from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store

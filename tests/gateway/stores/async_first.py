@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from io import BytesIO
 from typing import Any, TypeVar
 
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
     ObjectAttributes,

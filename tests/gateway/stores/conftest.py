@@ -33,8 +33,8 @@ from tests.faults import azurite, fake_gcs, moto_server, versitygw
 from tests.gateway.stores.async_first import AsyncFirst
 from tests.memory_store import create_bucket, delete_bucket
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import ObjectInfo, PartInfo
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import ObjectInfo, PartInfo
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec
 from skyplane_gateway.stores.registry import open_without_retries
 

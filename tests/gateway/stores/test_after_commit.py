@@ -12,9 +12,15 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
-from skyplane_gateway.objects import IF_ABSENT, Credentials, ObjectAttributes, PartInfo, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreError
+from skyplane_gateway.common.objects import (
+    IF_ABSENT,
+    Credentials,
+    ObjectAttributes,
+    PartInfo,
+    StoreSpec,
+)
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.azure.blocks import BlockId
 from skyplane_gateway.stores.registry import open_without_retries

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import StoreError
-from skyplane_gateway.objects import Credentials, PartInfo, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import StoreError
+from skyplane_gateway.common.objects import Credentials, PartInfo, StoreSpec
 from skyplane_gateway.stores import answers, bucket_region
 from skyplane_gateway.stores.answers import NoAnswer, read_json, read_xml
 from skyplane_gateway.stores.azure.blocks import BlockId

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import PreconditionFailed
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import PreconditionFailed
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes
 from skyplane_gateway.stores.base import read_exactly
 
 pytestmark = pytest.mark.parametrize(

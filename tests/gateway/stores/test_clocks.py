@@ -13,7 +13,7 @@ import urllib3
 from botocore.exceptions import ClientError
 from botocore.exceptions import SSLError as BotoSslError
 
-from skyplane_gateway.errors import CredentialsExpired, SkyplaneError, Unauthenticated
+from skyplane_gateway.common.errors import CredentialsExpired, SkyplaneError, Unauthenticated
 from skyplane_gateway.stores.azure import errors as azure
 from skyplane_gateway.stores.gcs import errors as gcs
 from skyplane_gateway.stores.s3 import errors as s3

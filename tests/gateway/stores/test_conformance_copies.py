@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.checksum import combine, crc32c
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo, Precondition
+from skyplane_gateway.common.checksum import combine, crc32c
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreError
+from skyplane_gateway.common.objects import (
+    IF_ABSENT,
+    ObjectAttributes,
+    ObjectInfo,
+    PartInfo,
+    Precondition,
+)
 from skyplane_gateway.stores.server_side import CopySource
 
 pytestmark = pytest.mark.parametrize("harness", ["gcs", "memory", "s3", "versitygw"], indirect=True)

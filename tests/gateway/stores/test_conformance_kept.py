@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.keeping import CLASSES
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.kept_properties import CLASSES
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 

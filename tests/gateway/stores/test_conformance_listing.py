@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import NotFound
+from skyplane_gateway.common.errors import NotFound
 from skyplane_gateway.stores.azure import listing as azure_listing
 from skyplane_gateway.stores.gcs import listing as gcs_listing
 from skyplane_gateway.stores.s3 import listing as s3_listing

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     InvalidKey,
     NotFound,
     PreconditionFailed,
     StoreError,
 )
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.base import read_exactly, read_object
 from skyplane_gateway.stores.checksums import Comparison

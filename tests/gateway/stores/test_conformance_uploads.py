@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     StoreError,
 )
-from skyplane_gateway.objects import IF_ABSENT, PartInfo, Precondition
+from skyplane_gateway.common.objects import IF_ABSENT, PartInfo, Precondition
 
 
 @pytest.mark.parametrize("tail", [-1, 0, 1])

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from skyplane_gateway.errors import StoreError
+from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.stores import ambient_credentials, sendable_credentials
 
 STS = (

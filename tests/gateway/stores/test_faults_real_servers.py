@@ -16,10 +16,10 @@ import pytest
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import INTERNAL_ERROR, SLOW_DOWN, Rule, random_rules
 
-from skyplane_gateway import errors
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.objects import IF_ABSENT, PartInfo
+from skyplane_gateway.common import errors
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.objects import IF_ABSENT, PartInfo
 from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter

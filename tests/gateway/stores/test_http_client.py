@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from skyplane_gateway.objects import MIB
+from skyplane_gateway.common.objects import MIB
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled
 from skyplane_gateway.stores.http_client import Answer, close_connections, send
 from skyplane_gateway.stores.http_session import close_http_session, send_by_session

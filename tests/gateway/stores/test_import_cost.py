@@ -17,7 +17,7 @@ print([name for name in sdks if name in sys.modules])
 
 _GOOGLE = """
 import sys
-from skyplane_gateway.errors import StoreUnavailable
+from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.registry import open_without_retries
 store = open_without_retries(StoreSpec("gcs", "bkt", "http://127.0.0.1:9"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_gateway.errors import InvalidKey
+from skyplane_gateway.common.errors import InvalidKey
 from skyplane_gateway.stores.key_escape import QUOTE, escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 

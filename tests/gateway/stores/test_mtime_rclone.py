@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from bench.peers import rclone_binary
 
-from skyplane_gateway.mtime import mtime_ns_of, with_mtime
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.mtime import mtime_ns_of, with_mtime
+from skyplane_gateway.common.objects import ObjectAttributes
 
 MTIME_NS = 1_600_000_000_123_456_000
 

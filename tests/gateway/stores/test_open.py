@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores import Credentials, open_store
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test"})

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import PartInfo
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import PartInfo
 from skyplane_gateway.stores.base import read_object
 
 PARTS: Final = 10_000

@@ -9,8 +9,8 @@ import pytest
 import requests
 from azure.storage.blob import BlobServiceClient, RetentionPolicy
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
-from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, Precondition
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreError
+from skyplane_gateway.common.objects import IF_ABSENT, UNCONDITIONAL, Precondition
 from skyplane_gateway.stores.base import read_object
 
 

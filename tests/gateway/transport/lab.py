@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
+from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Route, Topology
-from skyplane_gateway.errors import GatewayLost
 from skyplane_gateway.protocol import (
     ChunkFramer,
     ChunkId,

@@ -20,8 +20,8 @@ from tests.gateway.transport.lab import (
     until,
 )
 
+from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayLost
 
 NODES = ("a", "r", "b")
 node = st.sampled_from(NODES)

@@ -24,8 +24,8 @@ from tests.gateway.transport.lab import (
     until,
 )
 
+from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayLost
 from skyplane_gateway.transport.incarnation import Incarnation
 
 DIRECT = Route(0, ("a", "b"), (1,), 1.0)

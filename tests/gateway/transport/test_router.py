@@ -26,8 +26,8 @@ from tests.gateway.transport.lab import (
     until,
 )
 
+from skyplane_gateway.common.errors import GatewayLost, PathEnded
 from skyplane_gateway.config import Route
-from skyplane_gateway.errors import GatewayLost, PathEnded
 from skyplane_gateway.protocol import Side
 from skyplane_gateway.transport import route_manager
 

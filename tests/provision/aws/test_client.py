@@ -8,7 +8,7 @@ import pytest
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import FLEET, REGION, prepared
 
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,

@@ -11,7 +11,7 @@ from tests.provision.aws.samples import FLEET, REGION, REQUEST, prepared
 from tests.provision.instances.memory_cloud import MemoryAccount, MemoryBoot
 from tests.provision.samples import SECRET, make_plan
 
-from skyplane_gateway.clock import SYSTEM_CLOCK
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.instances.clouds import Clouds

@@ -10,7 +10,7 @@ from tests.manual_clock import ManualClock
 from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import FLEET, REGION, a_request, prepared
 
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,

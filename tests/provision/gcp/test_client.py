@@ -9,7 +9,7 @@ import pytest
 from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import FLEET, REGION, a_request, prepared
 
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.in_memory import InMemoryGateway
+from skyplane_gateway.control_server.in_process import InMemoryGateway
 from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
 from skyplane_orchestration.model.plan import InstanceGroup

@@ -14,7 +14,7 @@ from tests.provision.instances.memory_cloud import MemorySession
 from tests.provision.instances.stand_in_machines import StandInBoot, StandInMachines
 from tests.provision.samples import SECRET, make_plan
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import QuotaExceeded, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import InstanceGroup

@@ -15,7 +15,7 @@ from tests.provision.instances.memory_cloud import (
 )
 from tests.provision.samples import SECRET, A, B, C, make_plan
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.instances.options import LEAST_POLL_S, InstanceOptions

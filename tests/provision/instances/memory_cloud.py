@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig, Topology
-from skyplane_gateway.identifiers import gateway_uri
 from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota

@@ -12,7 +12,7 @@ from tests.provision.instances.harness import InstancesHarness, Killed, killed_b
 from tests.provision.instances.memory_cloud import MemoryCloud
 from tests.provision.samples import A, B, C
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
     CloudUnavailable,

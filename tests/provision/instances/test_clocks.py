@@ -10,7 +10,7 @@ import pytest
 from tests.manual_clock import ManualClock
 from tests.provision.instances.test_crashed_runs import TYPES, VERBS, three_clouds
 
-from skyplane_gateway.clock import SYSTEM_CLOCK
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.provision.clocks import corrected
 
 DAY_S = 86400.0

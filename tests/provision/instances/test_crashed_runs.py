@@ -20,7 +20,7 @@ from tests.provision.instances.cloud_harness import MortalCloud, SilentBoot
 from tests.provision.instances.harness import Killed
 from tests.provision.samples import SECRET, make_plan
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions

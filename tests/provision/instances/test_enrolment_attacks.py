@@ -50,7 +50,7 @@ from skyplane_gateway.enrolment.documents import (
     proof_of,
 )
 from skyplane_gateway.enrolment.identity import InstanceIdentity
-from skyplane_gateway.pending_connections import CONTROL_PORT_LIMIT
+from skyplane_gateway.transport.pending_connections import CONTROL_PORT_LIMIT
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,

@@ -10,7 +10,7 @@ from tests.provision.instances.harness import InstancesHarness
 from tests.provision.instances.memory_cloud import MemoryCloud
 from tests.provision.samples import SECRET, A
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.security.authority import Authority
 from skyplane_orchestration.transfer.fleets import Fleets

@@ -14,7 +14,7 @@ from tests.provision.instances.harness import InstancesHarness, Killed, killed_b
 from tests.provision.instances.memory_cloud import MemoryBoot, MemoryCloud
 from tests.provision.samples import SECRET, A, B, C, make_plan
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
     CloudAccessDenied,

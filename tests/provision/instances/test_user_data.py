@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
-from skyplane_gateway.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.instances.user_data import (
     MOST_USER_DATA_BYTES,
     BootSettings,

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.manual_clock import ManualClock
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import Topology
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.processes.run_directory import (

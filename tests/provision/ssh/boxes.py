@@ -16,7 +16,7 @@ from tests.provision import ssh_server
 from tests.provision.conftest import FAKE_GATEWAY, FakeSession, SshHarness
 from tests.provision.ssh import stand_in_engine
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
 from skyplane_orchestration.provision.ssh.hosts import SshHost

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from azure.core.exceptions import AzureError
 
-from skyplane_gateway.errors import StoreError
-from skyplane_gateway.keeping import placed
-from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.common.errors import StoreError
+from skyplane_gateway.common.kept_properties import placed
+from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_range
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.azure.client import Container, Request

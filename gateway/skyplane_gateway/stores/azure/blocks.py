@@ -15,7 +15,7 @@ from typing import Final, Self
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
-from skyplane_gateway.objects import PartInfo
+from skyplane_gateway.common.objects import PartInfo
 from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml
 
 #: Upload, milliseconds since 1970, number, CRC32C. All ids of a blob must have one length.

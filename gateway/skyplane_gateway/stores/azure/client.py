@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import urllib3
 from requests.utils import get_environ_proxies, select_proxy
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.keeping import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
-from skyplane_gateway.objects import Body, Credentials, StoreSpec
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.kept_properties import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
+from skyplane_gateway.common.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused

@@ -25,8 +25,8 @@ from azure.core.pipeline import PipelineContext, PipelineRequest
 from azure.core.pipeline.transport import HttpRequest
 from azure.storage.blob import BlobServiceClient
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
 from skyplane_gateway.stores.azure.errors import mapped
 

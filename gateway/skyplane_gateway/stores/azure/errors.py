@@ -9,7 +9,7 @@ from typing import Final
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from urllib3.exceptions import HTTPError, SSLError
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     ConfigurationInvalid,
     CredentialsExpired,

@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from skyplane_gateway.made_of import told_by
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.source_version import recorded_source
 from skyplane_gateway.stores.answers import NoAnswer, broken_listing, in_order, read_xml
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
@@ -191,7 +191,7 @@ def _info(row: Element) -> ObjectInfo:
         storage_class=chosen_tier(headers),
         archived=_why_archived(found),
         md5=md5_of(headers),
-        made_of=told_by(attributes),
+        made_of=recorded_source(attributes),
         is_folder=size_bytes == 0 and attributes.marks_folder,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from skyplane_gateway.encoded_words import without_codes
+from skyplane_gateway.common.encoded_words import without_codes
 
 _PLAIN: Final = re.compile(r"[a-z0-9_]")
 _CODE_REST: Final = re.compile(r"[0-9a-f]{2}_")

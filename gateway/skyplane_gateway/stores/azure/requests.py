@@ -9,9 +9,16 @@ from urllib.parse import quote, urlencode
 
 from awscrt import checksums
 
-from skyplane_gateway.encoded_words import from_header, to_header
-from skyplane_gateway.mtime import dated, undated
-from skyplane_gateway.objects import HEADERS, Body, ObjectAttributes, ObjectInfo, Precondition, Tags
+from skyplane_gateway.common.encoded_words import from_header, to_header
+from skyplane_gateway.common.mtime import dated, undated
+from skyplane_gateway.common.objects import (
+    HEADERS,
+    Body,
+    ObjectAttributes,
+    ObjectInfo,
+    Precondition,
+    Tags,
+)
 from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml, require
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import hex_of, verify

@@ -20,15 +20,15 @@ from hashlib import md5
 from azure.core.exceptions import AzureError
 from urllib3.exceptions import HTTPError
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     InvalidKey,
     NotFound,
     SkyplaneError,
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.keeping import placed, tagged
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.kept_properties import placed, tagged
+from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
     Body,

@@ -20,14 +20,14 @@ from urllib.parse import quote, unquote
 from azure.core.exceptions import AzureError
 from urllib3.exceptions import HTTPError
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     SkyplaneError,
     StoreUnavailable,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     Body,
     ObjectAttributes,
     PartInfo,

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from multidict import CIMultiDict
 from requests.utils import get_environ_proxies, select_proxy
 
-from skyplane_gateway.errors import ConfigurationInvalid, StoreError
-from skyplane_gateway.keeping import placed
-from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.common.errors import ConfigurationInvalid, StoreError
+from skyplane_gateway.common.kept_properties import placed
+from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, read_json
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.ca_bundle import tls_context

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
     PermissionDenied,
     PreconditionFailed,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
     ObjectAttributes,

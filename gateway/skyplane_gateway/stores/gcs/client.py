@@ -15,9 +15,14 @@ import google.auth.transport.requests
 import requests
 from requests.adapters import HTTPAdapter
 
-from skyplane_gateway.errors import ConfigurationInvalid, NotFound, PermissionDenied, StoreError
-from skyplane_gateway.keeping import CLASSES, KEEP
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.errors import (
+    ConfigurationInvalid,
+    NotFound,
+    PermissionDenied,
+    StoreError,
+)
+from skyplane_gateway.common.kept_properties import CLASSES, KEEP
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import (
     UNREADABLE,
     NoAnswer,

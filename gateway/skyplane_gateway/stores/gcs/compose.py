@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skyplane_gateway.checksum import combine
+from skyplane_gateway.common.checksum import combine
 from skyplane_gateway.stores.gcs.bucket import Bucket
 
 #: The service takes no more in one request.

@@ -21,8 +21,8 @@ import google.oauth2.service_account
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.auth.transport.requests import Request
 
-from skyplane_gateway.errors import ConfigurationInvalid, CredentialsExpired
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.errors import ConfigurationInvalid, CredentialsExpired
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer
 from skyplane_gateway.stores.gcs.errors import mapped
 

@@ -16,7 +16,7 @@ import requests
 from google.auth import exceptions as auth_errors
 from urllib3.exceptions import HTTPError
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     CredentialsExpired,
     NotFound,

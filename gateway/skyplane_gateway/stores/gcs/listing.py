@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.answers import NoAnswer, broken_listing, in_order, require
 from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.errors import mapped

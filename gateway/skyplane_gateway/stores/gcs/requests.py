@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from skyplane_gateway.encoded_words import utf8
-from skyplane_gateway.made_of import told_by
-from skyplane_gateway.mtime import dated, undated
-from skyplane_gateway.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.common.encoded_words import utf8
+from skyplane_gateway.common.mtime import dated, undated
+from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
+from skyplane_gateway.common.source_version import recorded_source
 from skyplane_gateway.stores.answers import NoAnswer, is_number, require, unavailable
 from skyplane_gateway.stores.blocks import Blocks
 from skyplane_gateway.stores.checksums import (
@@ -187,7 +187,7 @@ def info_of(key: str, resource: Mapping[str, Any], *, with_attributes: bool = Tr
             crc32c=stated_crc32c(resource.get("crc32c")),
             md5=hex_of(resource.get("md5Hash"), 16),
             attributes=attributes if with_attributes else None,
-            made_of=None if with_attributes else told_by(attributes),
+            made_of=None if with_attributes else recorded_source(attributes),
             is_folder=size_bytes == 0 and not with_attributes and attributes.marks_folder,
             not_carried=not_carried_of_resource(resource),
             storage_class=_class_of(resource.get("storageClass")),

@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
-from skyplane_gateway.keeping import placed
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.errors import (
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+    StoreUnavailable,
+)
+from skyplane_gateway.common.kept_properties import placed
+from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
     Body,

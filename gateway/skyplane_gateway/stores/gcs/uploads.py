@@ -27,14 +27,14 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
     PreconditionFailed,
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
     ObjectAttributes,

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     InvalidKey,
     NotFound,
     PermissionDenied,

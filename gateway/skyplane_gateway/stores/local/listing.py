@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from skyplane_gateway.errors import StoreError
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.errors import StoreError
+from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.base import Wants
 from skyplane_gateway.stores.local.birth import made_at
 from skyplane_gateway.stores.local.errors import mapped

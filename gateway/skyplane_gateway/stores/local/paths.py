@@ -12,8 +12,8 @@ import os
 import stat
 from pathlib import Path
 
-from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.errors import ConfigurationInvalid, InvalidKey
+from skyplane_gateway.common.objects import ObjectInfo
 
 #: How names of unfinished files begin; listings leave them out.
 TEMPORARY = ".skyplane-upload-"

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
-from skyplane_gateway.errors import InvalidKey, PreconditionFailed
-from skyplane_gateway.objects import Body, ObjectInfo, Precondition
+from skyplane_gateway.common.errors import InvalidKey, PreconditionFailed
+from skyplane_gateway.common.objects import Body, ObjectInfo, Precondition
 from skyplane_gateway.stores.local.paths import etag_of, info_of
 
 log = logging.getLogger(__name__)

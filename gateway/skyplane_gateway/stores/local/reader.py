@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from skyplane_gateway.errors import PreconditionFailed, StoreError
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.errors import PreconditionFailed, StoreError
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.paths import etag_of, info_of

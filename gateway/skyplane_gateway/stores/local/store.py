@@ -18,15 +18,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InvalidKey,
     NotFound,
     StoreError,
 )
-from skyplane_gateway.mtime import KEPT_TIME, mtime_ns_of, with_mtime
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.mtime import KEPT_TIME, mtime_ns_of, with_mtime
+from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
     Credentials,

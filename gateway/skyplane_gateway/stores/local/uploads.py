@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
-from skyplane_gateway.objects import Body, PartInfo, UploadInfo
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
+from skyplane_gateway.common.objects import Body, PartInfo, UploadInfo
 from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent
 from skyplane_gateway.stores.local.publish import make_folders, tidy, write_all
 

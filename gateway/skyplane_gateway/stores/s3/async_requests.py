@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError
 
-from skyplane_gateway.keeping import KEEP
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.kept_properties import KEEP
+from skyplane_gateway.common.objects import (
     Body,
     ObjectAttributes,
     ObjectInfo,

@@ -10,7 +10,7 @@ import io
 from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any
 
-from skyplane_gateway.objects import Body
+from skyplane_gateway.common.objects import Body
 from skyplane_gateway.stores.blocks import Blocks
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     WAITED_FOR,
     NotFound,
     PreconditionFailed,
@@ -18,8 +18,8 @@ from skyplane_gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.keeping import KEEP
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.kept_properties import KEEP
+from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
     Credentials,

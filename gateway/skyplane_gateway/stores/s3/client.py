@@ -16,9 +16,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.keeping import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.kept_properties import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, joined, unavailable
 from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks

@@ -23,7 +23,7 @@ from botocore.exceptions import (
     ConnectionError as BotoConnectionError,
 )
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     ConfigurationInvalid,
     CredentialsExpired,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from skyplane_gateway.objects import ObjectInfo, PartInfo, UploadInfo
+from skyplane_gateway.common.objects import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.answers import broken_listing
 from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.s3.errors import mapped

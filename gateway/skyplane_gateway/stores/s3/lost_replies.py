@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Any
 
-from skyplane_gateway.objects import Body, PartInfo
+from skyplane_gateway.common.objects import Body, PartInfo
 from skyplane_gateway.stores.checksums import crc32c_of, crc32c_text
 
 

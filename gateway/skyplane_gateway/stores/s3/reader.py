@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import IncompleteReadError
 from botocore.response import StreamingBody
 
-from skyplane_gateway.errors import StoreUnavailable
+from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.s3.body import direct_reader, release
 from skyplane_gateway.stores.s3.errors import mapped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.keeping import KEEP, is_own
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.kept_properties import KEEP, is_own
+from skyplane_gateway.common.objects import StoreSpec
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from skyplane_gateway.encoded_words import (
+from skyplane_gateway.common.encoded_words import (
     from_header,
     from_header_name,
     to_header,
     to_header_name,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     ObjectAttributes,
     ObjectInfo,
     PartInfo,

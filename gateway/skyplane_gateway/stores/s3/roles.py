@@ -11,8 +11,8 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ParamValidationError
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.s3.client import (
     answered_credentials,
     frozen_credentials,

@@ -16,15 +16,15 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     NotFound,
     PreconditionFailed,
     SkyplaneError,
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.keeping import tagged
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.kept_properties import tagged
+from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
     Body,

@@ -12,9 +12,14 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import Final, TypeVar
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.errors import CredentialsExpired, StoreError, StoreUnavailable, Throttled
-from skyplane_gateway.retry import RetryBudget, RetryPolicy
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import (
+    CredentialsExpired,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+)
+from skyplane_gateway.common.retry import RetryBudget, RetryPolicy
 from skyplane_gateway.stores.async_requests import (
     MAX_SMALL_BYTES,
     AsyncRequests,

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.errors import Cancelled, CredentialsExpired, SkyplaneError
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import Cancelled, CredentialsExpired, SkyplaneError
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause
 from skyplane_gateway.stores.wrappers.store_call import StoreCall

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.errors import Cancelled, Throttled
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import Cancelled, Throttled
+from skyplane_gateway.common.objects import StoreSpec
 
 if TYPE_CHECKING:
     import asyncio

@@ -6,8 +6,8 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.errors import (
     WAITED_FOR,
     ChecksumMismatch,
     NotFound,
@@ -16,7 +16,7 @@ from skyplane_gateway.errors import (
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     Body,
     Credentials,
@@ -28,7 +28,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.async_requests import WholeObject, requests_of
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import crc32c_of

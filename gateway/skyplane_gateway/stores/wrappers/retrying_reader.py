@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skyplane_gateway.errors import StoreUnavailable, Throttled
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.errors import StoreUnavailable, Throttled
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.stores.base import ClosingReader, Reader
 from skyplane_gateway.stores.wrappers.store_call import StoreCall
 

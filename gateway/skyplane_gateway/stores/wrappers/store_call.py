@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from skyplane_gateway.errors import Cancelled, StoreError
-from skyplane_gateway.retry import RetryBudget
+from skyplane_gateway.common.errors import Cancelled, StoreError
+from skyplane_gateway.common.retry import RetryBudget
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause
 
 

@@ -18,7 +18,7 @@ from skyplane_orchestration.errors import NotFound
 from skyplane_orchestration.formatting import counted, size
 
 if TYPE_CHECKING:
-    from skyplane_gateway.objects import ObjectInfo
+    from skyplane_gateway.common.objects import ObjectInfo
     from skyplane_orchestration.model.location import Location
 
 #: Columns of a time, and of a size, as `aws s3 ls` has them.

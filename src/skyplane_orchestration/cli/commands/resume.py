@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from skyplane_gateway.schema import parsed
+from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,

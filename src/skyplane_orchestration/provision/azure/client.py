@@ -26,7 +26,7 @@ from azure.mgmt.network import NetworkManagementClient
 from azure.mgmt.resource.resources import ResourceManagementClient
 from tenacity import RetryCallState
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.azure.actions import action_of
 from skyplane_orchestration.provision.azure.credentials import credential_of

@@ -18,7 +18,7 @@ from google.auth.transport.requests import AuthorizedSession
 from google.cloud import compute_v1
 from requests.exceptions import RequestException
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,

@@ -13,7 +13,7 @@ from google.auth import credentials as auth_credentials
 from google.auth.exceptions import GoogleAuthError
 from google.oauth2 import credentials as oauth2_credentials
 
-from skyplane_gateway.clock import SYSTEM_CLOCK
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import CloudAccessDenied, StoreError
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
-from skyplane_gateway.in_memory import InMemoryGateway, open_gateway
+from skyplane_gateway.control_server.in_process import InMemoryGateway, open_gateway
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 
 log = logging.getLogger(__name__)

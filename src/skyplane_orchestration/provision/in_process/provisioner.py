@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import FleetLost, ForeignHost, MissingExtra, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle

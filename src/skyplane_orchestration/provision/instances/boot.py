@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from skyplane_gateway.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.provision.instances.cloud import (

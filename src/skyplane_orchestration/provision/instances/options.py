@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from skyplane_gateway.schema import check, decode
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.schema import check, decode
+from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag

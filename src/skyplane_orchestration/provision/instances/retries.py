@@ -7,7 +7,7 @@ from typing import Final
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 
 #: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
 _ATTEMPTS: Final = 9

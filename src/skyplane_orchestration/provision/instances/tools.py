@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.provision.instances.boot import Boot
 from skyplane_orchestration.provision.instances.clouds import Clouds
 from skyplane_orchestration.provision.instances.options import InstanceOptions

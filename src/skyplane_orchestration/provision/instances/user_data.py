@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
+from skyplane_gateway.common.schema import check
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
-from skyplane_gateway.schema import check
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.container import (
     CONTAINER_USER,

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import MAX_CONNECTIONS
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import MissingExtra, SkyplaneError
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.local.options import LocalOptions, loopback_address

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.fleet import instance_of
 from skyplane_orchestration.provision.parallel import by_group, in_parallel
 from skyplane_orchestration.provision.processes.launch import Addresses

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.provision.processes.machine import Machine
 from skyplane_orchestration.provision.processes.this_machine import ThisMachine

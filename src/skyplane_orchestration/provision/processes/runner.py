@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.provision.control_sessions import (

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
-from skyplane_gateway.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: Most gateways of an instance if no option names a number: each needs memory of its own.

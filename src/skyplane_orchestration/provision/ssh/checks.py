@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.formatting import counted

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from skyplane_gateway.schema import check, decode, parsed
+from skyplane_gateway.common.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.location import parse_region_tag

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import ProvisionFailed
 from skyplane_orchestration.provision.processes.run_directory import FleetDirectory, RunRoot
 from skyplane_orchestration.provision.ssh.engine import Engine

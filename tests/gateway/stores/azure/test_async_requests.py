@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.azure.credentials import Identity
 from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.registry import open_without_retries

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     CredentialsExpired,
     InvalidKey,
@@ -19,7 +19,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 

@@ -8,8 +8,8 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from skyplane_gateway.errors import InvalidKey, StoreError
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.errors import InvalidKey, StoreError
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     CredentialsExpired,
     NotFound,
     PermissionDenied,
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 

@@ -18,8 +18,8 @@ from azure.storage.blob import (
     generate_container_sas,
 )
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     ConfigurationInvalid,
     InvalidKey,
@@ -27,7 +27,7 @@ from skyplane_gateway.errors import (
     NotRestored,
     PermissionDenied,
 )
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.objects import (
     IF_ABSENT,
     Credentials,
     ObjectAttributes,

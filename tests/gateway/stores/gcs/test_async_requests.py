@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.gcs.store import GcsStore

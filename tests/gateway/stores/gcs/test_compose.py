@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.faults import fake_gcs, strict_gcs
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import ChecksumMismatch, PreconditionFailed, StoreUnavailable
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, PartInfo
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import ChecksumMismatch, PreconditionFailed, StoreUnavailable
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.gcs import compose
 from skyplane_gateway.stores.gcs.bucket import Bucket

@@ -14,12 +14,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     StoreUnavailable,
     Unauthenticated,
 )
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores import ambient_credentials, open_store, sendable_credentials
 from skyplane_gateway.stores.gcs import credentials as gcs_credentials
 from skyplane_gateway.stores.gcs.store import GcsStore

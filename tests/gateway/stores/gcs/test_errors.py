@@ -10,8 +10,8 @@ from typing import Any
 import google.auth.exceptions
 import pytest
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     CredentialsExpired,
     NotFound,
@@ -22,7 +22,7 @@ from skyplane_gateway.errors import (
     Throttled,
     Unauthenticated,
 )
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.gcs.errors import refusal_of, translate
 from skyplane_gateway.stores.gcs.store import GcsStore

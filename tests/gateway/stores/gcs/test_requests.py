@@ -11,14 +11,14 @@ import pytest
 import requests
 from tests.faults import fake_gcs
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     CredentialsExpired,
     NotFound,
     PermissionDenied,
     Throttled,
 )
-from skyplane_gateway.objects import Credentials, ObjectAttributes, Precondition
+from skyplane_gateway.common.objects import Credentials, ObjectAttributes, Precondition
 from skyplane_gateway.stores import StoreSpec, bucket_region
 from skyplane_gateway.stores.gcs.requests import (
     Related,

@@ -10,19 +10,19 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.faults import fake_gcs
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import (
     InvalidKey,
     NotFound,
     PreconditionFailed,
     StoreError,
     StoreUnavailable,
 )
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, PartInfo
 from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow
 from skyplane_gateway.journal.orphans import find_transfers
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import StoreSpec, open_store
 from skyplane_gateway.stores.checksums import crc32c_text
 from skyplane_gateway.stores.gcs import uploads

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from skyplane_gateway import errors
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.mtime import with_mtime
-from skyplane_gateway.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
+from skyplane_gateway.common import errors
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.mtime import with_mtime
+from skyplane_gateway.common.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     KEPT_TIME,

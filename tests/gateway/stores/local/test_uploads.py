@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway import errors
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import IF_ABSENT, PartInfo
+from skyplane_gateway.common import errors
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import IF_ABSENT, PartInfo
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local import uploads

@@ -10,9 +10,9 @@ from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import NotFound, PreconditionFailed, StoreError
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreError
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
 from skyplane_gateway.stores import Credentials, ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 

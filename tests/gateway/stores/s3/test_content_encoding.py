@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.stores.http_client import Answer
 from skyplane_gateway.stores.s3.async_requests import _boto_answer
 from skyplane_gateway.stores.s3.requests import attributes_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.errors import StoreError
-from skyplane_gateway.objects import StoreSpec
+from skyplane_gateway.common.errors import StoreError
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.s3.store import S3Store
 from skyplane_gateway.stores.server_side import CopiesParts, CopySource

@@ -15,8 +15,8 @@ from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.stores import Credentials, ObjectStore
 from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.registry import open_without_retries

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from skyplane_gateway import errors
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common import errors
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.s3.errors import translate
 

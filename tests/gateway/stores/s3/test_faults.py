@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway import errors
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import IF_ABSENT, PartInfo, Precondition, time_pin
+from skyplane_gateway.common import errors
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import IF_ABSENT, PartInfo, Precondition, time_pin
 
 BODY = b"some bytes"
 ETAG = f'"{md5(BODY).hexdigest()}"'

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from skyplane_gateway.errors import NotRestored
+from skyplane_gateway.common.errors import NotRestored
 from skyplane_gateway.stores import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries

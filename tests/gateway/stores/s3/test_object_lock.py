@@ -16,10 +16,10 @@ from tests.faults.http_proxy import running
 from tests.faults.http_rules import Rule
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.checksum import crc32c
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.objects import StoreSpec
 from skyplane_gateway.stores import Credentials, ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 

@@ -10,10 +10,10 @@ import boto3
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.keeping import CLASSES
-from skyplane_gateway.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.kept_properties import CLASSES
+from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.stores import Credentials
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.s3.store import S3Store

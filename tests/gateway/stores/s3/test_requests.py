@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from skyplane_gateway import errors
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.objects import PartInfo
+from skyplane_gateway.common import errors
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.objects import PartInfo
 from skyplane_gateway.stores import Credentials, StoreSpec
 from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.registry import open_without_retries

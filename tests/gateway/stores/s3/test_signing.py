@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.objects import Credentials, ObjectInfo, StoreSpec
+from skyplane_gateway.common.objects import Credentials, ObjectInfo, StoreSpec
 from skyplane_gateway.stores.async_requests import Unsettled
 from skyplane_gateway.stores.s3.async_requests import S3AsyncRequests
 from skyplane_gateway.stores.s3.signing import Signing

@@ -10,9 +10,9 @@ import pytest
 from botocore.credentials import RefreshableCredentials
 from botocore.session import Session
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import CredentialsExpired
-from skyplane_gateway.objects import PartInfo, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import CredentialsExpired
+from skyplane_gateway.common.objects import PartInfo, StoreSpec
 from skyplane_gateway.stores import ObjectStore, open_store
 from skyplane_gateway.stores.s3.client import ambient_credentials
 from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials

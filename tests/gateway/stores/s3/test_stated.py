@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.errors import StoreUnavailable
-from skyplane_gateway.objects import Credentials, StoreSpec
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.errors import StoreUnavailable
+from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.checksums import Comparison, Stated
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.requests import md5_of, stated_of

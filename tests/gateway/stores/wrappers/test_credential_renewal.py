@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.errors import Cancelled, CredentialsExpired
-from skyplane_gateway.objects import Credentials
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import Cancelled, CredentialsExpired
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.wrappers.credential_renewal import TIMEOUT_S, CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore

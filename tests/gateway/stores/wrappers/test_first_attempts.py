@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled, WholeObject
 from skyplane_gateway.stores.wrappers.rate_limiter import HEAD_SHARE, Limits, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore, try_put, try_read

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.errors import Cancelled
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.errors import Cancelled
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter, limiter_of
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from tests.memory_store import create_bucket, delete_bucket
 
-from skyplane_gateway import errors
-from skyplane_gateway.checksum import crc32c
-from skyplane_gateway.clock import Clock
-from skyplane_gateway.objects import IF_ABSENT, ObjectInfo
-from skyplane_gateway.retry import RetryPolicy
+from skyplane_gateway.common import errors
+from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo
+from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.checksums import crc32c_text
 from skyplane_gateway.stores.registry import open_without_retries

@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from skyplane_gateway.chunk_orders import RangeOrder
-from skyplane_gateway.errors import MetadataNotCarried
-from skyplane_gateway.keeping import CLASSES, Keeping, keeping_of, kept_tags
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.common.errors import MetadataNotCarried
+from skyplane_gateway.common.kept_properties import (
+    CLASSES,
+    KeptProperties,
+    kept_properties_of,
+    kept_tags,
+)
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, StoreSpec
+from skyplane_gateway.source.chunk_orders import RangeOrder
 from skyplane_gateway.source.object_reader import kept_of
 from skyplane_gateway.stores.async_requests import WholeObject
 
@@ -36,7 +41,7 @@ def test_each_class_has_its_equal(
 ) -> None:
     expected = {"s3": s3, "gcs": gcs, "azure": azure, "file": None}
     for kind, name in expected.items():
-        assert Keeping(kind, tags=False, storage_class=True).class_of(source) == name
+        assert KeptProperties(kind, tags=False, storage_class=True).class_of(source) == name
         assert name is None or name in CLASSES[kind]
 
 
@@ -46,16 +51,16 @@ LISTED = ObjectInfo(
 
 
 def test_without_options_nothing_is_kept_and_all_is_reported() -> None:
-    keeping = keeping_of(StoreSpec("azure", "a/c"), StoreSpec("s3", "b"))
-    found = keeping.of_source(LISTED)
+    kept = kept_properties_of(StoreSpec("azure", "a/c"), StoreSpec("s3", "b"))
+    found = kept.of_source(LISTED)
     assert (found.storage_class, found.not_carried) == (None, LISTED.not_carried)
-    assert keeping.tags_for == ""
+    assert kept.tags_for == ""
 
 
 def test_a_row_of_a_listing_leaves_tags_to_the_read() -> None:
     source = StoreSpec("azure", "a/c", options=(("tags", "keep"),))
-    keeping = keeping_of(source, StoreSpec("s3", "b", options=(("storage-class", "keep"),)))
-    found = keeping.of_source(LISTED)
+    kept = kept_properties_of(source, StoreSpec("s3", "b", options=(("storage-class", "keep"),)))
+    found = kept.of_source(LISTED)
     assert (found.storage_class, found.not_carried) == ("STANDARD_IA", ("hold",))
 
 
@@ -70,13 +75,13 @@ ODD_LOST = ("content-disposition", "user-metadata")
 def test_text_that_no_header_holds_is_left_out_on_request() -> None:
     omitting = StoreSpec("s3", "b", options=(("non-ascii", "omit"),))
     info = replace(LISTED, attributes=ODD)
-    keeping = keeping_of(StoreSpec("gcs", "b"), omitting)
-    found = keeping.of_source(info)
+    kept = kept_properties_of(StoreSpec("gcs", "b"), omitting)
+    found = kept.of_source(info)
     fits = ObjectAttributes(content_type="text/csv", metadata=(("b", "plain"),))
     assert found.attributes == fits
     assert found.not_carried == (*LISTED.not_carried, *ODD_LOST)
-    assert keeping.of_source(replace(info, attributes=fits)).not_carried == LISTED.not_carried
-    usual = keeping_of(StoreSpec("gcs", "b"), StoreSpec("s3", "b")).of_source(info)
+    assert kept.of_source(replace(info, attributes=fits)).not_carried == LISTED.not_carried
+    usual = kept_properties_of(StoreSpec("gcs", "b"), StoreSpec("s3", "b")).of_source(info)
     assert (usual.attributes, usual.not_carried) == (ODD, LISTED.not_carried)
 
 
@@ -89,12 +94,12 @@ def test_a_source_leaves_it_out_too() -> None:
 
 
 def test_an_object_whose_tags_do_not_fit_is_reported() -> None:
-    keeping = Keeping("azure", tags=True, storage_class=False)
+    kept = KeptProperties("azure", tags=True, storage_class=False)
     good, bad = (("team", "blue"),), (("team", "größe"),)
-    for tags, kept, lacks in ((good, good, ("hold",)), (bad, (), ("tags", "hold"))):
+    for tags, carried, lacks in ((good, good, ("hold",)), (bad, (), ("tags", "hold"))):
         info = ObjectInfo("k", 1, "e", 0.0, None, ObjectAttributes(tags=tags), ("tags", "hold"))
-        found = keeping.of_source(info)
-        assert found.attributes == ObjectAttributes(tags=kept)
+        found = kept.of_source(info)
+        assert found.attributes == ObjectAttributes(tags=carried)
         assert found.not_carried == lacks
 
 

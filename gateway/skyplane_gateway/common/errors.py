@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from skyplane_gateway.wording import marked, marks_of
+from skyplane_gateway.common.wording import marked, marks_of
 
 
 class SkyplaneError(Exception):

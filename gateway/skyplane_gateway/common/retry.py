@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from skyplane_gateway.errors import WAITED_FOR, SkyplaneError, Throttled
+from skyplane_gateway.common.errors import WAITED_FOR, SkyplaneError, Throttled
 
 
 @dataclass(frozen=True, slots=True)

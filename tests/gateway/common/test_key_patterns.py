@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.key_patterns import (
+from skyplane_gateway.common.key_patterns import (
     can_match,
     expression,
     literal_start,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
-from skyplane_gateway.errors import ConfigurationInvalid, InvalidKey
-from skyplane_gateway.schema import encode
+from skyplane_gateway.common.errors import ConfigurationInvalid, InvalidKey
+from skyplane_gateway.common.schema import encode
 
 #: A body to write: one buffer, never an iterator, since a retry sends the same bytes again.
 Body = bytes | bytearray | memoryview
@@ -163,7 +163,7 @@ class ObjectInfo:
             makes an ETag something else.
         is_folder: the listing's metadata says that this empty object stands for a folder of its
             name (see `FOLDER_MARK`).
-        made_of: in listings, what the metadata tells of a copy's source (see `made_of.told_by`);
+        made_of: in listings, what the metadata tells of a copy's source (see `recorded_source`);
             None where the listing does not show metadata.
     """
 

@@ -7,7 +7,7 @@ from mmap import mmap
 
 import pytest
 
-from skyplane_gateway.buffers import BufferPool
+from skyplane_gateway.common.buffers import BufferPool
 
 ANY = 1 << 20
 
@@ -64,5 +64,5 @@ def test_long_buffers_lie_in_huge_pages_and_serve_again(length: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no other system has MADV_HUGEPAGE")
 def test_a_kernel_without_huge_pages_gives_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skyplane_gateway.buffers.MADV_HUGEPAGE", -1)
+    monkeypatch.setattr("skyplane_gateway.common.buffers.MADV_HUGEPAGE", -1)
     assert len(BufferPool().take(4 << 20, keep_bytes=0)) == 4 << 20

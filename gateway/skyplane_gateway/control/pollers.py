@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from skyplane_gateway.clock import Clock
+from skyplane_gateway.common.clock import Clock
 
 #: An orchestrator polls every second; after so long without a poll it does not count.
 POLLER_TIMEOUT_S: Final = 5.0

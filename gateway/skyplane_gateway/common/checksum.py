@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from awscrt import checksums
 
-from skyplane_gateway.buffers import Buffer
+from skyplane_gateway.common.buffers import Buffer
 
 
 def crc32c(data: Buffer, previous: int = 0) -> int:

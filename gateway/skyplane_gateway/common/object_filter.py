@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Final
 
-from skyplane_gateway.amounts import duration_s, size_bytes, unix_s
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.objects import ObjectInfo
-from skyplane_gateway.schema import check
-from skyplane_gateway.wording import argument
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.common.quantities import duration_s, size_bytes, unix_s
+from skyplane_gateway.common.schema import check
+from skyplane_gateway.common.wording import argument
 
 #: Longest list of keys, in bytes of UTF-8: a control call carries it.
 MAX_LIST_BYTES: Final = 8 << 20

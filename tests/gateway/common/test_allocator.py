@@ -12,7 +12,7 @@ import pytest
 #: Frees 16 MiB at a time, and prints the page faults of the last 20 times.
 _FRAMES: Final = """
 import resource, sys
-from skyplane_gateway.allocator import keep_freed_memory
+from skyplane_gateway.common.allocator import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 def frames():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from skyplane_gateway.mtime import dated, mtime_ns_of, undated, with_mtime
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.mtime import dated, mtime_ns_of, undated, with_mtime
+from skyplane_gateway.common.objects import ObjectAttributes
 
 
 @pytest.mark.parametrize(

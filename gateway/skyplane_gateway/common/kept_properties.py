@@ -10,10 +10,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from skyplane_gateway.encoded_words import fits, fits_name
-from skyplane_gateway.made_of import NAME, Mark, version_of
-from skyplane_gateway.mtime import MTIME
-from skyplane_gateway.objects import (
+from skyplane_gateway.common.encoded_words import fits, fits_name
+from skyplane_gateway.common.mtime import MTIME
+from skyplane_gateway.common.objects import (
     HEADERS,
     PROJECT_FOLDER,
     ObjectAttributes,
@@ -21,6 +20,7 @@ from skyplane_gateway.objects import (
     StoreSpec,
     Tags,
 )
+from skyplane_gateway.common.source_version import NAME, Mark, version_of
 
 #: Kind of store -> classes that its option `storage-class` may name, the usual one first.
 CLASSES: Final = {
@@ -71,7 +71,7 @@ _MAX_TAG_VALUE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class KeptProperties:
     """What the copies of one transfer keep, by the options of its stores.
 
     Attributes:
@@ -146,12 +146,12 @@ class Keeping:
         return _COOLER[self.kind][index] if index is not None and classes else None
 
 
-def keeping_of(source: StoreSpec, destination: StoreSpec) -> Keeping:
+def kept_properties_of(source: StoreSpec, destination: StoreSpec) -> KeptProperties:
     """By the options of both stores."""
     # Files have no class, so their copies get the bucket's default.
     storage_class = destination.option("storage-class") == KEEP and source.kind != "file"
     attributes = destination.kind != "file" or source.kind == "file"
-    return Keeping(
+    return KeptProperties(
         destination.kind,
         source.option("tags") == KEEP,
         storage_class,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.errors import (
+from skyplane_gateway.common.errors import (
     CredentialsExpired,
     NotFound,
     SkyplaneError,
     StoreUnavailable,
     Throttled,
 )
-from skyplane_gateway.retry import RetryBudget, RetryPolicy
+from skyplane_gateway.common.retry import RetryBudget, RetryPolicy
 
 POLICY = RetryPolicy(attempts=3, throttle_s=60.0, first_pause_s=0.2, longest_pause_s=20.0)
 UNAVAILABLE = StoreUnavailable("try again")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_gateway.amounts import duration_s, size_bytes, size_text, unix_s
-from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.quantities import duration_s, size_bytes, size_text, unix_s
 
 NOW = 1e9
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from skyplane_gateway.objects import MIB, Credentials, StoreCapabilities
+from skyplane_gateway.common.objects import MIB, Credentials, StoreCapabilities
 
 
 def _capabilities(min_part_bytes: int = 1, max_parts: int = 10_000) -> StoreCapabilities:

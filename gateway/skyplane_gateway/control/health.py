@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from skyplane_gateway.common.errors import ConfigurationInvalid, NotAuthorised, SkyplaneError
+from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.tls import client_context
-from skyplane_gateway.errors import ConfigurationInvalid, NotAuthorised, SkyplaneError
-from skyplane_gateway.identifiers import gateway_uri
 
 _TIMEOUT_S: Final = 5.0
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.encoded_words import (
+from skyplane_gateway.common.encoded_words import (
     fits,
     from_header,
     from_header_name,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.encoded_words import to_header
-from skyplane_gateway.mtime import MTIME, mtime_ns_of
-from skyplane_gateway.objects import ObjectAttributes, ObjectInfo
+from skyplane_gateway.common.encoded_words import to_header
+from skyplane_gateway.common.mtime import MTIME, mtime_ns_of
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo
 
 #: The name in the user metadata: letters only, since Azure encodes others and proxies drop some.
 NAME: Final = "skyplanesource"
@@ -30,7 +30,7 @@ def version_of(kind: str, source: ObjectInfo) -> str:
     return f"{kind}:{source.etag.strip(chr(34))}"
 
 
-def told_by(attributes: ObjectAttributes | None) -> str:
+def recorded_source(attributes: ObjectAttributes | None) -> str:
     """The version that a copy was made of; empty where its metadata does not tell."""
     mark = dict(attributes.metadata).get(NAME) if attributes is not None else None
     if mark is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-from skyplane_gateway.objects import MIB
+from skyplane_gateway.common.objects import MIB
 
 #: Freed memory that each heap keeps.
 KEPT_BYTES: Final = 32 * MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 
-from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.common.errors import ConfigurationInvalid
 
 _SCHEME: Final = "skyplane://"
 

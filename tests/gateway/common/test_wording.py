@@ -11,8 +11,8 @@ import pytest
 
 import skyplane_gateway
 import skyplane_orchestration
-from skyplane_gateway.errors import ConfigurationInvalid, from_dict
-from skyplane_gateway.wording import Mark, Text, argument, in_words_of, joined, marked
+from skyplane_gateway.common.errors import ConfigurationInvalid, from_dict
+from skyplane_gateway.common.wording import Mark, Text, argument, in_words_of, joined, marked
 
 MESSAGE = "leave out " + argument("verify", "none") + " or 'verify notes'; " + argument("move")
 

@@ -7,9 +7,9 @@ import json
 import pytest
 import yaml
 
-from skyplane_gateway import schema
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.schema import MAX_DEPTH, parsed
+from skyplane_gateway.common import schema
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.schema import MAX_DEPTH, parsed
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 100_000])

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from skyplane_gateway.errors import SkyplaneError, from_dict
-from skyplane_gateway.objects import UNCONDITIONAL, ObjectAttributes, Precondition
-from skyplane_gateway.schema import Document, as_mapping, decode
+from skyplane_gateway.common.errors import SkyplaneError, from_dict
+from skyplane_gateway.common.objects import UNCONDITIONAL, ObjectAttributes, Precondition
+from skyplane_gateway.common.schema import Document, as_mapping, decode
 
 ChunkKind = Literal["objects", "part"]
 
@@ -23,12 +23,12 @@ class RangeOrder:
         precondition: of the write, for whole objects.
         strict_metadata: fail and send nothing when the copy would lose metadata.
         storage_class: of the copy, as the destination names it; None for its default.
-        tags_for: see `Keeping.tags_for`.
-        mark: see `Keeping.mark_of`.
-        keeps_attributes: see `Keeping.attributes`.
-        omits_non_ascii: see `Keeping`.
+        tags_for: see `KeptProperties.tags_for`.
+        mark: see `KeptProperties.mark_of`.
+        keeps_attributes: see `KeptProperties.attributes`.
+        omits_non_ascii: see `KeptProperties`.
         crc32c: of the whole object, as the source's store lists it; None for parts.
-        sets: see `Keeping.sets`; None for parts, whose upload has them.
+        sets: see `KeptProperties.sets`; None for parts, whose upload has them.
     """
 
     source_key: str

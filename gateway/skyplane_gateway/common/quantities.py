@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from skyplane_gateway.errors import ConfigurationInvalid
+from skyplane_gateway.common.errors import ConfigurationInvalid
 
 #: rclone's units: powers of 1024, in bytes.
 _SIZE_UNITS: Final[dict[str, int]] = {unit: 1024**power for power, unit in enumerate("BKMGTP")}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from skyplane_gateway.objects import ObjectAttributes
+from skyplane_gateway.common.objects import ObjectAttributes
 
 #: The option of a file store that reads give the file's time in their metadata.
 KEPT_TIME: Final = ("mtime", "kept")

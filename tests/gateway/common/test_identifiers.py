@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.identifiers import (
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.identifiers import (
     gateway_uri,
     node_of_uri,
     orchestrator_uri,

@@ -29,8 +29,8 @@ from typing import (
     get_type_hints,
 )
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.wording import Text, argument, marked, marks_of
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.wording import Text, argument, marked, marks_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skyplane_gateway.errors import ConfigurationInvalid
-from skyplane_gateway.object_filter import (
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.object_filter import (
     MAX_LIST_BYTES,
     Bounds,
     ObjectFilter,
@@ -17,7 +17,7 @@ from skyplane_gateway.object_filter import (
     has_key_below,
     keys_of_lines,
 )
-from skyplane_gateway.objects import ObjectInfo
+from skyplane_gateway.common.objects import ObjectInfo
 
 keys = st.lists(st.text("ab/", min_size=1, max_size=4), max_size=8)
 

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from skyplane_gateway.pending_connections import PendingConnections, within_open_files
+from skyplane_gateway.transport.pending_connections import PendingConnections, within_open_files
 
 
 def test_the_oldest_connection_is_closed() -> None:

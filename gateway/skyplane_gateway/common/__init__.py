@@ -1,0 +1,1 @@
+"""What the library and its gateways share: errors, documents, objects, clocks, filters."""
