@@ -16,7 +16,7 @@ from typing import Final, Literal
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
-from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
+from skyplane_gateway.common.objects import Credentials, ObjectAttributes, StoreSpec
 from skyplane_gateway.common.schema import Document, check
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
@@ -40,6 +40,9 @@ ArchivedObjectRule = Literal["fail", "skip", "read"]
 #: How a written object is checked: `stored` compares the store's checksum, or reads the
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
 Verification = Literal["stored", "reread", "none"]
+
+#: The end of a transfer at a gateway.
+End = Literal["source", "sink"]
 
 #: State of a transfer in the status document.
 TransferState = Literal["running", "succeeded", "failed", "cancelled"]
@@ -226,6 +229,32 @@ class Topology(Document, what="the topology"):
     @property
     def sinks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(route.nodes[-1] for route in self.routes))
+
+
+@dataclass(frozen=True, slots=True)
+class AttachOrder(Document, what="the order to attach a side"):
+    """Gives one side of a transfer its store and its secrets; a gateway keeps them in memory.
+
+    Args:
+        store: of that side.
+        credentials: None where the gateway's machine has an identity of its own.
+        verify: how a sink checks what it has written.
+        bytes_per_s: the highest rate at which a source sends; None for no limit.
+        sealing_key_hex: 32 bytes, the same for both sides; None: they do not encrypt.
+    """
+
+    epoch: int
+    side: End
+    store: StoreSpec
+    credentials: Credentials | None = field(default=None, repr=False)
+    verify: Verification = "stored"
+    bytes_per_s: float | None = None
+    sealing_key_hex: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.sealing_key_hex is not None:
+            require_hex_of_32_bytes("sealing_key_hex", self.sealing_key_hex)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,27 +11,26 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import (
-    ConfigurationInvalid,
     GatewayLost,
     StaleEpoch,
     Throttled,
     UnknownTransfer,
 )
 from skyplane_gateway.common.identifiers import wire_fleet_id, wire_transfer_id
-from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.config import GatewayConfig, Verification
+from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.config import AttachOrder, GatewayConfig
 from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
 from skyplane_gateway.protocol import UNSEALED, ChunkId, Sealing
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.ended_epochs import EndedEpochs
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads
-from skyplane_gateway.source.bandwidth import Bandwidth, Pace
-from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
+from skyplane_gateway.source.bandwidth import Bandwidth
+from skyplane_gateway.source.transfer import Routes, SourceGateway, SourceTransfer
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
@@ -57,7 +56,7 @@ class Endpoints:
     Args:
         threads: for chunks.
         is_led: whether this gateway leads the transfer of that key now.
-        loss_of, sink_of: see `SourceTransfer`.
+        routes: of this gateway.
     """
 
     def __init__(
@@ -65,22 +64,24 @@ class Endpoints:
         config: GatewayConfig,
         *,
         sink: Sink,
-        send_frame: SendFrame,
+        routes: Routes,
         threads: Executor,
         is_led: Callable[[str], bool],
-        loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
-        sink_of: Callable[[int], Sink | None] = lambda number: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._clock = clock
         self._config = config
         self._sink = sink
-        self._send_frame = send_frame
-        self._threads = threads
         self._is_led = is_led
-        self._bandwidth = Bandwidth()
-        self._loss_of = loss_of
-        self._sink_of = sink_of
+        self._gateway = SourceGateway(
+            config.node,
+            wire_fleet_id(config.fleet_key),
+            routes,
+            threads,
+            config.readers,
+            self._is_throttled,
+            Bandwidth(),
+        )
         self.verb_threads = VerbThreads(config.store_threads)
         self.sources: dict[str, SourceTransfer] = {}
         self._source_of_wire_id: dict[bytes, SourceTransfer] = {}
@@ -108,102 +109,65 @@ class Endpoints:
 
     # -- attach
 
-    async def attach(
-        self,
-        key: str,
-        *,
-        epoch: int,
-        side: str,
-        store: StoreSpec,
-        credentials: Credentials | None,
-        verify: str,
-        bytes_per_s: float | None = None,
-        sealing_key: bytes | None = None,
-    ) -> dict[str, Any]:
+    async def attach(self, key: str, order: AttachOrder) -> None:
         """Open the store of one side, and send it one request so that errors come early.
 
         A side that works for that epoch already stays as it is: two orchestrators may submit
         the same transfer, and the second joins.
 
-        Args:
-            bytes_per_s: the highest rate at which a source sends; None for no limit.
-            sealing_key: 32 bytes; encrypts what this side sends. None: plain frames and receipts.
-
         Raises:
             StoreError: the bucket is missing, access is denied, or the store does not respond.
             StaleEpoch: a newer epoch is in charge here.
         """
-        if side not in ("source", "sink"):
-            raise ConfigurationInvalid(f"a transfer has a source and a sink side, not {side!r}")
-        if verify not in get_args(Verification):
-            raise ConfigurationInvalid(f"there is no verification {verify!r}")
         wire_transfer_id(key)
-        sealing = _sealing(sealing_key)
-        opened = open_store(store, credentials)
+        opened = open_store(order.store, order.credentials)
         is_used = False
         try:
             await self.verb_threads.run(
                 lambda _: _check(opened),
                 store_timeout_s=math.inf,
                 limit_s=_CHECK_TIMEOUT_S,
-                what=store.place,
+                what=order.store.place,
             )
             opened.wait_for_credentials()
             async with self.lock(key):
-                if side == "source":
-                    is_used = await self._attach_source(key, epoch, opened, sealing)
-                    self._bandwidth.limit(key, bytes_per_s)
+                if order.side == "source":
+                    is_used = await self._attach_source(key, order, opened)
+                    self._gateway.bandwidth.limit(wire_transfer_id(key), order.bytes_per_s)
                 else:
-                    is_used = await self._attach_sink(key, epoch, opened, verify, sealing)
+                    is_used = await self._attach_sink(key, order, opened)
         finally:
             if not is_used:
                 await asyncio.get_running_loop().run_in_executor(None, opened.close)
-        return {}
 
-    async def _attach_source(
-        self, key: str, epoch: int, store: RetryingStore, sealing: Sealing
-    ) -> bool:
+    async def _attach_source(self, key: str, order: AttachOrder, store: RetryingStore) -> bool:
         """Returns whether the store is in use now."""
         current = self.sources.get(key)
         if current is not None:
-            _refuse_stale(epoch, current.epoch)
-            if current.epoch == epoch and (current.is_used or self._is_led(key)):
+            _refuse_stale(order.epoch, current.epoch)
+            if current.epoch == order.epoch and (current.is_used or self._is_led(key)):
                 return False
-        fresh = SourceTransfer(
-            fleet=wire_fleet_id(self._config.fleet_key),
-            transfer=wire_transfer_id(key),
-            epoch=epoch,
-            store=store,
-            send_frame=self._send_frame,
-            threads=self._threads,
-            readers=self._config.readers,
-            loss_of=self._loss_of,
-            is_throttled=self._is_throttled,
-            pace=Pace(self._bandwidth, key),
-            node=self._config.node,
-            sink_of=self._sink_of,
-            sealing=sealing,
-        )
+        transfer = wire_transfer_id(key)
+        fresh = SourceTransfer(self._gateway, transfer, order.epoch, store, _sealing(order))
         former = self._stores.get((key, "source"))
         self._stores[key, "source"] = store
-        self.sources[key] = self._source_of_wire_id[wire_transfer_id(key)] = fresh
+        self.sources[key] = self._source_of_wire_id[transfer] = fresh
         if current is not None and former is not None:
             former.cancel()
             await current.close()
         return True
 
-    async def _attach_sink(
-        self, key: str, epoch: int, store: RetryingStore, verify: Any, sealing: Sealing
-    ) -> bool:
+    async def _attach_sink(self, key: str, order: AttachOrder, store: RetryingStore) -> bool:
         """Returns whether the store is in use now."""
         current = self.destinations.get(key)
         if current is not None:
-            _refuse_stale(epoch, current.epoch)
-            if current.epoch == epoch and current.is_used:
+            _refuse_stale(order.epoch, current.epoch)
+            if current.epoch == order.epoch and current.is_used:
                 return False
         former = self._stores.get((key, "sink"))
         self._stores[key, "sink"] = store
-        fresh = SinkTransfer(epoch, Destination(store, verify, self._clock), sealing)
+        destination = Destination(store, order.verify, self._clock)
+        fresh = SinkTransfer(order.epoch, destination, _sealing(order))
         self.destinations[key] = fresh
         self._sink.attach(wire_transfer_id(key), fresh)
         if current is not None and former is not None:
@@ -275,8 +239,8 @@ class Endpoints:
             Whether the journals were removed.
         """
         source = self.sources.pop(key, None)
-        self._bandwidth.limit(key, None)
         if source is not None:
+            self._gateway.bandwidth.limit(wire_transfer_id(key), None)
             self.ended_epochs.note(key, source.epoch)
             self._source_of_wire_id.pop(wire_transfer_id(key), None)
             # All threads may be waiting for this store.
@@ -403,12 +367,12 @@ def _check(store: RetryingStore) -> None:
         log.warning("the store %s throttles from the start: %s", store.spec.bucket, error)
 
 
-def _sealing(key: bytes | None) -> Sealing:
-    if key is None:
+def _sealing(order: AttachOrder) -> Sealing:
+    if order.sealing_key_hex is None:
         return UNSEALED
     from skyplane_gateway.protocol.aes_gcm import INCARNATION_BYTES, sealing_of
 
-    return sealing_of(key, os.urandom(INCARNATION_BYTES))
+    return sealing_of(bytes.fromhex(order.sealing_key_hex), os.urandom(INCARNATION_BYTES))
 
 
 def _refuse_stale(epoch: int, current: int) -> None:

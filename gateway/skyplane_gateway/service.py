@@ -75,11 +75,9 @@ class GatewayService:
         self.endpoints = Endpoints(
             config,
             sink=self.sink,
-            send_frame=self.router.send_frame,
+            routes=self.router,
             threads=self._threads,
             is_led=lambda key: self.leads.is_running(key),
-            loss_of=self.router.loss,
-            sink_of=lambda number: self.sink if self.router.is_local(number) else None,
             clock=clock,
         )
         self._renewer = LeaseRenewer(

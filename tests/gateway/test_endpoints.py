@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,18 +23,26 @@ from skyplane_gateway.common.errors import (
     Throttled,
     UnknownTransfer,
 )
+from skyplane_gateway.common.identifiers import wire_transfer_id
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.config import AttachOrder, End, GatewayConfig
 from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.protocol import RawFrame
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
 
+ENDS: tuple[End, ...] = ("source", "sink")
 KEY, OTHER = "ab" * 16, "cd" * 16
 
 
-async def drop_frame(frame: RawFrame) -> None:
+class NoRoutes:
     """The network loses everything."""
+
+    async def send_frame(self, frame: RawFrame) -> None: ...
+
+    def loss(self, number: int) -> None: ...
+
+    def local_sink(self, number: int) -> None: ...
 
 
 @asynccontextmanager
@@ -45,7 +54,7 @@ async def gateway() -> AsyncIterator[Endpoints]:
         made = Endpoints(
             config,
             sink=Sink(capacity_bytes=1 << 20, send_receipt=lambda _: None, threads=threads),
-            send_frame=drop_frame,
+            routes=NoRoutes(),
             threads=threads,
             is_led=lambda key: False,
         )
@@ -61,15 +70,15 @@ def bucket() -> Iterator[StoreSpec]:
     delete_bucket(spec.bucket)
 
 
-async def attach(made: Endpoints, side: str, bucket: StoreSpec, epoch: int = 1) -> None:
-    await made.attach(KEY, epoch=epoch, side=side, store=bucket, credentials=None, verify="stored")
+async def attach(made: Endpoints, side: End, bucket: StoreSpec, epoch: int = 1) -> None:
+    await made.attach(KEY, AttachOrder(epoch, side, bucket))
 
 
 # -- epochs
 
 
 @pytest.mark.parametrize("side", ["source", "sink"])
-async def test_an_older_epoch_is_refused(side: str, bucket: StoreSpec) -> None:
+async def test_an_older_epoch_is_refused(side: End, bucket: StoreSpec) -> None:
     async with gateway() as made:
         await attach(made, side, bucket, epoch=2)
         with pytest.raises(StaleEpoch):
@@ -87,20 +96,13 @@ async def test_an_older_epoch_is_refused(side: str, bucket: StoreSpec) -> None:
 
 async def test_a_bandwidth_limit_ends_with_its_transfer(bucket: StoreSpec) -> None:
     async with gateway() as made:
-        await made.attach(
-            KEY,
-            epoch=1,
-            side="source",
-            store=bucket,
-            credentials=None,
-            verify="stored",
-            bytes_per_s=10.0,
-        )
-        assert made._bandwidth.is_limited(KEY)
+        await made.attach(KEY, AttachOrder(1, "source", bucket, bytes_per_s=10.0))
+        is_limited = partial(made._gateway.bandwidth.is_limited, wire_transfer_id(KEY))
+        assert is_limited()
         await attach(made, "sink", bucket)
-        assert made._bandwidth.is_limited(KEY)
+        assert is_limited()
         await made.release(KEY, 1)
-        assert not made._bandwidth.is_limited(KEY)
+        assert not is_limited()
 
 
 async def test_a_source_does_not_work_for_an_epoch_that_did_not_attach_it(
@@ -152,16 +154,16 @@ async def test_a_side_that_is_in_use_keeps_its_store_when_it_is_attached_again(
     bucket: StoreSpec,
 ) -> None:
     async with gateway() as made:
-        for side in ("source", "sink"):
+        for side in ENDS:
             await attach(made, side, bucket)
         before = made.sources[KEY], made.destinations[KEY]
-        for side in ("source", "sink"):
+        for side in ENDS:
             await attach(made, side, bucket)
         unused = made.sources[KEY], made.destinations[KEY]
         assert all(one is not other for one, other in zip(before, unused, strict=True))
         made.source(KEY, 1).take(ChunkOrder(1, 1, 0, "objects", (RangeOrder("k", "e", 0, 1, "k"),)))
         await made.store_verb(KEY, 1, "head", {"key": "k"})
-        for side in ("source", "sink"):
+        for side in ENDS:
             await attach(made, side, bucket)
         assert (made.sources[KEY], made.destinations[KEY]) == unused
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +14,7 @@ import pytest
 from tests.transfer.samples import KEY, fleet_of
 
 from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.config import AttachOrder
 from skyplane_gateway.journal.document import journal_key
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
@@ -42,6 +44,10 @@ JOB = TransferJob(Location("/data/in/"), Location("/data/out/"))
 LED_BY_B = SubmittedTransfer(KEY, 1, "b", joined=False)
 
 
+def sealing_key(key: str, start_id: str) -> bytes:
+    return sha256(f"{key} {start_id}".encode()).digest()
+
+
 class FakeControl:
     """One gateway's answers; errors by verb."""
 
@@ -55,7 +61,7 @@ class FakeControl:
         self.followers = 0
         self.needs_credentials: dict[str, list[str]] = {}
         self.drains = True
-        self.sealing_key: bytes | None = None
+        self.sealing_key_hex: str | None = None
         self.credentials: Any = None
         self.listed: ListedRows | None = None
 
@@ -76,20 +82,11 @@ class FakeControl:
     def renew_credentials(self, key: str, *, epoch: int, side: str, credentials: Any) -> None:
         self._say("renew credentials", side, epoch, dict(credentials))
 
-    def attach(
-        self,
-        key: str,
-        *,
-        epoch: int,
-        side: str,
-        credentials: Any,
-        bytes_per_s: float | None,
-        sealing_key: bytes | None,
-        **_: Any,
-    ) -> None:
-        self.sealing_key = sealing_key
-        self.credentials = credentials
-        self._say("attach", side, epoch, *([] if bytes_per_s is None else [bytes_per_s]))
+    def attach(self, key: str, order: AttachOrder) -> None:
+        self.sealing_key_hex = order.sealing_key_hex
+        self.credentials = order.credentials
+        limit = [] if order.bytes_per_s is None else [order.bytes_per_s]
+        self._say("attach", order.side, order.epoch, *limit)
 
     def submit(
         self, key: str, *, epoch: int, spec: Any, listed: ListedRows | None
@@ -160,7 +157,7 @@ class FakeSessions:
 
 
 def control_of(sessions: FakeSessions) -> FleetControl:
-    return FleetControl(sessions, lambda key, start: f"{key} {start}".encode())  # type: ignore[arg-type]
+    return FleetControl(sessions, sealing_key)  # type: ignore[arg-type]
 
 
 def request_of(job: TransferJob = JOB) -> TransferRequest:
@@ -197,9 +194,9 @@ def test_both_ends_get_one_key_where_bytes_leave_the_machine(
     sessions = FakeSessions("ab")
     sessions.fleet = replace(sessions.fleet, host=host)
     submit(sessions, replace(JOB, encrypt=encrypt))
-    keys = [sessions.gateways[node].sealing_key for node in "ab"]
-    key = f"{KEY} {sessions.fleet.start_id}".encode()
-    assert keys == [key if is_encrypted else None] * 2
+    keys = [sessions.gateways[node].sealing_key_hex for node in "ab"]
+    key = sealing_key(KEY, sessions.fleet.start_id)
+    assert keys == [key.hex() if is_encrypted else None] * 2
 
 
 def with_identity(sessions: FakeSessions) -> None:

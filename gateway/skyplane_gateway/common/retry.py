@@ -1,6 +1,9 @@
 """Retries: the policy, the pauses between attempts, and the budget of one call.
 
 Pauses double and have full jitter (Brooker, AWS Architecture Blog, 2015).
+
+Not by tenacity: one call has two limits, of attempts for failures and of time for throttling, and
+the time may have begun in another call.
 """
 
 from __future__ import annotations

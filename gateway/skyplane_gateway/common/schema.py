@@ -265,7 +265,7 @@ def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
             name: _value(arguments[1], entries[name], place + f".{name}", is_made=is_made)
             for name in entries
         }
-    if is_dataclass(hint) and not is_made:
+    if not is_made and (is_dataclass(hint) or hasattr(hint, "from_dict")):
         return _nested(hint, value, place)
     return _scalar(origin or hint, value, place, is_made)
 

@@ -19,8 +19,8 @@ from skyplane_gateway.common.errors import (
     NotAuthorised,
     from_dict,
 )
-from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.common.objects import Credentials
+from skyplane_gateway.config import AttachOrder, Topology, TransferSpec
 from skyplane_gateway.control.caller import ORCHESTRATOR, Caller
 from skyplane_gateway.control.connection_pool import (
     ConnectionPool,
@@ -145,34 +145,10 @@ class ControlClient:
 
     # -- transfers: the orchestrator's verbs
 
-    def attach(
-        self,
-        transfer_key: str,
-        *,
-        epoch: int,
-        side: str,
-        store: StoreSpec,
-        credentials: Credentials | None,
-        verify: str = "stored",
-        bytes_per_s: float | None = None,
-        sealing_key: bytes | None = None,
-    ) -> dict[str, Any]:
-        """Give one side (`source` or `sink`) its store and its secrets; they stay in memory.
-
-        Args:
-            bytes_per_s: bounds what a source sends.
-            sealing_key: 32 bytes, the same for both sides; None: they do not encrypt.
-        """
-        body = {
-            "epoch": epoch,
-            "side": side,
-            "verify": verify,
-            "bytes_per_s": bytes_per_s,
-            "store": store.to_dict(),
-            "credentials": credentials.to_dict() if credentials is not None else None,
-            "sealing_key": None if sealing_key is None else sealing_key.hex(),
-        }
-        return self._call("POST", _transfer_path(transfer_key, "attach"), body, timeout_s=60.0)
+    def attach(self, transfer_key: str, order: AttachOrder) -> None:
+        """Give one side its store; see `Endpoints.attach`."""
+        path = _transfer_path(transfer_key, "attach")
+        self._call("POST", path, order.to_dict(), timeout_s=60.0)
 
     def renew_credentials(
         self, transfer_key: str, *, epoch: int, side: str, credentials: Credentials

@@ -21,9 +21,9 @@ from skyplane_gateway.common.errors import (
     Stopped,
     StoreUnavailable,
 )
-from skyplane_gateway.common.objects import Credentials, StoreSpec
+from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.common.schema import parsed
-from skyplane_gateway.config import Topology, TransferSpec
+from skyplane_gateway.config import AttachOrder, Topology, TransferSpec
 from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.source.chunk_orders import ChunkOrder
@@ -208,18 +208,9 @@ class ControlCalls:
     # -- transfers
 
     async def _attach(self, request: Request) -> Response:
-        body = _body(request)
-        credentials, sealing_key = body.get("credentials"), body.get("sealing_key")
-        return await self._gateway.endpoints.attach(
-            request.key,
-            epoch=int(body["epoch"]),
-            side=body["side"],
-            store=StoreSpec.from_dict(body["store"]),
-            credentials=Credentials.from_dict(credentials) if credentials is not None else None,
-            verify=body.get("verify", "stored"),
-            bytes_per_s=body.get("bytes_per_s"),
-            sealing_key=None if sealing_key is None else bytes.fromhex(sealing_key),
-        )
+        order = AttachOrder.from_dict(_body(request))
+        await self._gateway.endpoints.attach(request.key, order)
+        return {}
 
     async def _credentials(self, request: Request) -> Response:
         body = _body(request)

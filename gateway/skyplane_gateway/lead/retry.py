@@ -7,8 +7,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
-
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.retry import RetryBudget, RetryPolicy
 
@@ -38,21 +36,9 @@ class Retries:
         """The result of the call; repeats it while the store's error may pass."""
         clock = asyncio.get_running_loop().time
         budget = RetryBudget(self._policy, monotonic=clock, rng=self._rng)
-
-        # tenacity looks at the function to know that it must be awaited.
-        async def attempt() -> T:
-            return await call()
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(StoreError),
-            wait=lambda state: budget.next_pause_s(_error_of(state)),
-            sleep=asyncio.sleep,
-        )
-        return await retrying(attempt)
-
-
-def _error_of(state: RetryCallState) -> StoreError:
-    error = state.outcome.exception() if state.outcome is not None else None
-    if not isinstance(error, StoreError):
-        raise TypeError("tenacity asks for a pause without a store's error")
-    return error
+        while True:
+            try:
+                return await call()
+            except StoreError as error:
+                pause_s = budget.next_pause_s(error)
+            await asyncio.sleep(pause_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 #: Time without a sender that a burst may make up for.
@@ -19,23 +18,24 @@ class Bandwidth:
     """
 
     def __init__(self) -> None:
-        self._limits: dict[str, float] = {}
+        #: Transfer -> its limit, in bytes/s.
+        self._limits: dict[bytes, float] = {}
         #: When all tokens that were taken are paid for, by the loop's clock.
         self._paid_at_s = 0.0
 
-    def limit(self, key: str, bytes_per_s: float | None) -> None:
+    def limit(self, transfer: bytes, bytes_per_s: float | None) -> None:
         """Set the limit of a transfer; None removes it."""
         if bytes_per_s is None:
-            self._limits.pop(key, None)
+            self._limits.pop(transfer, None)
         else:
-            self._limits[key] = bytes_per_s
+            self._limits[transfer] = bytes_per_s
 
-    def is_limited(self, key: str) -> bool:
-        return key in self._limits
+    def is_limited(self, transfer: bytes) -> bool:
+        return transfer in self._limits
 
-    async def take(self, key: str, count_bytes: int) -> None:
+    async def take(self, transfer: bytes, count_bytes: int) -> None:
         """Wait until so many bytes may be sent; in the order of calls."""
-        if key not in self._limits:
+        if transfer not in self._limits:
             return
         now_s = asyncio.get_running_loop().time()
         begins_s = max(self._paid_at_s, now_s - _BURST_S)
@@ -47,19 +47,3 @@ class Bandwidth:
         except asyncio.CancelledError:
             self._paid_at_s -= took_s
             raise
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The bandwidth as one transfer uses it."""
-
-    bandwidth: Bandwidth
-    key: str
-
-    @property
-    def is_limited(self) -> bool:
-        return self.bandwidth.is_limited(self.key)
-
-    async def take(self, count_bytes: int) -> None:
-        """As `Bandwidth.take`."""
-        await self.bandwidth.take(self.key, count_bytes)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
@@ -36,10 +37,9 @@ from skyplane_gateway.protocol import (
     Sealing,
     open_receipt,
 )
-from skyplane_gateway.source.bandwidth import Pace
+from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.batch import fill
 from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOrder
-from skyplane_gateway.source.local_sink import LocalSink
 from skyplane_gateway.source.object_reader import (
     Content,
     ObjectReader,
@@ -49,62 +49,71 @@ from skyplane_gateway.source.object_reader import (
 )
 from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
+from skyplane_gateway.transport.router import FrameReceiver
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SendFrame = Callable[[RawFrame], Awaitable[None]]
-
 #: Ended attempts that are remembered: an order is repeated when the response to it was lost.
 _REMEMBERED: Final = 8192
+
+
+class Routes(Protocol):
+    """The routes that begin at a gateway; see `Router`."""
+
+    async def send_frame(self, frame: RawFrame) -> None: ...
+
+    def loss(self, number: int) -> GatewayLost | None: ...
+
+    def local_sink(self, number: int) -> FrameReceiver | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGateway:
+    """What all transfers at one source share.
+
+    Attributes:
+        fleet: its id on the wire.
+        threads: where blocking calls of stores run.
+        readers: chunks that each transfer reads at the same time.
+        is_throttled: whether a store of this gateway asks for fewer requests.
+    """
+
+    node: str
+    fleet: bytes
+    routes: Routes
+    threads: Executor
+    readers: int
+    is_throttled: Callable[[], bool]
+    bandwidth: Bandwidth
 
 
 class SourceTransfer:
     """One transfer at one source.
 
     Args:
-        send_frame: sends a frame down its route; raises GatewayLost.
-        threads: where the store's blocking calls run.
-        readers: chunks to read at the same time.
-        loss_of: why the route of that number is down; None while it is not.
-        is_throttled: whether a store of this gateway asks for fewer requests.
-        pace: bounds the rate of sent bytes; None for no bound.
-        sink_of: the sink of this gateway, if the route of that number begins and ends here.
+        transfer: its id on the wire.
         sealing: encrypts frames and opens receipts.
     """
 
     def __init__(
         self,
-        *,
-        fleet: bytes,
+        gateway: SourceGateway,
         transfer: bytes,
         epoch: int,
         store: ObjectStore,
-        send_frame: SendFrame,
-        threads: Executor,
-        readers: int,
-        loss_of: Callable[[int], GatewayLost | None] = lambda number: None,
-        is_throttled: Callable[[], bool] = lambda: False,
-        pace: Pace | None = None,
-        node: str = "",
-        sink_of: Callable[[int], LocalSink | None] = lambda number: None,
         sealing: Sealing = UNSEALED,
     ) -> None:
         self.epoch = epoch
         #: A lead has sent a request to this side.
         self.is_used = False
         self.store = store
-        self._fleet = fleet
+        self._gateway = gateway
+        self._routes = gateway.routes
         self._transfer = transfer
-        self._send_frame = send_frame
-        self._threads = threads
         self._orders: asyncio.Queue[ChunkOrder] = asyncio.Queue()
-        self._loss_of = loss_of
-        self._is_throttled = is_throttled
-        self._pace = pace
-        self._objects = ObjectReader(store, threads, node)
-        self._sink_of = sink_of
+        self._objects = ObjectReader(store, gateway.threads, gateway.node)
         self._sealing = sealing
         #: (chunk, attempt) of orders that wait for the store or for bandwidth.
         self._reading: set[tuple[int, int]] = set()
@@ -122,7 +131,7 @@ class SourceTransfer:
         self._newest: dict[int, int] = {}
         #: Chunk -> the attempt in flight, and its task.
         self._tasks: dict[int, tuple[int, asyncio.Task[None]]] = {}
-        self._workers = [asyncio.create_task(self._work()) for _ in range(readers)]
+        self._workers = [asyncio.create_task(self._work()) for _ in range(gateway.readers)]
 
     # -- the lead's side
 
@@ -136,7 +145,7 @@ class SourceTransfer:
         identity = (order.chunk, order.attempt)
         if identity not in self._pending and identity not in self._ended:
             self._pending[identity] = order
-            loss = self._loss_of(order.route)
+            loss = self._routes.loss(order.route)
             if loss is not None:
                 self._report(ChunkOutcome.of_failure(order, loss))
                 return
@@ -166,7 +175,7 @@ class SourceTransfer:
 
     def waiting(self) -> list[tuple[int, int]]:
         """(chunk, attempt) of orders that wait for a store that throttles, or for bandwidth."""
-        if not (self._is_limited or self._is_throttled()):
+        if not (self._is_limited or self._gateway.is_throttled()):
             return []
         return [
             identity
@@ -218,7 +227,7 @@ class SourceTransfer:
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
-        await asyncio.get_running_loop().run_in_executor(self._threads, self.store.close)
+        await self._objects.in_thread(self.store.close)
 
     # -- reading and sending
 
@@ -262,7 +271,7 @@ class SourceTransfer:
         if frame is not None:
             # Else the sink would hold half a chunk until the transfer ends.
             with suppress(GatewayLost):
-                await self._send_frame(frame)
+                await self._routes.send_frame(frame)
         # Errors of the destination come in receipts.
         at_source = isinstance(error, StoreError)
         self._report(ChunkOutcome.of_failure(order, error, at_source=at_source))
@@ -281,7 +290,7 @@ class SourceTransfer:
             attributes, noted = kept_of(wanted, reader)
             content = content_of(order, wanted, attributes)
             # Frames are what a limit paces.
-            sink = None if self._is_limited else self._sink_of(order.route)
+            sink = None if self._is_limited else self._routes.local_sink(order.route)
             if sink is None:
                 await self._stream(order, wanted, content, reader, noted)
             else:
@@ -291,7 +300,7 @@ class SourceTransfer:
 
     async def _hand_over(
         self,
-        sink: LocalSink,
+        sink: FrameReceiver,
         order: ChunkOrder,
         wanted: RangeOrder,
         content: Content,
@@ -370,16 +379,16 @@ class SourceTransfer:
             self._reading.discard(identity)
 
     async def _feed(self, order: ChunkOrder, framer: ChunkFramer, piece: bytes | bytearray) -> None:
-        if self._pace is not None:
+        if self._is_limited:
             identity = (order.chunk, order.attempt)
             self._reading.add(identity)
             try:
-                await self._pace.take(len(piece))
+                await self._gateway.bandwidth.take(self._transfer, len(piece))
             finally:
                 self._reading.discard(identity)
         for frame in framer.feed(piece):
             self._require_pending(order)
-            await self._send_frame(frame)
+            await self._routes.send_frame(frame)
         self._note(order, len(piece))
 
     def _note(self, order: ChunkOrder, count: int) -> None:
@@ -388,7 +397,7 @@ class SourceTransfer:
 
     @property
     def _is_limited(self) -> bool:
-        return self._pace is not None and self._pace.is_limited
+        return self._gateway.bandwidth.is_limited(self._transfer)
 
     def _is_pending(self, order: ChunkOrder) -> bool:
         return self._pending.get((order.chunk, order.attempt)) is order
@@ -407,9 +416,8 @@ class SourceTransfer:
                 self._ended.popitem(last=False)
 
     def _chunk_of(self, order: ChunkOrder) -> ChunkId:
-        return ChunkId(
-            self._fleet, self._transfer, self.epoch, order.route, order.attempt, order.chunk
-        )
+        fleet, transfer = self._gateway.fleet, self._transfer
+        return ChunkId(fleet, transfer, self.epoch, order.route, order.attempt, order.chunk)
 
     def _report(self, outcome: ChunkOutcome) -> None:
         order = self._pending.get((outcome.chunk, outcome.attempt))

@@ -18,7 +18,14 @@ from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Topology
-from skyplane_gateway.protocol import ChunkId, FrameHeader, Identity, RawFrame, RawReceipt
+from skyplane_gateway.protocol import (
+    ChunkId,
+    ChunkManifest,
+    FrameHeader,
+    Identity,
+    RawFrame,
+    RawReceipt,
+)
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT
 from skyplane_gateway.transport.route import LocalRoute
@@ -29,9 +36,15 @@ LEAVE_TIMEOUT_S: Final = GOODBYE_TIMEOUT_S + 1.0
 
 
 class FrameReceiver(Protocol):
-    """Takes frames at their sink."""
+    """Takes frames at their sink, and chunks in the memory of this process; see `Sink`."""
 
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None: ...
+
+    def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> memoryview | None: ...
+
+    def end_chunk(self, chunk: ChunkId, crc32c: int) -> None: ...
+
+    def drop_chunk(self, chunk: ChunkId) -> None: ...
 
 
 class ReceiptReceiver(Protocol):
@@ -190,10 +203,10 @@ class Router:
 
     # -- state
 
-    def is_local(self, number: int) -> bool:
-        """Whether the route begins and ends at this gateway."""
+    def local_sink(self, number: int) -> FrameReceiver | None:
+        """The sink of this gateway, if the route begins and ends here."""
         route = self._routes.get(number)
-        return route is not None and not route.hops
+        return self._owner.sink if route is not None and not route.hops else None
 
     def loss(self, number: int) -> GatewayLost | None:
         """Why a route is down; None while it is up, or is built the first time."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.common.retry import RetryPolicy
+from skyplane_gateway.config import AttachOrder, End
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.stores import ListedRows
 from skyplane_orchestration.errors import (
@@ -159,8 +160,8 @@ class FleetControl:
         """
         epoch = order.tenure.epoch
         with timed("transfer: opening the stores on the gateways"):
-            for side, nodes in (("source", order.sources), ("sink", order.sinks)):
-                self._attach(request, side, nodes, epoch)
+            self._attach(request, "source", order.sources, epoch)
+            self._attach(request, "sink", order.sinks, epoch)
         lead = self._fleet.gateway(order.tenure.lead)
         spec = replace(
             transfer_spec_of(request.job),
@@ -177,7 +178,7 @@ class FleetControl:
         )
 
     def _attach(
-        self, request: TransferRequest, side: str, nodes: Iterable[str], epoch: int
+        self, request: TransferRequest, side: End, nodes: Iterable[str], epoch: int
     ) -> None:
         job = request.job
         location = job.source if side == "source" else job.destination
@@ -191,18 +192,19 @@ class FleetControl:
         if is_encrypted:
             sealing_key = self._sealing_key_of(request.transfer_key, self._fleet.start_id)
 
+        order = AttachOrder(
+            epoch,
+            side,
+            store,
+            credentials,
+            job.verify,
+            # The limit is that of the whole transfer.
+            bytes_per_s=None if total is None else total / len(nodes),
+            sealing_key_hex=None if sealing_key is None else sealing_key.hex(),
+        )
+
         def attach(_: GatewayHandle, client: ControlClient) -> None:
-            client.attach(
-                request.transfer_key,
-                epoch=epoch,
-                side=side,
-                store=store,
-                credentials=credentials,
-                verify=job.verify,
-                # The limit is that of the whole transfer.
-                bytes_per_s=None if total is None else total / len(nodes),
-                sealing_key=sealing_key,
-            )
+            client.attach(request.transfer_key, order)
 
         try:
             self._sessions.each([self._fleet.gateway(node) for node in nodes], attach)

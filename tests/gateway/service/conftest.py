@@ -22,7 +22,15 @@ from tests.gateway.wire_proxy import WireProxy
 from tests.memory_store import create_bucket
 
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.config import GatewayConfig, Route, Topology, TransferSpec
+from skyplane_gateway.config import (
+    AttachOrder,
+    End,
+    GatewayConfig,
+    Route,
+    Topology,
+    TransferSpec,
+    Verification,
+)
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control_server.in_process import open_gateway
 from skyplane_gateway.journal.document import (
@@ -148,26 +156,26 @@ class InProcessFleet:
         destination: StoreSpec,
         *,
         epoch: int = 1,
-        verify: str = "stored",
+        verify: Verification = "stored",
         is_encrypted: bool = False,
         source_credentials: Credentials | None = None,
     ) -> None:
         topology = self.topology()
-        for side, nodes, store in (
+        ends: list[tuple[End, tuple[str, ...], StoreSpec]] = [
             ("source", topology.sources, source),
             ("sink", topology.sinks, destination),
-        ):
+        ]
+        for side, nodes, store in ends:
             for node in nodes:
-                await asyncio.to_thread(
-                    self.client(node).attach,
-                    transfer,
-                    epoch=epoch,
-                    side=side,
-                    store=store,
-                    credentials=source_credentials if side == "source" else None,
-                    verify=verify,
-                    sealing_key=self.sealing_key(transfer) if is_encrypted else None,
+                order = AttachOrder(
+                    epoch,
+                    side,
+                    store,
+                    source_credentials if side == "source" else None,
+                    verify,
+                    sealing_key_hex=self.sealing_key(transfer).hex() if is_encrypted else None,
                 )
+                await asyncio.to_thread(self.client(node).attach, transfer, order)
 
     def sealing_key(self, transfer: str) -> bytes:
         return self.authority.sealing_key(transfer, "")

@@ -18,7 +18,7 @@ from tests.faults.http_rules import EXPIRED, Rule
 
 from skyplane_gateway.common.errors import UnknownTransfer
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.config import MIB
+from skyplane_gateway.config import MIB, AttachOrder, End
 from skyplane_gateway.lead import retry
 from skyplane_gateway.stores import Credentials, open_store
 from skyplane_gateway.stores.base import read_object
@@ -99,17 +99,11 @@ def refused(place: Place, side: str) -> int:
 
 async def attach(fleet: Any, place: Place, given: Credentials | None) -> None:
     topology = fleet.topology()
-    for side, nodes in (("source", topology.sources), ("sink", topology.sinks)):
+    ends: list[tuple[End, Any]] = [("source", topology.sources), ("sink", topology.sinks)]
+    for side, nodes in ends:
         for node in nodes:
-            await asyncio.to_thread(
-                fleet.client(node).attach,
-                KEY,
-                epoch=1,
-                side=side,
-                store=place.specs[side],
-                credentials=given,
-                verify="stored",
-            )
+            order = AttachOrder(1, side, place.specs[side], given)
+            await asyncio.to_thread(fleet.client(node).attach, KEY, order)
 
 
 @pytest.mark.parametrize("side", ["source", "sink"])

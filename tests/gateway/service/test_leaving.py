@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.common.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
-from skyplane_gateway.config import MIB
+from skyplane_gateway.config import MIB, AttachOrder
 from skyplane_gateway.endpoints import Endpoints
 
 CHUNK = MIB
@@ -57,13 +57,11 @@ async def test_a_leaving_lead_is_draining_and_another_source_resumes(
         assert kit.named_uploads(destination) == set(kit.uploads(destination)) != set()
 
         next_lead, sink = fleet.client("c"), fleet.client("b")
-        for client, side, store in (
-            (next_lead, "source", spec.source),
-            (sink, "sink", spec.destination),
+        for client, order in (
+            (next_lead, AttachOrder(2, "source", spec.source)),
+            (sink, AttachOrder(2, "sink", spec.destination)),
         ):
-            await asyncio.to_thread(
-                client.attach, KEY, epoch=2, side=side, store=store, credentials=None
-            )
+            await asyncio.to_thread(client.attach, KEY, order)
         await asyncio.to_thread(next_lead.submit, KEY, epoch=2, spec=spec)
         lead = fleet.service("c").leads.transfer(KEY)
         await fleet.until(lambda: lead.status()["state"] != "running")

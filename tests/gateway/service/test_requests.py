@@ -12,6 +12,7 @@ from skyplane_gateway.common.errors import (
     SkyplaneError,
     UnknownTransfer,
 )
+from skyplane_gateway.config import AttachOrder
 
 KEY = "ab" * 16
 
@@ -98,9 +99,7 @@ async def test_a_submit_before_its_attach_and_to_nobody(fleet_of: Any, kit: Any)
             await fleet.submit(KEY, spec)
         # Only the source was attached: the sink does not know what to do.
         client = fleet.client("a")
-        await asyncio.to_thread(
-            lambda: client.attach(KEY, epoch=1, side="source", store=spec.source, credentials=None)
-        )
+        await asyncio.to_thread(lambda: client.attach(KEY, AttachOrder(1, "source", spec.source)))
         with pytest.raises(UnknownTransfer, match="no sink"):
             await fleet.submit(KEY, spec)
         assert fleet.service("a").leads._runs == {}

@@ -12,7 +12,7 @@ from tests.gateway.virtual_time import run_virtually
 from skyplane_gateway.source.bandwidth import Bandwidth
 
 
-async def _send(bandwidth: Bandwidth, key: str, sizes: list[int]) -> float:
+async def _send(bandwidth: Bandwidth, key: bytes, sizes: list[int]) -> float:
     """Send pieces one after the other; when the last was sent."""
     loop = asyncio.get_running_loop()
     for size in sizes:
@@ -30,7 +30,7 @@ def test_the_rate_is_exact_on_average(senders: list[list[int]], bytes_per_s: int
 
     async def scenario() -> float:
         bandwidth = Bandwidth()
-        keys = [f"key {number % 2}" for number in range(len(senders))]
+        keys = [bytes([number % 2]) for number in range(len(senders))]
         for key in keys:
             bandwidth.limit(key, bytes_per_s)
         began_s = asyncio.get_running_loop().time()
@@ -44,15 +44,15 @@ def test_the_rate_is_exact_on_average(senders: list[list[int]], bytes_per_s: int
 def test_the_lowest_limit_holds_while_its_transfer_is_attached() -> None:
     async def scenario() -> tuple[float, float, float]:
         bandwidth = Bandwidth()
-        bandwidth.limit("fast", 1000)
-        bandwidth.limit("slow", 100)
+        bandwidth.limit(b"fast", 1000)
+        bandwidth.limit(b"slow", 100)
         loop = asyncio.get_running_loop()
-        first = await _send(bandwidth, "fast", [1000]) - loop.time()
+        first = await _send(bandwidth, b"fast", [1000]) - loop.time()
         began_s = loop.time()
-        second = await _send(bandwidth, "fast", [1000]) - began_s
-        bandwidth.limit("slow", None)
+        second = await _send(bandwidth, b"fast", [1000]) - began_s
+        bandwidth.limit(b"slow", None)
         began_s = loop.time()
-        third = await _send(bandwidth, "fast", [1000]) - began_s
+        third = await _send(bandwidth, b"fast", [1000]) - began_s
         return first, second, third
 
     _, second, third = run_virtually(scenario())
@@ -63,9 +63,9 @@ def test_the_lowest_limit_holds_while_its_transfer_is_attached() -> None:
 def test_a_transfer_without_a_limit_does_not_wait() -> None:
     async def scenario() -> float:
         bandwidth = Bandwidth()
-        bandwidth.limit("slow", 1)
+        bandwidth.limit(b"slow", 1)
         began_s = asyncio.get_running_loop().time()
-        return await _send(bandwidth, "free", [10**9]) - began_s
+        return await _send(bandwidth, b"free", [10**9]) - began_s
 
     assert run_virtually(scenario()) == 0.0
 
@@ -73,12 +73,12 @@ def test_a_transfer_without_a_limit_does_not_wait() -> None:
 def test_a_cancelled_sender_gives_its_tokens_back() -> None:
     async def scenario() -> float:
         bandwidth = Bandwidth()
-        bandwidth.limit("k", 10)
+        bandwidth.limit(b"k", 10)
         began_s = asyncio.get_running_loop().time()
-        given_up = asyncio.create_task(_send(bandwidth, "k", [1000]))
+        given_up = asyncio.create_task(_send(bandwidth, b"k", [1000]))
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
-        return await _send(bandwidth, "k", [10]) - began_s
+        return await _send(bandwidth, b"k", [10]) - began_s
 
     assert run_virtually(scenario()) == pytest.approx(1.0, abs=0.06)

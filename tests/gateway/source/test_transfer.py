@@ -12,36 +12,47 @@ from tests.memory_store import MemoryReader, MemoryStore, create_bucket
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import MetadataNotCarried, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.common.objects import StoreSpec
-from skyplane_gateway.protocol import ChunkId, ChunkManifest, RawFrame
-from skyplane_gateway.source.bandwidth import Bandwidth, Pace
+from skyplane_gateway.protocol import ChunkId, ChunkManifest, FrameHeader, RawFrame
+from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, RangeOutcome
-from skyplane_gateway.source.local_sink import LocalSink
-from skyplane_gateway.source.transfer import SendFrame, SourceTransfer
+from skyplane_gateway.source.transfer import SourceGateway, SourceTransfer
 from skyplane_gateway.stores import ObjectStore, open_store
 
+KEY = bytes(16)
 
-async def _send_frame(frame: RawFrame) -> None:
-    """Nobody takes anything here."""
+
+class _Routes:
+    """One local route, with that sink; nobody takes frames, but `sent` has them."""
+
+    def __init__(self, sink: _Sink | None = None) -> None:
+        self.sent: list[RawFrame] = []
+        self._sink = sink
+
+    async def send_frame(self, frame: RawFrame) -> None:
+        self.sent.append(frame)
+
+    def loss(self, number: int) -> None: ...
+
+    def local_sink(self, number: int) -> _Sink | None:
+        return self._sink
 
 
 def _source(
     threads: ThreadPoolExecutor,
     store: ObjectStore | None = None,
-    send_frame: SendFrame = _send_frame,
-    sink: LocalSink | None = None,
-    pace: Pace | None = None,
+    routes: _Routes | None = None,
+    bandwidth: Bandwidth | None = None,
 ) -> SourceTransfer:
-    return SourceTransfer(
+    gateway = SourceGateway(
+        node="a",
         fleet=bytes(8),
-        transfer=bytes(16),
-        epoch=1,
-        store=store or open_store(StoreSpec("memory", "any")),
-        send_frame=send_frame,
+        routes=routes or _Routes(),
         threads=threads,
         readers=1,
-        sink_of=lambda number: sink,
-        pace=pace,
+        is_throttled=lambda: False,
+        bandwidth=bandwidth or Bandwidth(),
     )
+    return SourceTransfer(gateway, KEY, 1, store or open_store(StoreSpec("memory", "any")))
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -93,14 +104,11 @@ def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
         RangeOrder(key, store.put(key, b"abc").etag, 0, 3, f"to/{key}", strict_metadata=True)
         for key in ("a", "b")[:count]
     )
-    sent: list[RawFrame] = []
-
-    async def send(frame: RawFrame) -> None:
-        sent.append(frame)
+    routes = _Routes()
 
     async def scenario() -> list[RangeOutcome]:
         with ThreadPoolExecutor(2) as threads:
-            source = _source(threads, store, send)
+            source = _source(threads, store, routes)
             source.take(ChunkOrder(1, 1, 0, kind, ranges, "upload", 1))
             _, ended = await source.outcomes(0, 60.0)
             await source.close()
@@ -112,7 +120,7 @@ def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
         assert outcome.at_source
         assert f"'{wanted.source_key}'" in outcome.error.message
         assert "tags" in outcome.error.message
-    assert sent == []
+    assert routes.sent == []
 
 
 class _Asked(Bandwidth):
@@ -122,9 +130,9 @@ class _Asked(Bandwidth):
         super().__init__()
         self.asked = asyncio.Event()
 
-    async def take(self, key: str, count_bytes: int) -> None:
+    async def take(self, transfer: bytes, count_bytes: int) -> None:
         self.asked.set()
-        await super().take(key, count_bytes)
+        await super().take(transfer, count_bytes)
 
 
 def test_a_chunk_that_waits_for_bandwidth_is_excused() -> None:
@@ -134,15 +142,10 @@ def test_a_chunk_that_waits_for_bandwidth_is_excused() -> None:
         create_bucket("slow")
         store = MemoryStore(StoreSpec("memory", "slow"))
         etag = store.put("k", b"abc").etag
-        sent: list[RawFrame] = []
-
-        async def send(frame: RawFrame) -> None:
-            sent.append(frame)
-
-        bandwidth = _Asked()
-        bandwidth.limit("t", 1e-3)
+        bandwidth, routes = _Asked(), _Routes()
+        bandwidth.limit(KEY, 1e-3)
         with ThreadPoolExecutor(1) as threads:
-            source = _source(threads, store, send, pace=Pace(bandwidth, "t"))
+            source = _source(threads, store, routes, bandwidth)
             orders = [
                 ChunkOrder(chunk, 1, 0, "objects", (RangeOrder("k", etag, 0, 3, "to/k"),))
                 for chunk in (1, 2)
@@ -152,8 +155,8 @@ def test_a_chunk_that_waits_for_bandwidth_is_excused() -> None:
             # The second waits for the one reader.
             await bandwidth.asked.wait()
             assert source.waiting() == [(1, 1), (2, 1)]
-            assert sent == []
-            bandwidth.limit("t", None)
+            assert routes.sent == []
+            bandwidth.limit(KEY, None)
             assert source.waiting() == []
             await source.close()
 
@@ -167,6 +170,8 @@ class _Sink:
         self.memory: dict[int, bytearray] = {}
         self.ended: dict[int, int] = {}
         self.dropped: list[int] = []
+
+    def on_frame(self, header: FrameHeader, sealed: memoryview) -> None: ...
 
     def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> memoryview | None:
         self.memory[chunk.chunk] = bytearray(manifest.length_bytes)
@@ -191,19 +196,17 @@ class _Broken(MemoryStore):
 
 def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() -> None:
     create_bucket("local")
-    store, sink, sent = _Broken(StoreSpec("memory", "local")), _Sink(), list[RawFrame]()
+    store, sink = _Broken(StoreSpec("memory", "local")), _Sink()
+    routes = _Routes(sink)
     orders = [
         ChunkOrder(number, 1, 0, "objects", (RangeOrder(key, etag, 0, 3, key),))
         for number, key in enumerate(("whole", "broken"), start=1)
         for etag in (store.put(key, b"abc").etag,)
     ]
 
-    async def send(frame: RawFrame) -> None:
-        sent.append(frame)
-
     async def scenario() -> list[RangeOutcome]:
         with ThreadPoolExecutor(2) as threads:
-            source = _source(threads, store, send, sink)
+            source = _source(threads, store, routes)
             for order in orders:
                 source.take(order)
             _, ended = await source.outcomes(0, 60.0)
@@ -216,4 +219,4 @@ def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() -> None:
     assert sink.memory[1] == b"abc"
     assert sink.ended == {1: crc32c(b"abc")}
     assert sink.dropped == [2]
-    assert sent == []
+    assert routes.sent == []

@@ -125,6 +125,12 @@ class Gateway:
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         self.frames.append(header)
 
+    def begin_chunk(self, chunk: ChunkId, manifest: ChunkManifest) -> None: ...
+
+    def end_chunk(self, chunk: ChunkId, crc32c: int) -> None: ...
+
+    def drop_chunk(self, chunk: ChunkId) -> None: ...
+
     def on_receipt(self, header: ChunkId, sealed: memoryview) -> None:
         self.receipts.append(header)
 

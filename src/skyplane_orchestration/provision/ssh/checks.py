@@ -18,7 +18,7 @@ from skyplane_orchestration.provision.ssh.containers import ContainerMachine
 from skyplane_orchestration.provision.ssh.logins import Login, OpenHost
 
 #: Modules that a gateway imports at its start; those of stores come later.
-_REQUIRED_MODULES: Final = ("aiohttp", "awscrt", "cryptography", "httptools", "tenacity")
+_REQUIRED_MODULES: Final = ("aiohttp", "awscrt", "cryptography", "httptools")
 _NEEDED_FOR_ENVIRONMENTS: Final = ("ensurepip", "venv")
 _PORTS_PER_GATEWAY: Final = 2
 #: S3 refuses requests whose time is 15 minutes off. A clock that is far off does not stay there.
