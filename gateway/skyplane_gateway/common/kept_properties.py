@@ -81,7 +81,7 @@ class KeptProperties:
         attributes: the destination keeps headers and user metadata, or the source has none.
         source_kind: of the source's store.
         omits_non_ascii: the copy lacks what no header can hold, in place of its encoded form.
-        sets: headers and user metadata of all copies; see `dressed`.
+        sets: headers and user metadata of all copies; see `with_values`.
     """
 
     kind: str
@@ -105,20 +105,20 @@ class KeptProperties:
         if kept is not None:
             lacks.discard("storage-class")
         if attributes is not None:
-            tags = kept_tags(self.tags_for, attributes.tags)
+            tags = holdable_tags(self.tags_for, attributes.tags)
             attributes = replace(attributes, tags=tags, storage_class=kept)
         if self.tags and (attributes is None or attributes.tags):
             lacks.discard("tags")
         names = tuple(name for name in info.not_carried if name in lacks)
         if attributes is not None:
-            attributes, lost = self.dress(attributes)
+            attributes, lost = self.of_copy(attributes)
             names += lost
         return replace(info, attributes=attributes, not_carried=names, storage_class=kept)
 
-    def dress(self, attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, ...]]:
+    def of_copy(self, attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, ...]]:
         """The headers and user metadata of a copy, and the names of what is left out."""
-        found = dressed(attributes, self.sets)
-        return fitting(found) if self.omits_non_ascii else (found, ())
+        found = with_values(attributes, self.sets)
+        return in_headers(found) if self.omits_non_ascii else (found, ())
 
     def mark_of(self, source: ObjectInfo) -> Mark | None:
         """What the copy of that version stores to be known by; None where it needs nothing."""
@@ -161,11 +161,11 @@ def kept_properties_of(source: StoreSpec, destination: StoreSpec) -> KeptPropert
     )
 
 
-def fitting(attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, ...]]:
+def in_headers(attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, ...]]:
     """The attributes that headers hold as they are, and the names of what is left out."""
     rows = tuple(row for row in attributes.metadata if fits_name(row[0]) and fits(row[1]))
-    odd = [ours for ours in HEADERS if not fits(getattr(attributes, ours) or "")]
-    lost = [HEADERS[ours] for ours in odd]
+    odd = [field for field in HEADERS if not fits(getattr(attributes, field) or "")]
+    lost = [HEADERS[field] for field in odd]
     if rows != attributes.metadata:
         lost.append("user-metadata")
     if not lost:
@@ -174,7 +174,7 @@ def fitting(attributes: ObjectAttributes) -> tuple[ObjectAttributes, tuple[str, 
     return replace(attributes, metadata=rows, **nothing), tuple(lost)
 
 
-def dressed(attributes: ObjectAttributes, sets: ObjectAttributes | None) -> ObjectAttributes:
+def with_values(attributes: ObjectAttributes, sets: ObjectAttributes | None) -> ObjectAttributes:
     """The attributes of a source with those that its job sets in their place."""
     if sets is None:
         return attributes
@@ -184,27 +184,27 @@ def dressed(attributes: ObjectAttributes, sets: ObjectAttributes | None) -> Obje
     return replace(attributes, **headers, metadata=tuple(sorted(rows.items())))
 
 
-def kept_tags(kind: str, tags: Tags) -> Tags:
+def holdable_tags(kind: str, tags: Tags) -> Tags:
     """The tags for a store of that kind: all, or none where it cannot hold each of them."""
     return tags if _fit(kind, tags) else ()
 
 
-def is_own(key: str) -> bool:
+def is_project_object(key: str) -> bool:
     """Whether it is an object of this project itself, which stays in the bucket's default class."""
     return key.startswith(PROJECT_FOLDER) or f"/{PROJECT_FOLDER}" in key
 
 
-def placed(
+def with_class(
     attributes: ObjectAttributes | None, spec: StoreSpec, key: str
 ) -> ObjectAttributes | None:
     """The attributes of a write, with the class that the store's option names."""
     chosen = spec.option("storage-class")
-    if chosen in ("", KEEP) or is_own(key):
+    if chosen in ("", KEEP) or is_project_object(key):
         return attributes
     return replace(attributes or ObjectAttributes(), storage_class=chosen)
 
 
-def tagged(
+def with_tags(
     attributes: ObjectAttributes, lacks: tuple[str, ...], tags: Tags | None
 ) -> tuple[ObjectAttributes, tuple[str, ...]]:
     """What a read tells, with the tags that another request has found; None if none was sent."""

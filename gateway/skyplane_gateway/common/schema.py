@@ -180,9 +180,9 @@ def check(made: DataclassInstance) -> None:
 
     Raises ConfigurationInvalid, with the name of the first field of a wrong type.
     """
-    for name, (hint, is_secret, place) in _fields(type(made))[0].items():
+    for name, (hint, is_secret, where) in _fields(type(made))[0].items():
         given = getattr(made, name)
-        found = _field(hint, is_secret, given, place, is_made=True)
+        found = _field(hint, is_secret, given, where, is_made=True)
         if found is not given:
             object.__setattr__(made, name, found)
 
@@ -208,27 +208,27 @@ def _fields(kind: type[Any]) -> tuple[dict[str, tuple[Any, bool, Text]], tuple[s
     return known, tuple(without)
 
 
-def _dataclass(kind: type[T], document: Mapping[str, Any], place: str) -> T:
+def _dataclass(kind: type[T], document: Mapping[str, Any], where: str) -> T:
     known, required = _fields(kind)
     unknown = sorted(document.keys() - known.keys())
     if unknown:
-        raise ConfigurationInvalid(place + f" has no {', '.join(unknown)}; was it written by hand?")
+        raise ConfigurationInvalid(where + f" has no {', '.join(unknown)}; was it written by hand?")
     missing = [name for name in required if name not in document]
     if missing:
-        raise ConfigurationInvalid(place + f" is not complete: it lacks {', '.join(missing)}")
+        raise ConfigurationInvalid(where + f" is not complete: it lacks {', '.join(missing)}")
     return kind(
         **{
             name: value
             if type(value) is known[name][0] and type(value) in _EXACT
-            else _field(*known[name][:2], value, f"{place}: {name}", is_made=False)
+            else _field(*known[name][:2], value, f"{where}: {name}", is_made=False)
             for name, value in document.items()
         }
     )
 
 
-def _field(hint: Any, is_secret: bool, value: Any, place: str, *, is_made: bool) -> Any:
+def _field(hint: Any, is_secret: bool, value: Any, where: str, *, is_made: bool) -> Any:
     try:
-        return _value(hint, value, place, is_made=is_made)
+        return _value(hint, value, where, is_made=is_made)
     except ConfigurationInvalid as error:
         if not is_secret:
             raise
@@ -240,7 +240,7 @@ def _without_value(message: str) -> str:
     return marked(f"{message.partition(', not ')[0]}, not this", marks_of(message))
 
 
-def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
+def _value(hint: Any, value: Any, where: str, *, is_made: bool) -> Any:
     """
     Args:
         is_made: the value is not from a document, so nested dataclasses are made already.
@@ -249,66 +249,66 @@ def _value(hint: Any, value: Any, place: str, *, is_made: bool) -> Any:
         return value
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _one_of(arguments, value, place, is_made)
+        return _one_of(arguments, value, where, is_made)
     if origin is Literal:
         if value not in arguments:
             choices = ", ".join(map(str, arguments))
-            raise ConfigurationInvalid(place + f" must be one of {choices}, not {_shown(value)}")
+            raise ConfigurationInvalid(where + f" must be one of {choices}, not {_shown(value)}")
         return value
     if origin is tuple:
-        return _tuple(arguments, value, place, is_made)
+        return _tuple(arguments, value, where, is_made)
     if origin is Sequence:
-        return _tuple((*arguments, ...), value, place, is_made)
+        return _tuple((*arguments, ...), value, where, is_made)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        entries = as_mapping(value, place)
+        entries = as_mapping(value, where)
         return {
-            name: _value(arguments[1], entries[name], place + f".{name}", is_made=is_made)
+            name: _value(arguments[1], entries[name], where + f".{name}", is_made=is_made)
             for name in entries
         }
     if not is_made and (is_dataclass(hint) or hasattr(hint, "from_dict")):
-        return _nested(hint, value, place)
-    return _scalar(origin or hint, value, place, is_made)
+        return _nested(hint, value, where)
+    return _scalar(origin or hint, value, where, is_made)
 
 
-def _one_of(options: tuple[Any, ...], value: Any, place: str, is_made: bool) -> Any:
+def _one_of(options: tuple[Any, ...], value: Any, where: str, is_made: bool) -> Any:
     """A value of one of several types; those with more than one besides None are classes."""
     if value is None and type(None) in options:
         return None
     wanted = [option for option in options if option is not type(None)]
     if len(wanted) == 1:
-        return _value(wanted[0], value, place, is_made=is_made)
+        return _value(wanted[0], value, where, is_made=is_made)
     classes = tuple(get_origin(option) or option for option in wanted)
     if not isinstance(value, classes):
         names = ", ".join(one.__name__ for one in classes)
-        raise ConfigurationInvalid(place + f" must be one of {names}, not {_shown(value)}")
+        raise ConfigurationInvalid(where + f" must be one of {names}, not {_shown(value)}")
     return value
 
 
-def _nested(kind: Any, value: Any, place: str) -> Any:
-    document = as_mapping(value, place)
+def _nested(kind: Any, value: Any, where: str) -> Any:
+    document = as_mapping(value, where)
     if not hasattr(kind, "from_dict"):
-        return _dataclass(kind, document, place)
-    with reading(place):
+        return _dataclass(kind, document, where)
+    with reading(where):
         return kind.from_dict(document)
 
 
-def _tuple(arguments: tuple[Any, ...], value: Any, place: str, is_made: bool) -> tuple[Any, ...]:
+def _tuple(arguments: tuple[Any, ...], value: Any, where: str, is_made: bool) -> tuple[Any, ...]:
     # Text is a sequence too: `include: "*.csv"` would be five globs of one character.
     if not isinstance(value, list | tuple | set | frozenset):
-        raise ConfigurationInvalid(place + f" must be a list, not {_shown(value)}")
+        raise ConfigurationInvalid(where + f" must be a list, not {_shown(value)}")
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         if arguments[0] is str and all(type(entry) is str for entry in value):
             return tuple(value)  # Fast path: a journal has a hundred thousand keys.
         arguments = (arguments[0],) * len(value)
     if len(value) != len(arguments):
-        raise ConfigurationInvalid(place + f" must have {len(arguments)} entries, not {len(value)}")
+        raise ConfigurationInvalid(where + f" must have {len(arguments)} entries, not {len(value)}")
     return tuple(
-        _value(hint, entry, place + f"[{index}]", is_made=is_made)
+        _value(hint, entry, where + f"[{index}]", is_made=is_made)
         for index, (hint, entry) in enumerate(zip(arguments, value, strict=True))
     )
 
 
-def _scalar(hint: Any, value: Any, place: str, is_made: bool) -> Any:
+def _scalar(hint: Any, value: Any, where: str, is_made: bool) -> Any:
     if hint in (int, float):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         # NaN would pass every check of a limit.
@@ -319,14 +319,14 @@ def _scalar(hint: Any, value: Any, place: str, is_made: bool) -> Any:
             is_number = isinstance(value, int) if is_made else value == int(value)
         if not is_number:
             wanted = "a whole number" if hint is int else "a number"
-            raise ConfigurationInvalid(place + f" must be {wanted}, not {_shown(value)}")
-        with reading(place):
+            raise ConfigurationInvalid(where + f" must be {wanted}, not {_shown(value)}")
+        with reading(where):
             return hint(value)
     if not isinstance(value, hint):
         wanted = {str: "text", bool: "true or false", Path: "a path"}.get(
             hint, f"a {hint.__name__}"
         )
-        raise ConfigurationInvalid(place + f" must be {wanted}, not {_shown(value)}")
+        raise ConfigurationInvalid(where + f" must be {wanted}, not {_shown(value)}")
     return value
 
 

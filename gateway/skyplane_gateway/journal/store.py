@@ -94,8 +94,8 @@ class JournalFolder:
 
     def rows(self, through_epoch: float = math.inf) -> list[ObjectInfo]:
         """The journals as the store lists them, oldest epoch first, up to `through_epoch`."""
-        place = self._folder, self._transfer_key
-        found = (row for row in self.store.list(self._prefix) if place_of(row.key) == place)
+        transfer = self._folder, self._transfer_key
+        found = (row for row in self.store.list(self._prefix) if place_of(row.key) == transfer)
         epochs = ((epoch_of(row.key) or 0, row) for row in found)
         through = (pair for pair in epochs if pair[0] <= through_epoch)
         return [row for _, row in sorted(through, key=lambda pair: pair[0])]
@@ -269,12 +269,12 @@ def _shortened(found: list[StoredJournal], rule: str) -> list[StoredJournal]:
     ]
 
 
-def _ensure_own(there: Journal, ours: Journal) -> None:
+def _ensure_own(there: Journal, own: Journal) -> None:
     """Raises StaleEpoch unless the same lead wrote the stored journal, and earlier."""
     if there.is_sealed:
-        raise StaleEpoch(f"epoch {ours.epoch} is over: its journal is sealed by a newer lead")
-    if there.writer != ours.writer or there.sequence > ours.sequence:
-        raise StaleEpoch(f"another lead writes the journal of epoch {ours.epoch}")
+        raise StaleEpoch(f"epoch {own.epoch} is over: its journal is sealed by a newer lead")
+    if there.writer != own.writer or there.sequence > own.sequence:
+        raise StaleEpoch(f"another lead writes the journal of epoch {own.epoch}")
 
 
 def _changes_too_often(key: str) -> PreconditionFailed:

@@ -176,7 +176,7 @@ class JournalWriter:
         async with self._written:
             self._written.notify_all()
 
-    def place(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Arguments that name the transfer's journals, up to this epoch, to a sink."""
         transfer = self._identity
         return {

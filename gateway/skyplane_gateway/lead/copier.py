@@ -52,9 +52,9 @@ class Copier:
 
     async def copy_whole(self, batch: Sequence[Selection]) -> None:
         """Copy objects in one chunk, each whole."""
-        if ours := [row for row in batch if row.may_be_ours]:
-            left = await self._find_landed(ours)
-            batch = [*(row for row in batch if not row.may_be_ours), *left]
+        if own := [row for row in batch if row.may_be_own_copy]:
+            rest = await self._find_landed(own)
+            batch = [*(row for row in batch if not row.may_be_own_copy), *rest]
         if not batch:
             return
         for row in await self._copy_whole(batch):
@@ -121,13 +121,13 @@ class Copier:
         """
         ranges = tuple(replace(self._whole(row), precondition=IF_ABSENT) for row in rows)
         outcomes, attempts = await self._context.delivery.deliver("objects", ranges, was_sent=True)
-        left = []
+        rest = []
         for row, outcome in zip(rows, outcomes, strict=True):
             if outcome.error is None:
                 self._copied(row, outcome, attempts)
             else:
-                left.append(row)
-        return left
+                rest.append(row)
+        return rest
 
     def _whole(self, row: Selection) -> RangeOrder:
         return RangeOrder(

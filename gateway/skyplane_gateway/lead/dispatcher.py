@@ -253,5 +253,5 @@ class Dispatcher:
         in_window = (
             state.outstanding_bytes == 0 or state.outstanding_bytes + length <= state.window_bytes
         )
-        held = self._sink_outstanding[state.sink]
-        return in_window and (held == 0 or held + length <= self._capacity[state.sink])
+        in_sink = self._sink_outstanding[state.sink]
+        return in_window and (in_sink == 0 or in_sink + length <= self._capacity[state.sink])

@@ -40,34 +40,34 @@ async def take_over(context: TransferContext, identity: Journal) -> EarlierEpoch
         StoreError, GatewayError: as a sink says.
     """
     spec = context.spec
-    left = await seal_earlier_epochs(
+    earlier = await seal_earlier_epochs(
         context.sinks.call, _folder_of(spec), identity.transfer_key, identity.epoch, identity.rule
     )
-    if left.unreadable and keeps_unseen(spec):
+    if earlier.unreadable and keeps_unseen(spec):
         raise JournalUnreadable(
-            f"{'; '.join(left.unreadable)}; it may name objects that could not be verified, "
+            f"{'; '.join(earlier.unreadable)}; it may name objects that could not be verified, "
             f"and {spec.conflict!r} would keep them: if a newer release wrote it, continue with "
             "that release; else compare both ends (skyplane-orch verify), remove at the "
             "destination what differs and is nobody else's, delete that journal, try again"
         )
-    return left
+    return earlier
 
 
 def build_epoch(
     context: TransferContext,
     identity: Journal,
-    left: EarlierEpochs,
+    earlier: EarlierEpochs,
     totals: Callable[[Totals], Totals],
 ) -> Epoch:
     """Build the parts of an epoch; `totals` adds its totals to those of earlier epochs."""
     spec, call = context.spec, context.sinks.call
-    earlier = left.journal.totals if left.journal is not None else Totals()
+    before = earlier.journal.totals if earlier.journal is not None else Totals()
     journal = JournalWriter(
         call,
         _folder_of(spec),
         identity,
-        left.journal,
-        totals=lambda: totals(earlier),
+        earlier.journal,
+        totals=lambda: totals(before),
         rewrite_s=context.capabilities.rewrite_s,
     )
     multipart = MultipartCopier(context, journal)
@@ -78,14 +78,14 @@ def build_epoch(
         verify=spec.verify,
         trusts_checksum=context.capabilities.trusts_checksum,
     )
-    before = EarlierJournal(left.journal, doubt)
-    resumer = Resumer(before, call, context.source, journal.place(), context.spec.sets)
-    first = left.journal if left.journal is not None else identity
+    known = EarlierJournal(earlier.journal, doubt)
+    resumer = Resumer(known, call, context.source, journal.arguments(), context.spec.sets)
+    first = earlier.journal if earlier.journal is not None else identity
     began_unix_s = first.began_unix_s or context.clock.wall()
     pipeline = Pipeline(
         context, journal, resumer, copier, multipart, recorder, began_unix_s=began_unix_s
     )
-    return Epoch(journal, multipart, resumer, pipeline, earlier)
+    return Epoch(journal, multipart, resumer, pipeline, before)
 
 
 def _folder_of(spec: TransferSpec) -> str:

@@ -368,7 +368,7 @@ class MultipartCopier:
         found = copy.info.attributes
         if found is None and self._kept.sets is None:
             return None
-        given = found or self._kept.dress(ObjectAttributes())[0]
+        given = found or self._kept.of_copy(ObjectAttributes())[0]
         # By the time in the listing: an answer to HEAD has whole seconds.
         return marked(given, self._kept.mark_of(copy.row.source)).to_dict()
 
@@ -377,7 +377,7 @@ class MultipartCopier:
     async def abort(self, upload: OpenUpload) -> None:
         """Abort an upload at any sink that answers; where none does, it stays in `open`."""
         arguments = {"key": upload.key, "upload_id": upload.upload_id}
-        if await self._sinks.call_once("abort", arguments):
+        if await self._sinks.try_call("abort", arguments):
             self.open.discard(upload)
             self._journal.state.upload_aborted(upload.key, upload.upload_id)
 
@@ -405,10 +405,10 @@ class MultipartCopier:
             "key": key,
             "asked_s_ago": asyncio.get_running_loop().time() - called_s,
             "spared": spared,
-            **self._journal.place(),
+            **self._journal.arguments(),
             **self._journal.last_write(),
         }
-        return await self._sinks.call_once("abort_intended", arguments)
+        return await self._sinks.try_call("abort_intended", arguments)
 
 
 def source_changed(outcome: RangeOutcome) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError
-from skyplane_gateway.common.kept_properties import dressed
+from skyplane_gateway.common.kept_properties import with_values
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.journal.document import DoneRow, UploadRow
 from skyplane_gateway.journal.earlier_epochs import CallSink, EarlierEpochs
@@ -56,7 +56,7 @@ class Resumer:
     """Resumes the objects of one transfer, from the journal of an earlier epoch.
 
     Args:
-        place: of the transfer's journals, see `JournalWriter.place`.
+        journals: arguments that name the transfer's journals, see `JournalWriter.arguments`.
         sets: see `KeptProperties.sets`.
     """
 
@@ -65,13 +65,13 @@ class Resumer:
         earlier: EarlierJournal,
         call: CallSink,
         source: SourceStore,
-        place: Mapping[str, Any],
+        journals: Mapping[str, Any],
         sets: ObjectAttributes | None = None,
     ) -> None:
         self._earlier = earlier
         self._call = call
         self._source = source
-        self._place = place
+        self._journals = journals
         self._sets = sets
 
     async def resume(self, row: Selection, *, is_last: bool = False) -> Resumed:
@@ -89,7 +89,7 @@ class Resumer:
             await self._call("abort", {"key": upload.key, "upload_id": upload.upload_id})
         elif upload.noted_unix_s is not None:
             arguments = {"key": upload.key, "noted_unix_s": upload.noted_unix_s}
-            await self._call("abort_intended", {**arguments, **self._place})
+            await self._call("abort_intended", {**arguments, **self._journals})
 
     async def abort_abandoned(self, left: EarlierEpochs, journal: JournalState) -> None:
         """Abort uploads that this transfer does not continue, and those of unanswered requests."""
@@ -108,7 +108,7 @@ class Resumer:
                 "spared": self._earlier.upload_id_of(row.key),
             }
             try:
-                await self._call("abort_intended", {**arguments, **self._place})
+                await self._call("abort_intended", {**arguments, **self._journals})
                 journal.create_resolved(row.key)
             except StoreError as error:
                 # There may be many, and the transfer waits: try no further ones.
@@ -198,5 +198,5 @@ class Resumer:
             return True  # It was there when it was listed; no better copy is possible.
         wanted, sets = source.attributes, self._sets
         if wanted is not None or sets is not None:
-            wanted = dressed(wanted or ObjectAttributes(), sets)
+            wanted = with_values(wanted or ObjectAttributes(), sets)
         return source.etag != row.source.etag or has_attributes(there, wanted)

@@ -126,8 +126,8 @@ class EarlierJournal:
             return Decision("compare", row, otherwise=Decision("as-selected", row))
         if row.action == "skip" and self._may_be_unverified(row):
             return Decision("compare", row, otherwise=self._if_different(row))
-        may_be_ours = row.action == "copy" and key in self._begun and self._is_recent(row)
-        return Decision("as-selected", replace(row, may_be_ours=may_be_ours))
+        may_be_own_copy = row.action == "copy" and key in self._begun and self._is_recent(row)
+        return Decision("as-selected", replace(row, may_be_own_copy=may_be_own_copy))
 
     def _is_in_doubt(self, key: str) -> bool:
         """Whether we may have written the key without recording it: it had begun, or it failed
@@ -190,7 +190,7 @@ class EarlierJournal:
         if row.action == "skip":
             reason = f"{row.reason}; an earlier epoch may have copied it"
             return Decision("as-selected", replace(row, reason=reason))
-        return Decision("as-selected", replace(row, may_be_ours=self._is_recent(row)))
+        return Decision("as-selected", replace(row, may_be_own_copy=self._is_recent(row)))
 
     def _is_recent(self, row: Selection) -> bool:
         """Whether the object there has the source's size and was written by the first epoch or

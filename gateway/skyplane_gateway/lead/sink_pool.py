@@ -121,7 +121,7 @@ class SinkPool:
         finally:
             self.verbs_in_flight -= 1
 
-    async def call_once(self, verb: str, arguments: Mapping[str, Any]) -> bool:
+    async def try_call(self, verb: str, arguments: Mapping[str, Any]) -> bool:
         """Run a verb at any sink that answers, without retries; whether a sink ran it.
 
         Skips sinks that did not answer their last call: at the end of a transfer there may be

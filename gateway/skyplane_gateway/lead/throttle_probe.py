@@ -71,7 +71,7 @@ class ThrottleProbe:
         async with self._locks[ends]:
             answered_s, answer = self._answers.get(ends, (asked_s - 1.0, frozenset()))
             if answered_s < asked_s:
-                questions = [_held_by(self._sinks[sink])] if sink in self._sinks else []
+                questions = [_waiting_at_sink(self._sinks[sink])] if sink in self._sinks else []
                 if source in self._sources:
                     questions.append(self._sources[source].waiting())
                 answers = await asyncio.gather(*map(self._answer, questions))
@@ -88,7 +88,7 @@ class ThrottleProbe:
             return frozenset()
 
 
-async def _held_by(sink: SinkPeer, **arguments: Any) -> list[Any]:
+async def _waiting_at_sink(sink: SinkPeer, **arguments: Any) -> list[Any]:
     """Chunks that the sink has whole and has not written yet."""
     answer = await sink.call("waiting", arguments)
     return list(answer["chunks"])
@@ -102,19 +102,19 @@ async def explain_loss(
     `StoreUnavailable` where a sink answers and has waited for its destination longer than
     `silent_s`: other gateways would not help. Else the loss itself.
     """
-    held = sum(await asyncio.gather(*(_count_held(sink, silent_s) for sink in sinks)))
-    if not held:
+    waiting = sum(await asyncio.gather(*(_count_waiting(sink, silent_s) for sink in sinks)))
+    if not waiting:
         return loss
     return StoreUnavailable(
-        f"the destination {destination.place} does not answer; chunks waiting for it: {held}; "
+        f"the destination {destination.place} does not answer; chunks waiting for it: {waiting}; "
         f"check that its gateway can reach it, then try again ({loss.message})"
     )
 
 
-async def _count_held(sink: SinkPeer, silent_s: float) -> int:
+async def _count_waiting(sink: SinkPeer, silent_s: float) -> int:
     try:
         async with asyncio.timeout(_ANSWER_WITHIN_S):
-            return len(await _held_by(sink, for_s=silent_s))
+            return len(await _waiting_at_sink(sink, for_s=silent_s))
     except (SkyplaneError, TimeoutError) as error:
         log.info("%s does not say which chunks wait for its store: %r", sink.node, error)
         return 0

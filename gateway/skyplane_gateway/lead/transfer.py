@@ -296,12 +296,12 @@ class LeadTransfer:
         epoch = self._epoch
         if self._is_resumable or epoch is None:
             return
-        if not await self._sinks.call_once("require_newest", epoch.journal.place()):
+        if not await self._sinks.try_call("require_newest", epoch.journal.arguments()):
             return  # The open uploads are a newer lead's, or no sink answers.
         epoch.multipart.add_open(epoch.journal.state.uploads)
         await epoch.multipart.abort_all()
         if self.state == "cancelled":
-            await self._sinks.call_once("delete_journals", epoch.journal.place())
+            await self._sinks.try_call("delete_journals", epoch.journal.arguments())
 
     # -- the epoch
 
@@ -331,7 +331,7 @@ class LeadTransfer:
                 raise  # Else an earlier epoch has moved this single object.
         has_unanswered = not counters.failed and self._sinks.unanswered_creates
         # Now, while the journal can still record that such uploads are gone.
-        if has_unanswered and await self._sinks.call_once("require_newest", journal.place()):
+        if has_unanswered and await self._sinks.try_call("require_newest", journal.arguments()):
             await epoch.multipart.abort_all_unanswered()
         if counters.found or journal.state.is_complete:
             await journal.confirm(is_complete=not counters.failed)

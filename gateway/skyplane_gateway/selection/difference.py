@@ -113,17 +113,17 @@ def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict 
         return Verdict(True, "the checksums differ")
     if not ends.uses_md5 or not {ends.source_kind, ends.destination_kind} <= _HASHING:
         return None
-    ours, theirs = source.md5 or source.etag.strip('"'), there.md5 or there.etag.strip('"')
-    return _EQUAL if ours == theirs and _CHECKSUM.fullmatch(ours) else None
+    here, theirs = source.md5 or source.etag.strip('"'), there.md5 or there.etag.strip('"')
+    return _EQUAL if here == theirs and _CHECKSUM.fullmatch(here) else None
 
 
 def _checksums(source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:
     if answer is None:
         return Verdict(True, "the checksums are not known", "checksums")
-    ours, theirs = answer.source, answer.destination
-    if ours is None or theirs is None or (ours.etag, theirs.etag) != (source.etag, there.etag):
+    here, theirs = answer.source, answer.destination
+    if here is None or theirs is None or (here.etag, theirs.etag) != (source.etag, there.etag):
         return Verdict(True, "it was changed while it was compared")
-    if ours.crc32c is None or ours.crc32c != theirs.crc32c:
+    if here.crc32c is None or here.crc32c != theirs.crc32c:
         return Verdict(True, "the checksums differ")
     return _EQUAL
 

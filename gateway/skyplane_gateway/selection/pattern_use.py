@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from skyplane_gateway.common.kept_properties import is_own
+from skyplane_gateway.common.kept_properties import is_project_object
 from skyplane_gateway.common.key_patterns import compiled, expression
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.key_mapping import folder_of
@@ -85,7 +85,7 @@ class PatternUse:
         if not self._probe(at):
             return
         for kind, one in [one for one, text in self._open.items() if re.match(text, at)]:
-            if kind == "below" and is_own(at):
+            if kind == "below" and is_project_object(at):
                 continue  # Nothing deletes it.
             self._open.pop((kind, one), None)
             if kind == "below":

@@ -203,7 +203,7 @@ class Selection:
 
     Under `precondition` the destination is as it was listed; empty where nothing is written.
     `is_escaped`: the destination key is an escaped one, and so may be out of order.
-    `may_be_ours`: the listed object may be a copy that an earlier lead made of the source.
+    `may_be_own_copy`: the listed object may be a copy that an earlier lead made of the source.
     `refusal`: the error of an object that is refused, or that a rule skips for that error.
     """
 
@@ -214,7 +214,7 @@ class Selection:
     reason: str
     precondition: Precondition
     is_escaped: bool = False
-    may_be_ours: bool = False
+    may_be_own_copy: bool = False
     refusal: type[StoreError] | None = None
 
 

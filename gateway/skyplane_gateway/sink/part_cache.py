@@ -48,22 +48,22 @@ class WrittenParts:
     async def write(
         self,
         transfer: bytes,
-        place: PartEntry,
+        part: PartEntry,
         size_bytes: int,
         crc32c: int,
         write: Callable[[], Awaitable[EntryResult]],
     ) -> EntryResult:
         """The result of `write`, or of an earlier write of the same part with the same bytes."""
-        known = self._parts.get((transfer, place))
+        known = self._parts.get((transfer, part))
         if known is not None and (known.size_bytes, known.crc32c) == (size_bytes, crc32c):
             entry = await known.durable()
             if entry is not None:
                 return entry
         written = asyncio.ensure_future(write())
-        if place.upload_id:
+        if part.upload_id:
             # Without an upload id two uploads of one key cannot be told apart.
             began_s = asyncio.get_running_loop().time()
-            self._parts[transfer, place] = _Part(size_bytes, crc32c, written, began_s)
+            self._parts[transfer, part] = _Part(size_bytes, crc32c, written, began_s)
             while len(self._parts) > _REMEMBERED:
                 self._parts.popitem(last=False)
         return await written

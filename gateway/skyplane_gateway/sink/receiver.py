@@ -166,8 +166,8 @@ class Sink:
     def on_frame(self, header: FrameHeader, sealed: memoryview) -> None:
         """Take one frame; an error is reported by a receipt."""
         chunk = header.chunk_id
-        held = self._assemblers.get(chunk)
-        if chunk in self._ended or (held is not None and held.is_complete):
+        known = self._assemblers.get(chunk)
+        if chunk in self._ended or (known is not None and known.is_complete):
             return  # A forged frame must not end a chunk that is being written.
         transfer = self._admit(chunk)
         if transfer is None:

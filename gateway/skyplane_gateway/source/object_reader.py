@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from skyplane_gateway.common.checksum import crc32c as checksum
 from skyplane_gateway.common.errors import InternalError, SkyplaneError, StoreUnavailable
-from skyplane_gateway.common.kept_properties import dressed, fitting, kept_tags
+from skyplane_gateway.common.kept_properties import holdable_tags, in_headers, with_values
 from skyplane_gateway.common.objects import MIB, ObjectAttributes
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.protocol import ObjectEntry, PartEntry
@@ -123,18 +123,18 @@ def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAtt
 
     Raises MetadataNotCarried where the order is strict and the copy would lack some.
     """
-    told, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
-    attributes = marked(dressed(told, wanted.sets), wanted.mark)
-    tags = kept_tags(wanted.tags_for, attributes.tags)
+    found, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
+    attributes = marked(with_values(found, wanted.sets), wanted.mark)
+    tags = holdable_tags(wanted.tags_for, attributes.tags)
     if tags != attributes.tags or wanted.storage_class is not None:
         attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)
     kept = {"tags": tags, "storage-class": wanted.storage_class}
     lacks = tuple(name for name in lacks if not kept.get(name))
     if wanted.omits_non_ascii:
-        attributes, lost = fitting(attributes)
+        attributes, lost = in_headers(attributes)
         lacks += lost
     if not wanted.keeps_attributes:
-        lacks += lost_attributes(told, wanted.destination_key)
+        lacks += lost_attributes(found, wanted.destination_key)
     if wanted.strict_metadata:
         require_carried(wanted.source_key, lacks)
     stated = stated_of(wanted, reader)

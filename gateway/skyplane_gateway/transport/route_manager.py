@@ -89,10 +89,10 @@ class RouteManager:
     def apply(self, topology: Topology, local_host: str) -> None:
         """See `Router.apply`."""
         self._local_host = local_host
-        ours = {config.number: config for config in topology.routes if self._node in config.nodes}
-        for number in set(self.by_number) - set(ours):
+        routes = {config.number: config for config in topology.routes if self._node in config.nodes}
+        for number in set(self.by_number) - set(routes):
             self._end(number, "the fleet does not have this route any more")
-        for config in ours.values():
+        for config in routes.values():
             fresh = LocalRoute(self._node, config, topology.data_addresses)
             route = self.by_number.get(config.number)
             if route is not None and route.is_same(fresh):

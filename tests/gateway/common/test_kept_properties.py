@@ -10,8 +10,8 @@ from skyplane_gateway.common.errors import MetadataNotCarried
 from skyplane_gateway.common.kept_properties import (
     CLASSES,
     KeptProperties,
+    holdable_tags,
     kept_properties_of,
-    kept_tags,
 )
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.source.chunk_orders import RangeOrder
@@ -119,4 +119,4 @@ def test_an_object_whose_tags_do_not_fit_is_reported() -> None:
     ],
 )
 def test_all_tags_or_none(kind: str, tags: tuple[tuple[str, str], ...], fits: bool) -> None:
-    assert kept_tags(kind, tags) == (tags if fits else ())
+    assert holdable_tags(kind, tags) == (tags if fits else ())

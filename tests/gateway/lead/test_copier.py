@@ -101,7 +101,7 @@ async def test_what_an_earlier_lead_may_have_written_is_replaced_only_if_it_diff
     """Sinks find equal objects without a write, and refuse to write over other ones."""
     fence = Precondition(if_match="there")
     rows = [
-        replace(lab.row(key, parts=1), precondition=fence, may_be_ours=key != "new")
+        replace(lab.row(key, parts=1), precondition=fence, may_be_own_copy=key != "new")
         for key in ("equal", "other", "new")
     ]
     sent: list[tuple[str, Precondition]] = []

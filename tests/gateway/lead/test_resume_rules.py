@@ -151,13 +151,13 @@ def test_an_object_that_an_earlier_lead_may_have_written_is_looked_for_before_it
     row = replace(REPLACES, destination=there)
     decision = past(**fields).decide(row)
     assert decision.verdict == "as-selected"
-    assert decision.row == replace(row, may_be_ours=is_named)
+    assert decision.row == replace(row, may_be_own_copy=is_named)
 
 
 def test_an_ended_object_whose_source_is_young_is_looked_for_too() -> None:
     row = replace(REPLACES, source=replace(SOURCE, last_modified=300.0))
     decision = past(through="k").decide(row)
-    assert (decision.verdict, decision.row.may_be_ours) == ("as-selected", True)
+    assert (decision.verdict, decision.row.may_be_own_copy) == ("as-selected", True)
 
 
 def test_through_does_not_cover_objects_that_are_published_last() -> None:

@@ -126,7 +126,7 @@ async def test_a_sink_that_hangs_delays_the_end_of_a_transfer_once() -> None:
     hung, other = FakeSink("b", takes_s=1e6), FakeSink("d")
     pool = pool_of(hung, other)
     for _ in range(20):
-        assert await pool.call_once("abort", {"key": "k"})
+        assert await pool.try_call("abort", {"key": "k"})
     assert asyncio.get_running_loop().time() == pytest.approx(15.0)
     assert (hung.calls, other.calls) == (1, 20)
 
@@ -135,5 +135,5 @@ async def test_at_the_end_lost_sinks_are_not_called_again() -> None:
     one, other = FakeSink("b", gone_s=0.0), FakeSink("d", gone_s=0.0)
     pool = pool_of(one, other)
     for _ in range(6):
-        assert not await pool.call_once("abort", {"key": "k"})
+        assert not await pool.try_call("abort", {"key": "k"})
     assert (one.calls, other.calls) == (1, 1)

@@ -24,7 +24,7 @@ class Store:
         self.writes: list[asyncio.Future[EntryResult]] = []
 
     def send(self, **other: Any) -> asyncio.Task[EntryResult]:
-        arguments = {"transfer": TRANSFER, "place": PLACE, "size_bytes": 1024, "crc32c": 7}
+        arguments = {"transfer": TRANSFER, "part": PLACE, "size_bytes": 1024, "crc32c": 7}
         return asyncio.create_task(self.parts.write(**{**arguments, **other}, write=self._write))
 
     def _write(self) -> asyncio.Future[EntryResult]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from azure.core.exceptions import AzureError
 
 from skyplane_gateway.common.errors import StoreError
-from skyplane_gateway.common.kept_properties import placed
+from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_range
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
@@ -65,7 +65,7 @@ class AzureAsyncRequests:
     ) -> ObjectInfo:
         if key.startswith("/") or "//" in key:
             raise Unsettled("`AzureStore.put` looks whether the account keeps empty segments")
-        attributes = placed(attributes, self._container.spec, key) or attributes
+        attributes = with_class(attributes, self._container.spec, key) or attributes
         with _unsettled():
             headers = put_headers(data, attributes, precondition, crc32c, key)
         answer = await self._answer(Request("PUT", key, 201, headers), data)

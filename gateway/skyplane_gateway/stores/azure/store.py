@@ -27,7 +27,7 @@ from skyplane_gateway.common.errors import (
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.common.kept_properties import placed, tagged
+from skyplane_gateway.common.kept_properties import with_class, with_tags
 from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
@@ -126,7 +126,7 @@ class AzureStore:
         with mapped(self._container.doing("looking at", check_azure_key(key))):
             answer = self._head(key, None)
             info = self._info(key, answer)
-        found = tagged(attributes_of(answer.headers), info.not_carried, self._tags(key))
+        found = with_tags(attributes_of(answer.headers), info.not_carried, self._tags(key))
         return replace(info, attributes=found[0], not_carried=found[1])
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
@@ -137,13 +137,13 @@ class AzureStore:
             with mapped(what):
                 headers = self._head(key, if_match).headers
             require_etag(headers.get("etag"), if_match, what)
-            found = tagged(attributes_of(headers), not_carried_of(headers), tags)
+            found = with_tags(attributes_of(headers), not_carried_of(headers), tags)
             return EmptyReader(*found)
         wanted = {"x-ms-range": f"bytes={offset}-{offset + length - 1}", **match_headers(if_match)}
         with mapped(what):
             answer = self._container.open(Request("GET", key, 206, wanted))
         headers = {name.lower(): value for name, value in answer.headers.items()}
-        found = tagged(attributes_of(headers), not_carried_of(headers), tags)
+        found = with_tags(attributes_of(headers), not_carried_of(headers), tags)
         reader = AzureReader(answer, length, what, *found)
         reader.stated = self._container.stated(headers, length)
         try:
@@ -164,7 +164,7 @@ class AzureStore:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._container.doing("writing", self._check_new(key))
-        attributes = placed(attributes, self.spec, key)
+        attributes = with_class(attributes, self.spec, key)
         headers = put_headers(data, attributes, precondition, crc32c, what)
         trusted = crc32c if self._container.trusts_checksum else None
         try:
@@ -179,7 +179,7 @@ class AzureStore:
             raise failure from error
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._uploads.create(self._check_new(key), placed(attributes, self.spec, key))
+        return self._uploads.create(self._check_new(key), with_class(attributes, self.spec, key))
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int

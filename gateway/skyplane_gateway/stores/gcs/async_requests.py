@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 from requests.utils import get_environ_proxies, select_proxy
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, StoreError
-from skyplane_gateway.common.kept_properties import placed
+from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, read_json
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
@@ -94,7 +94,7 @@ class GcsAsyncRequests:
         precondition: Precondition,
         crc32c: int,
     ) -> ObjectInfo:
-        resource = resource_of(placed(attributes, self._client.spec, key), crc32c)
+        resource = resource_of(with_class(attributes, self._client.spec, key), crc32c)
         related = Related(resource, data)
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         url = self._client.urls.upload(key, **query)

@@ -16,7 +16,7 @@ from skyplane_gateway.common.errors import (
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.common.kept_properties import placed
+from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
@@ -156,7 +156,7 @@ class GcsStore:
         crc32c: int | None = None,
     ) -> ObjectInfo:
         what = self._client.doing("writing", check_gcs_key(key))
-        attributes = placed(attributes, self.spec, key)
+        attributes = with_class(attributes, self.spec, key)
         try:
             made = self._bucket.insert(
                 key,
@@ -176,7 +176,7 @@ class GcsStore:
             return written
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
-        return self._uploads.create(check_gcs_key(key), placed(attributes, self.spec, key))
+        return self._uploads.create(check_gcs_key(key), with_class(attributes, self.spec, key))
 
     def create_copy_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self.create_upload(key, attributes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.common.kept_properties import KEEP, is_own
+from skyplane_gateway.common.kept_properties import KEEP, is_project_object
 from skyplane_gateway.common.objects import StoreSpec
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class RequestParameters:
         }
 
     def _of(self, key: str) -> list[tuple[str, str]]:
-        stays = is_own(key)
+        stays = is_project_object(key)
         return [
             (name, value)
             for name, value in self._values.items()

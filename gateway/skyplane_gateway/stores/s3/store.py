@@ -23,7 +23,7 @@ from skyplane_gateway.common.errors import (
     StoreError,
     StoreUnavailable,
 )
-from skyplane_gateway.common.kept_properties import tagged
+from skyplane_gateway.common.kept_properties import with_tags
 from skyplane_gateway.common.objects import (
     MIB,
     UNCONDITIONAL,
@@ -126,7 +126,9 @@ class S3Store:
         with mapped(self._bucket.doing("looking at", check_key(key))):
             answer = self._bucket.head(key, with_checksum=self._bucket.trusts_checksum)
         info = self._bucket.info(key, answer)
-        attributes, lacks = tagged(attributes_of(answer), info.not_carried, self._bucket.tags(key))
+        attributes, lacks = with_tags(
+            attributes_of(answer), info.not_carried, self._bucket.tags(key)
+        )
         return replace(info, attributes=attributes, not_carried=lacks)
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
@@ -140,7 +142,7 @@ class S3Store:
             with mapped(what):
                 head = self._bucket.head(key, **pin)
             require_version(head, head["ContentLength"], if_match, what)
-            found = tagged(attributes_of(head), not_carried_of(head), tags)
+            found = with_tags(attributes_of(head), not_carried_of(head), tags)
             return EmptyReader(*found)
         wanted = f"bytes={offset}-{offset + length - 1}"
         with mapped(what):
@@ -160,7 +162,7 @@ class S3Store:
         except SkyplaneError:
             answer["Body"].close()
             raise
-        found = tagged(attributes_of(answer), not_carried_of(answer), tags)
+        found = with_tags(attributes_of(answer), not_carried_of(answer), tags)
         reader = S3Reader(answer["Body"], length, what, *found)
         reader.stated = stated
         return reader
