@@ -59,8 +59,8 @@ def test_a_part_that_comes_again_while_it_is_written_is_written_once() -> None:
         {"crc32c": 8},
         {"size_bytes": 1023},
         {"transfer": b"u" * 16},
-        {"place": replace(PLACE, upload_id="another")},
-        {"place": replace(PLACE, number=4)},
+        {"part": replace(PLACE, upload_id="another")},
+        {"part": replace(PLACE, number=4)},
     ],
 )
 def test_another_part_is_written(other: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ def test_a_request_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_is_remembered_where_uploads_have_no_id_or_the_transfer_has_ended() -> None:
     async def scenario() -> None:
         store = Store()
-        nameless = {"place": replace(PLACE, upload_id="")}
+        nameless = {"part": replace(PLACE, upload_id="")}
         for other in (nameless, nameless, {}):
             sending = store.send(**other)
             await turn()
@@ -134,7 +134,7 @@ def test_nothing_is_remembered_where_uploads_have_no_id_or_the_transfer_has_ende
 def test_what_the_store_lost_before_a_new_epoch_is_written_again() -> None:
     async def scenario() -> None:
         store = Store()
-        other = {"place": replace(PLACE, number=4)}
+        other = {"part": replace(PLACE, number=4)}
         first, under_way = store.send(), store.send(**other)
         await turn()
         store.writes[0].set_result(DURABLE)
