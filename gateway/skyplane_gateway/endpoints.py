@@ -286,9 +286,9 @@ class Endpoints:
     ) -> dict[str, Any]:
         """Run a lead's verb on the destination.
 
-        Three verbs send no request to the store. `describe` gives its capabilities. `waiting` gives
-        the chunks that are complete here but not written: all while a store throttles, else those
-        that wait since `for_s` seconds. `moved` tells how much of such chunks has been sent.
+        Two verbs send no request to the store. `describe` gives its capabilities. `chunks` gives
+        the state of those that are complete here but not written: all wait while a store throttles,
+        else those that are complete since `for_s` seconds.
 
         Raises (besides StoreError):
             UnknownTransfer, StaleEpoch: this side does not serve that lead.
@@ -299,13 +299,9 @@ class Endpoints:
         if verb == "describe":
             can = asdict(destination.store.capabilities)
             return {"capabilities": can, "capacity_bytes": self._sink.capacity_bytes}
-        if verb == "waiting":
+        if verb == "chunks":
             for_s = 0.0 if self._is_throttled() else float(arguments.get("for_s", math.inf))
-            chunks = self._sink.writing(wire_transfer_id(key), epoch, for_s)
-            return {"chunks": [list(identity) for identity in chunks]}
-        if verb == "moved":
-            rows = self._sink.moved(wire_transfer_id(key), epoch)
-            return {"chunks": [list(row) for row in rows]}
+            return {"chunks": self._sink.chunks(wire_transfer_id(key), epoch, for_s)}
         is_slow = is_slow_verb(verb, arguments)
         return await self.verb_threads.run(
             partial(self._run_verb, key, epoch, verb, arguments),

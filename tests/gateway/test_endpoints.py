@@ -241,12 +241,12 @@ async def test_a_verb_with_broken_arguments_is_refused(
             await made.store_verb(OTHER, 1, verb, arguments)
 
 
-async def test_describe_and_waiting_send_no_request_and_do_not_count_as_use(
+async def test_describe_and_chunks_send_no_request_and_do_not_count_as_use(
     bucket: StoreSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with gateway() as made:
         await attach(made, "sink", bucket)
         made.verb_threads.close()
         assert (await made.store_verb(KEY, 1, "describe", {}))["capacity_bytes"] == 1 << 20
-        assert await made.store_verb(KEY, 1, "waiting", {}) == {"chunks": []}
+        assert await made.store_verb(KEY, 1, "chunks", {}) == {"chunks": []}
         assert not made.attached()[KEY]["is_used"]

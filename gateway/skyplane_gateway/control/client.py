@@ -238,14 +238,9 @@ class ControlClient:
         path = _transfer_path(transfer_key, "outcomes") + query
         return self._call("GET", path, timeout_s=wait_s + self._timeout_s)
 
-    def waiting(self, transfer_key: str, epoch: int) -> dict[str, Any]:
-        """`chunks`: (chunk, attempt) of orders that wait for the source's store."""
-        path = _transfer_path(transfer_key, "waiting") + f"?epoch={epoch}"
-        return self._call("GET", path)
-
-    def moved(self, transfer_key: str, epoch: int) -> dict[str, Any]:
-        """`chunks`: (chunk, attempt, bytes) of orders that a source is reading."""
-        return self._call("GET", _transfer_path(transfer_key, "moved") + f"?epoch={epoch}")
+    def chunks(self, transfer_key: str, epoch: int) -> dict[str, Any]:
+        """`chunks`: the fields of a `ChunkState` for each order that a source has not ended."""
+        return self._call("GET", _transfer_path(transfer_key, "chunks") + f"?epoch={epoch}")
 
     def store_verb(
         self, transfer_key: str, epoch: int, verb: str, arguments: Mapping[str, Any]

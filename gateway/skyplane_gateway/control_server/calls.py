@@ -82,8 +82,7 @@ class ControlCalls:
             ("POST", "/v1/transfers/{key}/release"): both(self._release),
             ("POST", "/v1/transfers/{key}/chunks"): lead(self._chunks),
             ("GET", "/v1/transfers/{key}/outcomes"): lead(self._outcomes),
-            ("GET", "/v1/transfers/{key}/waiting"): lead(self._waiting),
-            ("GET", "/v1/transfers/{key}/moved"): lead(self._moved),
+            ("GET", "/v1/transfers/{key}/chunks"): lead(self._chunk_states),
             ("POST", "/v1/transfers/{key}/store"): lead(self._store),
         }
 
@@ -286,13 +285,9 @@ class ControlCalls:
         last, outcomes = await source.outcomes(_number(request, "after", 0), _wait_s(request))
         return {"last": last, "outcomes": [outcome.to_dict() for outcome in outcomes]}
 
-    async def _waiting(self, request: Request) -> Response:
+    async def _chunk_states(self, request: Request) -> Response:
         source = self._gateway.endpoints.source(request.key, _number(request, "epoch", 0))
-        return {"chunks": [list(identity) for identity in source.waiting()]}
-
-    async def _moved(self, request: Request) -> Response:
-        source = self._gateway.endpoints.source(request.key, _number(request, "epoch", 0))
-        return {"chunks": [list(row) for row in source.moved()]}
+        return {"chunks": source.chunks()}
 
     async def _store(self, request: Request) -> Response:
         body = _body(request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from skyplane_gateway.common.errors import SkyplaneError
@@ -73,19 +73,12 @@ class ChunkProgress:
     async def _ask(self) -> None:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN_S):
-                self._read = await _of_all([one.moved() for one in self._sources])
-                self._written = await _of_all([_written_at(one) for one in self._sinks])
+                self._read = await _moved_at(self._sources)
+                self._written = await _moved_at(self._sinks)
         except (SkyplaneError, TimeoutError) as error:
             log.info("a gateway does not say how much of its chunks has arrived: %r", error)
 
 
-async def _written_at(sink: SinkPeer) -> Sequence[Sequence[int]]:
-    answer = await sink.call("moved", {})
-    found: Sequence[Sequence[int]] = answer["chunks"]
-    return found
-
-
-async def _of_all(asked: Sequence[Awaitable[Sequence[Sequence[int]]]]) -> dict[AttemptId, int]:
-    """(chunk, attempt) -> bytes, from rows that have both."""
-    rows = await asyncio.gather(*asked)
-    return {(int(row[0]), int(row[1])): int(row[2]) for some in rows for row in some}
+async def _moved_at(ends: Iterable[SourcePeer | SinkPeer]) -> dict[AttemptId, int]:
+    rows = await asyncio.gather(*(end.chunks() for end in ends))
+    return {(row.chunk, row.attempt): row.moved_bytes for some in rows for row in some}

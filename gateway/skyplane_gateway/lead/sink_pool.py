@@ -19,6 +19,7 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.lead.retry import Retries
+from skyplane_gateway.source.chunk_orders import ChunkState
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,11 @@ class SinkPeer:
     node: str
     call: Callable[[str, Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
     close: Callable[[], None] = lambda: None
+
+    async def chunks(self, **arguments: Any) -> list[ChunkState]:
+        """Chunks that it has whole and has not written; see `Endpoints.store_verb`."""
+        answer = await self.call("chunks", arguments)
+        return [ChunkState(*row) for row in answer["chunks"]]
 
 
 def remote_sink(node: str, client: ControlClient, transfer_key: str, epoch: int) -> SinkPeer:

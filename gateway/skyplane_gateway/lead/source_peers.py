@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, ChunkState
 from skyplane_gateway.source.transfer import SourceTransfer
 
 
@@ -28,11 +28,8 @@ class SourcePeer(Protocol):
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         """Chunks that ended after sequence number `after`, and the newest number."""
 
-    async def waiting(self) -> list[tuple[int, int]]:
-        """(chunk, attempt) of orders that wait for the source's store, which throttles."""
-
-    async def moved(self) -> Sequence[Sequence[int]]:
-        """(chunk, attempt, bytes) of orders: how much was read, and sent unless it stays here."""
+    async def chunks(self) -> list[ChunkState]:
+        """The orders that have moved bytes or wait, and have no outcome yet."""
 
     async def routes(self) -> dict[int, str]:
         """The routes that begin there -> why each is down; empty while it is up."""
@@ -60,14 +57,9 @@ class RemoteSource:
         )
         return int(answer["last"]), [ChunkOutcome.from_dict(row) for row in answer["outcomes"]]
 
-    async def waiting(self) -> list[tuple[int, int]]:
-        answer = await asyncio.to_thread(self._client.waiting, self._transfer_key, self._epoch)
-        return [(int(chunk), int(attempt)) for chunk, attempt in answer["chunks"]]
-
-    async def moved(self) -> Sequence[Sequence[int]]:
-        answer = await asyncio.to_thread(self._client.moved, self._transfer_key, self._epoch)
-        found: Sequence[Sequence[int]] = answer["chunks"]
-        return found
+    async def chunks(self) -> list[ChunkState]:
+        answer = await asyncio.to_thread(self._client.chunks, self._transfer_key, self._epoch)
+        return [ChunkState(*row) for row in answer["chunks"]]
 
     async def routes(self) -> dict[int, str]:
         status = await asyncio.to_thread(self._client.status)
@@ -97,11 +89,8 @@ class LocalSource:
     async def outcomes(self, after: int, wait_s: float) -> tuple[int, list[ChunkOutcome]]:
         return await self._source.outcomes(after, wait_s)
 
-    async def waiting(self) -> list[tuple[int, int]]:
-        return self._source.waiting()
-
-    async def moved(self) -> Sequence[Sequence[int]]:
-        return self._source.moved()
+    async def chunks(self) -> list[ChunkState]:
+        return self._source.chunks()
 
     async def routes(self) -> dict[int, str]:
         return _reasons_down(self._statistics())

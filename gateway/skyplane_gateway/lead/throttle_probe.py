@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final
 
 from skyplane_gateway.common.errors import GatewayLost, SkyplaneError, StoreUnavailable
 from skyplane_gateway.common.objects import StoreSpec
@@ -20,6 +21,7 @@ from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.in_flight import Attempt, AttemptId, InFlight
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.source_peers import SourcePeer
+from skyplane_gateway.source.chunk_orders import ChunkState
 
 log = logging.getLogger(__name__)
 
@@ -71,27 +73,24 @@ class ThrottleProbe:
         async with self._locks[ends]:
             answered_s, answer = self._answers.get(ends, (asked_s - 1.0, frozenset()))
             if answered_s < asked_s:
-                questions = [_waiting_at_sink(self._sinks[sink])] if sink in self._sinks else []
-                if source in self._sources:
-                    questions.append(self._sources[source].waiting())
-                answers = await asyncio.gather(*map(self._answer, questions))
-                answer = frozenset[AttemptId]().union(*answers)
+                peers = [self._sources.get(source), self._sinks.get(sink)]
+                found = [_chunks_of(peer, self._within_s) for peer in peers if peer is not None]
+                rows = chain(*await asyncio.gather(*found))
+                answer = frozenset((row.chunk, row.attempt) for row in rows if row.is_waiting)
                 self._answers[ends] = (loop.time(), answer)
         return answer
 
-    async def _answer(self, waiting: Awaitable[Iterable[Sequence[int]]]) -> frozenset[AttemptId]:
-        try:
-            async with asyncio.timeout(self._within_s):
-                return frozenset((int(chunk), int(attempt)) for chunk, attempt in await waiting)
-        except (SkyplaneError, TimeoutError) as error:
-            log.info("a gateway does not say which chunks wait for its store: %r", error)
-            return frozenset()
 
-
-async def _waiting_at_sink(sink: SinkPeer, **arguments: Any) -> list[Any]:
-    """Chunks that the sink has whole and has not written yet."""
-    answer = await sink.call("waiting", arguments)
-    return list(answer["chunks"])
+async def _chunks_of(
+    peer: SourcePeer | SinkPeer, within_s: float, **arguments: float
+) -> list[ChunkState]:
+    """What an end says of its chunks; nothing where it does not answer."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await peer.chunks(**arguments)
+    except (SkyplaneError, TimeoutError) as error:
+        log.info("%s does not say which chunks wait for its store: %r", peer.node, error)
+        return []
 
 
 async def explain_loss(
@@ -102,19 +101,11 @@ async def explain_loss(
     `StoreUnavailable` where a sink answers and has waited for its destination longer than
     `silent_s`: other gateways would not help. Else the loss itself.
     """
-    waiting = sum(await asyncio.gather(*(_count_waiting(sink, silent_s) for sink in sinks)))
+    found = (_chunks_of(sink, _ANSWER_WITHIN_S, for_s=silent_s) for sink in sinks)
+    waiting = sum(row.is_waiting for row in chain(*await asyncio.gather(*found)))
     if not waiting:
         return loss
     return StoreUnavailable(
         f"the destination {destination.place} does not answer; chunks waiting for it: {waiting}; "
         f"check that its gateway can reach it, then try again ({loss.message})"
     )
-
-
-async def _count_waiting(sink: SinkPeer, silent_s: float) -> int:
-    try:
-        async with asyncio.timeout(_ANSWER_WITHIN_S):
-            return len(await _waiting_at_sink(sink, for_s=silent_s))
-    except (SkyplaneError, TimeoutError) as error:
-        log.info("%s does not say which chunks wait for its store: %r", sink.node, error)
-        return 0

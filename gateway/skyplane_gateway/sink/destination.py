@@ -29,7 +29,6 @@ from skyplane_gateway.common.objects import (
     PartInfo,
     Precondition,
 )
-from skyplane_gateway.common.schema import encode
 from skyplane_gateway.config import Verification
 from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
 from skyplane_gateway.journal.document import Journal
@@ -44,7 +43,7 @@ from skyplane_gateway.stores.wrappers.retrying import try_put
 
 log = logging.getLogger(__name__)
 
-#: Most objects that one `list` answers, and most uploads that one `list_uploads` does.
+#: Most objects that one `list` answers.
 _MAX_PAGE: Final = 1000
 
 
@@ -80,7 +79,6 @@ class Destination:
             "abort_intended": self._abort_intended,
             "head": self._head,
             "look_at_all": self._look_at_all,
-            "list_uploads": self._list_uploads,
             "list_parts": self._list_parts,
             "write_journal": self._write_journal,
             "read_journals": self._read_journals,
@@ -316,13 +314,6 @@ class Destination:
         except NotFound:
             return {"object": None}
         return {"object": {**info.to_dict(), "crc32c": crc32c}}
-
-    def _list_uploads(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        rows = list(islice(self.store.list_uploads(arguments["prefix"]), _MAX_PAGE))
-        return {
-            "uploads": [encode(row) for row in rows],
-            "more": len(rows) == _MAX_PAGE,
-        }
 
     def _list_parts(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         parts = self.store.list_parts(arguments["key"], arguments["upload_id"])

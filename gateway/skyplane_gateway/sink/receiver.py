@@ -135,20 +135,21 @@ class Sink:
         for chunk in [chunk for chunk in self._ended if chunk.transfer == transfer]:
             del self._ended[chunk]
 
-    def writing(self, transfer: bytes, epoch: int, for_s: float = 0.0) -> list[tuple[int, int]]:
-        """(chunk, attempt) of chunks that are complete since `for_s` seconds and not written."""
+    def chunks(self, transfer: bytes, epoch: int, for_s: float) -> list[tuple[int, ...]]:
+        """The fields of a `ChunkState` for each chunk that is complete and not written.
+
+        After `for_s` seconds they wait for the store.
+        """
         until_s = asyncio.get_running_loop().time() - for_s
         return [
-            (chunk.chunk, chunk.attempt)
+            (
+                chunk.chunk,
+                chunk.attempt,
+                # Threads add to it.
+                sum(tuple(self._sent.get(chunk, {}).values())),
+                since_s <= until_s,
+            )
             for chunk, since_s in self._writes.values()
-            if (chunk.transfer, chunk.epoch) == (transfer, epoch) and since_s <= until_s
-        ]
-
-    def moved(self, transfer: bytes, epoch: int) -> list[tuple[int, int, int]]:
-        """(chunk, attempt, bytes) of chunks: how much of each the store has been sent."""
-        return [
-            (chunk.chunk, chunk.attempt, sum(tuple(counts.values())))
-            for chunk, counts in tuple(self._sent.items())
             if (chunk.transfer, chunk.epoch) == (transfer, epoch)
         ]
 

@@ -72,6 +72,20 @@ class ChunkOrder(Document, what="a chunk order"):
         return sum(part.length for part in self.ranges)
 
 
+class ChunkState(NamedTuple):
+    """How far one end is with a chunk that is in flight.
+
+    Attributes:
+        moved_bytes: at a source: read, and sent unless it stays here; at a sink: sent to the store.
+        is_waiting: for a store that throttles or does not answer, or for bandwidth.
+    """
+
+    chunk: int
+    attempt: int
+    moved_bytes: int
+    is_waiting: bool
+
+
 class Noted(NamedTuple):
     """What a source notes of an object that it reads; see `RangeOutcome`."""
 

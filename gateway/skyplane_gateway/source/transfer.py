@@ -39,7 +39,13 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.source.bandwidth import Bandwidth
 from skyplane_gateway.source.batch import fill
-from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOrder
+from skyplane_gateway.source.chunk_orders import (
+    ChunkOrder,
+    ChunkOutcome,
+    ChunkState,
+    Noted,
+    RangeOrder,
+)
 from skyplane_gateway.source.object_reader import (
     Content,
     ObjectReader,
@@ -173,20 +179,18 @@ class SourceTransfer:
             raise UnknownTransfer("this source has released the transfer")
         return self._last, [outcome for _, outcome in self._outcomes]
 
-    def waiting(self) -> list[tuple[int, int]]:
-        """(chunk, attempt) of orders that wait for a store that throttles, or for bandwidth."""
-        if not (self._is_limited or self._gateway.is_throttled()):
-            return []
-        return [
-            identity
+    def chunks(self) -> list[ChunkState]:
+        """The orders that have moved bytes or wait, and have no outcome yet."""
+        may_wait = self._is_limited or self._gateway.is_throttled()
+        rows = (
+            ChunkState(*identity, self._moved[identity], may_wait and self._waits(order))
             for identity, order in self._pending.items()
-            if identity in self._reading or self._chunk_of(order) not in self._sendings
-        ]
+        )
+        return [row for row in rows if row.moved_bytes or row.is_waiting]
 
-    def moved(self) -> list[tuple[int, int, int]]:
-        """(chunk, attempt, bytes) of orders that are being read."""
-        # Threads add to it.
-        return [(chunk, attempt, count) for (chunk, attempt), count in tuple(self._moved.items())]
+    def _waits(self, order: ChunkOrder) -> bool:
+        is_reading = (order.chunk, order.attempt) in self._reading
+        return is_reading or self._chunk_of(order) not in self._sendings
 
     # -- the data path's side
 

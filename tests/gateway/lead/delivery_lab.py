@@ -14,7 +14,13 @@ from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.lead.sink_pool import SinkPeer
-from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOrder, RangeOutcome
+from skyplane_gateway.source.chunk_orders import (
+    ChunkOrder,
+    ChunkOutcome,
+    ChunkState,
+    RangeOrder,
+    RangeOutcome,
+)
 
 #: The error of one range at one attempt; None is success.
 Fate = Callable[[ChunkOrder, RangeOrder], SkyplaneError | None]
@@ -44,15 +50,12 @@ class FakeSource:
         #: Attempts that wait for its store; None: it does not answer.
         self.waits: list[tuple[int, int]] | None = []
 
-    async def moved(self) -> list[tuple[int, int, int]]:
-        return []
-
-    async def waiting(self) -> list[tuple[int, int]]:
+    async def chunks(self) -> list[ChunkState]:
         if self.broken is not None:
             raise self.broken
         if self.waits is None:
             await asyncio.sleep(3600.0)
-        return list(self.waits or ())
+        return [ChunkState(*identity, 0, is_waiting=True) for identity in self.waits or ()]
 
     async def dispatch(self, orders: Sequence[ChunkOrder]) -> None:
         if self.broken is not None:
@@ -104,11 +107,11 @@ class FakeSink:
         self.broken: SkyplaneError | None = None
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        assert (verb, arguments) == ("waiting", {})
+        assert (verb, arguments) == ("chunks", {})
         self.asked += 1
         if self.broken is not None:
             raise self.broken
-        return {"chunks": [list(identity) for identity in self.waits]}
+        return {"chunks": [[*identity, 0, True] for identity in self.waits]}
 
 
 class Scene:

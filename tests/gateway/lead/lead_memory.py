@@ -37,7 +37,7 @@ from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.lead.sink_pool import SinkPeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
 from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, ChunkState, RangeOutcome
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, Wants
 
@@ -155,10 +155,7 @@ class PatientSource:
             await self._news.wait()
         return self._last, [outcome for _, outcome in self._outcomes]
 
-    async def waiting(self) -> list[tuple[int, int]]:
-        return []
-
-    async def moved(self) -> list[tuple[int, int, int]]:
+    async def chunks(self) -> list[ChunkState]:
         return []
 
     async def routes(self) -> dict[int, str]:

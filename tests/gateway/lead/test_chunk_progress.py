@@ -16,7 +16,7 @@ from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.lead.chunk_progress import ChunkProgress
 from skyplane_gateway.lead.in_flight import Attempt, InFlight
 from skyplane_gateway.lead.sink_pool import SinkPeer
-from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkState, RangeOrder
 
 MIB = 1 << 20
 REMOTE = {"s3": StoreSpec("s3", "a"), "gcs": StoreSpec("gcs", "b"), "file": StoreSpec("file", "/")}
@@ -31,15 +31,15 @@ class Ends:
     asked: int = 0
     error: Exception | None = None
 
-    async def moved(self) -> list[tuple[int, int, int]]:
+    async def chunks(self) -> list[ChunkState]:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return self.read
+        return [ChunkState(*row, is_waiting=False) for row in self.read]
 
     async def call(self, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        assert verb == "moved"
-        return {"chunks": [list(row) for row in self.written]}
+        assert verb == "chunks"
+        return {"chunks": [[*row, False] for row in self.written]}
 
 
 def flying(in_flight: InFlight, chunk: int, mib: int = 16) -> Attempt:
