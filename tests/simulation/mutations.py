@@ -178,7 +178,7 @@ MUTATIONS: Final = (
     _mutation(
         "read-back or checksum comparison",
         "journal-not-missed",
-        ("lead/epoch.py", "if left.unreadable and keeps_unseen(spec):", "if False:"),
+        ("lead/epoch.py", "if earlier.unreadable and keeps_unseen(spec):", "if False:"),
     ),
     _mutation(
         "read-back or checksum comparison",
