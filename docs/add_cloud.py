@@ -40,7 +40,7 @@ By hand, in files that exist:
   planner/pricing/billing.py                boot time and minimum charge, with source and date
   cli/commands/doctor.py                    "$name": the SDK's module
   grids/skyplane_grids/                     rows in regions.csv, limits.csv, price_rules.yaml
-  tests/provision/instances/
+  tests/provision/fleet/
       cloud_harnesses.py                    "$name": ${name}_harness in HARNESSES
   mkdocs.yml                                the three pages in nav
   CHANGELOG.md, README.md                   a line each

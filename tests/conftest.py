@@ -50,7 +50,7 @@ LONG_FILES: Final = (
     "e2e/cloud_faults/test_cloud_deferred.py",
     "e2e/test_cloud_retries.py",
     "e2e/test_cloud_interrupts.py",
-    "provision/instances/test_cloud_conformance.py",
+    "provision/fleet/test_cloud_conformance.py",
     "e2e/test_cli_cp.py",
     "docs/test_readme.py",
     "docs/test_tested_blocks.py",

@@ -20,8 +20,8 @@ import skyplane_orchestration
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy, TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.instances.options import InstanceOptions
-from skyplane_orchestration.provision.instances.user_data import BootSettings
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.user_data import BootSettings
 
 #: What users write into fields, whatever the fields want.
 GIVEN: Final[tuple[Any, ...]] = (

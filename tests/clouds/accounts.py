@@ -15,13 +15,13 @@ from tests.clouds.gateways import IMAGE
 
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
-from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
-from skyplane_orchestration.provision.instances.cloud import (
-    Cloud,
+from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
     Ingress,
     LaunchRequest,
+    Machines,
 )
+from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 from strict_clouds.arm import SUBSCRIPTION
 from strict_clouds.gce import PROJECT
 
@@ -51,7 +51,7 @@ class Account:
     action: str
     fake: Any
     instance_type: str
-    open: Callable[[Mapping[str, Any]], Cloud]
+    open: Callable[[Mapping[str, Any]], Machines]
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """The content of a clouds file; `more` is of the cloud's section."""

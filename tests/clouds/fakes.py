@@ -17,13 +17,13 @@ from skyplane_orchestration.provision.aws.tags import escaped
 from strict_clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
 from strict_clouds.ec2 import StrictEc2, strict_ec2
 from strict_clouds.gce import StrictGce, strict_gce
-from strict_clouds.machines import Machines
+from strict_clouds.machines import MachineBooter
 
 _FILES: Final = Path(__file__).parents[2] / "docs" / "reference" / "permissions"
 
 
 def open_ec2(
-    machines: Machines | None = None, *, deployments: Iterable[str], also: Iterable[str] = ()
+    machines: MachineBooter | None = None, *, deployments: Iterable[str], also: Iterable[str] = ()
 ) -> AbstractContextManager[StrictEc2]:
     """The fake, with the policy of the documentation.
 
@@ -37,7 +37,7 @@ def open_ec2(
 
 
 def open_gce(
-    machines: Machines | None = None, *, also: Iterable[str] = ()
+    machines: MachineBooter | None = None, *, also: Iterable[str] = ()
 ) -> AbstractContextManager[StrictGce]:
     """Args: `also` are permissions that the page names for some options."""
     role = gcp_role()
@@ -47,7 +47,7 @@ def open_gce(
 
 
 def open_arm(
-    machines: Machines | None = None, *, also: Iterable[str] = ()
+    machines: MachineBooter | None = None, *, also: Iterable[str] = ()
 ) -> AbstractContextManager[StrictArm]:
     """Args: `also` are actions that the page names for some options."""
     role = azure_role()

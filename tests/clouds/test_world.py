@@ -16,13 +16,13 @@ from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import GatewayUnreachable
-from skyplane_orchestration.provision.instances.cloud import (
+from skyplane_orchestration.provision.fleet.enrolment import enrol
+from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
     control_port,
     data_port,
 )
-from skyplane_orchestration.provision.instances.enrolment import enrol
-from skyplane_orchestration.provision.instances.user_data import BootSettings, user_data
+from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 from strict_clouds.stand_ins import Machine as Fake
 from strict_clouds.stand_ins import pip

@@ -16,8 +16,8 @@ import pytest
 from docs.add_cloud import main, write
 
 from skyplane_orchestration import provision
+from skyplane_orchestration.provision.fleet.machines import Machines
 from skyplane_orchestration.provision.gcp import GcpCloud
-from skyplane_orchestration.provision.instances.cloud import Cloud
 
 NAME = "nimbusnimbus"
 FOLDER = Path("src/skyplane_orchestration/provision")
@@ -62,13 +62,13 @@ def test_ruff_has_nothing_to_say(repository: Path, written: Path) -> None:
 
 def test_it_has_all_members_of_a_cloud(package: ModuleType) -> None:
     made = package.NimbusnimbusCloud()
-    for name, member in inspect.getmembers(Cloud):
+    for name, member in inspect.getmembers(Machines):
         if name.startswith("_"):
             continue
         if not callable(member):
             assert isinstance(getattr(made, name), str | None)
             continue
-        asked, given = (inspect.signature(getattr(one, name)) for one in (Cloud, type(made)))
+        asked, given = (inspect.signature(getattr(one, name)) for one in (Machines, type(made)))
         assert str(given) == str(asked), name
     assert inspect.signature(GcpCloud.launch) == inspect.signature(type(made).launch)
 

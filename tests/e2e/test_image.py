@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION
-from tests.provision.instances.memory_cloud import MemoryAccount, MemoryCloud
+from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
 
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.instances.boot import InstanceBoot
-from skyplane_orchestration.provision.instances.options import InstanceOptions
-from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
-from skyplane_orchestration.provision.instances.user_data import BootSettings
+from skyplane_orchestration.provision.fleet.boot import InstanceBoot
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.user_data import BootSettings
 from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.e2e import image as images
     from tests.e2e.conftest import ClientKit, S3Server
 
-    from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
+    from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.root, pytest.mark.image, pytest.mark.timeout(900)]
 
@@ -44,7 +44,7 @@ class MachineAccount(MemoryAccount):
     podman: str = ""
     machines: dict[str, Machine] = field(default_factory=dict)
 
-    def launch(self, request: LaunchRequest) -> CloudInstance:
+    def launch(self, request: LaunchRequest) -> Instance:
         with self.lock:
             instance = super().launch(request)
             if instance.cloud_id not in self.machines:
@@ -54,7 +54,7 @@ class MachineAccount(MemoryAccount):
                 )
             return instance
 
-    def look(self, cloud_id: str) -> CloudInstance:
+    def look(self, cloud_id: str) -> Instance:
         with self.lock:
             machine = self.machines[cloud_id]
             if machine.is_running:
@@ -71,7 +71,7 @@ class MachineCloud(MemoryCloud):
     def regions(self) -> tuple[str, ...]:
         return (SOURCE_REGION, DESTINATION_REGION)
 
-    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+    def console_tail(self, instance: Instance, max_bytes: int) -> str:
         assert isinstance(self.account, MachineAccount)
         return self.account.machines[instance.cloud_id].console()[-max_bytes:]
 

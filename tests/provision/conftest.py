@@ -21,9 +21,9 @@ from typing import Any, Final, NoReturn
 
 import pytest
 from tests.provision import ssh_server
-from tests.provision.instances import cloud_harnesses
-from tests.provision.instances.fleet_harness import CloudFleetHarness, cloud_fleets
-from tests.provision.instances.harness import InstancesHarness
+from tests.provision.fleet import cloud_harnesses
+from tests.provision.fleet.fleet_harness import CloudFleetHarness, cloud_fleets
+from tests.provision.fleet.harness import InstancesHarness
 from tests.provision.samples import SECRET, A, B, C, make_plan
 from tests.provision.situations import NO_CAPACITY, QUOTA, SLOW_VISIBILITY, THROTTLED_API
 

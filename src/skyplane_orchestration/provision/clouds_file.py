@@ -23,30 +23,30 @@ from skyplane_gateway.common.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
-from skyplane_orchestration.provision.instances.boot import InstanceBoot
-from skyplane_orchestration.provision.instances.cloud import Cloud
-from skyplane_orchestration.provision.instances.options import InstanceOptions
-from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
-from skyplane_orchestration.provision.instances.user_data import BootSettings
+from skyplane_orchestration.provision.fleet.boot import InstanceBoot
+from skyplane_orchestration.provision.fleet.machines import Machines
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.user_data import BootSettings
 from skyplane_orchestration.security.credentials import CredentialSources
 
 #: Makes a cloud from its settings. Raises ConfigurationInvalid, MissingExtra.
-CloudMaker = Callable[[Mapping[str, Any], CredentialSources, Clock], Cloud]
+CloudMaker = Callable[[Mapping[str, Any], CredentialSources, Clock], Machines]
 
 
-def _aws(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Cloud:
+def _aws(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Machines:
     from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 
     return AwsCloud(AwsOptions.from_settings(settings), sources, clock)
 
 
-def _gcp(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Cloud:
+def _gcp(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Machines:
     from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 
     return GcpCloud(GcpOptions.from_settings(settings), sources, clock)
 
 
-def _azure(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Cloud:
+def _azure(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Machines:
     from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
 
     return AzureCloud(AzureOptions.from_settings(settings), sources, clock)
@@ -110,7 +110,7 @@ def open_one_cloud(
     regions: Sequence[str],
     sources: CredentialSources,
     clock: Clock = SYSTEM_CLOCK,
-) -> Cloud:
+) -> Machines:
     """One cloud, to ask something of it.
 
     Args:

@@ -12,7 +12,7 @@ from tests.clouds.accounts import ACCOUNTS, Account
 
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.provision.aws import AwsCloud
-from skyplane_orchestration.provision.instances.cloud import PublicHosts
+from skyplane_orchestration.provision.fleet.machines import PublicHosts
 
 
 @pytest.fixture(params=ACCOUNTS)

@@ -28,8 +28,8 @@ from tests.e2e.held_store import refuse
 
 from skyplane_orchestration.errors import TransferFailed
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.provision.instances.cloud import ENROLMENT_PORT
-from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT
+from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def launch_ids_of(client: Client, fleet: Fleet) -> dict[str, str]:
     """Name of an instance -> the id of its launch."""
     provisioner = client.provisioner
     assert isinstance(provisioner, InstanceProvisioner)
-    found = provisioner._tools.clouds.describe(fleet.key, fleet.plan.instances)
+    found = provisioner._context.clouds.describe(fleet.key, fleet.plan.instances)
     return {one.instance: one.launch_id for one in found}
 
 

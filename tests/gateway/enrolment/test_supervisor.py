@@ -21,7 +21,7 @@ from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.enrolment import supervisor
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
-from skyplane_orchestration.provision.instances.enrolment import enrol
+from skyplane_orchestration.provision.fleet.enrolment import enrol
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 KEY = "ab" * 16

@@ -13,18 +13,18 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ssm.models import ssm_backends
 from tests.clouds.fakes import open_ec2
 from tests.manual_clock import ManualClock
-from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
+from tests.provision.fleet.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
-from skyplane_orchestration.provision.instances.cloud import (
-    Cloud,
-    CloudInstance,
-    CloudResource,
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
     Ingress,
+    Instance,
+    Machines,
 )
 from strict_clouds.ec2 import StrictEc2
 from strict_clouds.ec2_moto import ON_DEMAND_QUOTA, backend_of
-from strict_clouds.machines import Machines
+from strict_clouds.machines import MachineBooter
 
 _ACTIONS: Final = {
     LAUNCH: "RunInstances",
@@ -58,7 +58,7 @@ class AwsHarness:
         """A worker with options."""
         return AwsCloud(AwsOptions(endpoint_url=self.ec2.url, **options), clock=self.clock.clock)
 
-    def worker(self) -> Cloud:
+    def worker(self) -> Machines:
         return self.aws()
 
     def hide_new(self, calls: int) -> None:
@@ -88,20 +88,20 @@ class AwsHarness:
     def empty(self) -> None:
         self.ec2.conditions.full.clear()
 
-    def unknown_id(self, instance: CloudInstance) -> str:
+    def unknown_id(self, instance: Instance) -> str:
         return "i-" + "0" * 17
 
-    def end_by_hand(self, instance: CloudInstance) -> None:
+    def end_by_hand(self, instance: Instance) -> None:
         self.ec2.end_by_hand(instance.cloud_id)
 
-    def leave_a_disk(self, instance: CloudInstance) -> None:
+    def leave_a_disk(self, instance: Instance) -> None:
         machine = self._moto(instance.region).get_instance(instance.cloud_id)
         for _, device in machine.block_device_mapping.items():
             device.delete_on_termination = False
             volume = machine.ec2_backend.volumes[device.volume_id]
             volume.attachment.delete_on_termination = False
 
-    def leave_an_interface(self, instance: CloudInstance) -> None:
+    def leave_an_interface(self, instance: Instance) -> None:
         """Its network interface stays when it ends."""
         machine = self._moto(instance.region).get_instance(instance.cloud_id)
         interface = machine.nics[0]
@@ -152,7 +152,7 @@ class AwsHarness:
             for _, first, last, source in self.ec2.open_to(region.partition(":")[2])
         }
 
-    def name_of(self, resource: CloudResource) -> str:
+    def name_of(self, resource: FleetResource) -> str:
         return _KINDS[resource.kind]
 
     def launches(self) -> int:
@@ -246,7 +246,7 @@ class AwsHarness:
 
 @contextmanager
 def aws_harness(
-    machines: Machines | None = None, *, also: Iterable[str] = ()
+    machines: MachineBooter | None = None, *, also: Iterable[str] = ()
 ) -> Iterator[AwsHarness]:
     """Args: `also` are actions besides those of the documented policy."""
     opened = open_ec2(machines, deployments=_DEPLOYMENTS, also=also)

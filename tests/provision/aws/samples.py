@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from skyplane_orchestration.provision.aws import AwsCloud
-from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress, LaunchRequest
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress, LaunchRequest
 
 REGION: Final = "aws:eu-west-3"
 ARM_TYPE, X86_TYPE = "c7gn.large", "c6in.xlarge"

@@ -8,16 +8,16 @@ from functools import partial
 import pytest
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import FLEET, REGION, REQUEST, prepared
-from tests.provision.instances.memory_cloud import MemoryAccount, MemoryBoot
+from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryBoot
 from tests.provision.samples import SECRET, make_plan
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.base import FleetSpec
-from skyplane_orchestration.provision.instances.clouds import Clouds
-from skyplane_orchestration.provision.instances.fleet_instances import FleetInstances
-from skyplane_orchestration.provision.instances.options import InstanceOptions
-from skyplane_orchestration.provision.instances.tools import Tools
+from skyplane_orchestration.provision.fleet.clouds import Clouds
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.regions import answered
 from skyplane_orchestration.security.authority import Authority
 
@@ -39,7 +39,7 @@ def test_a_search_of_all_regions_passes_over_a_denied_one(
         assert [one.cloud_id for one in cloud.describe(FLEET.fleet_key, regions)] == [
             launched.cloud_id
         ]
-        assert len(cloud.rest_of(FLEET.fleet_key, regions)) == 1
+        assert len(cloud.leftovers(FLEET.fleet_key, regions)) == 1
         instances, resources = cloud.list_resources(FLEET.deployment, regions)
     assert (len(instances), len(resources)) == (1, 1)
     # Airflow, where another test has loaded it, shows more than warnings.
@@ -55,7 +55,7 @@ def test_the_regions_of_a_plan_are_never_passed_over(
     cloud = harness.aws()
     regions = cloud.regions() if len(denied) > 1 else [REGION, OTHER]
     deny(harness, *denied)
-    for search in (cloud.describe, cloud.rest_of):
+    for search in (cloud.describe, cloud.leftovers):
         with pytest.raises(CloudAccessDenied, match="regions of aws"):
             search(FLEET.fleet_key, regions)
 
@@ -92,9 +92,9 @@ def test_instances_of_an_earlier_plan_end_in_an_account_with_a_denied_region(
     plan = make_plan([((OTHER, "aws:us-west-2"), 1.0)], {OTHER: 1, "aws:us-west-2": 1})
     spec = FleetSpec(key=key, generation=0, deployment=FLEET.deployment, plan=plan)
     options = InstanceOptions(control_cidrs=("203.0.113.7/32",))
-    tools = Tools(Clouds([cloud]), MemoryBoot(MemoryAccount()), options, SYSTEM_CLOCK)
+    context = FleetContext(Clouds([cloud]), MemoryBoot(MemoryAccount()), options, SYSTEM_CLOCK)
     names = {region: [f"{region}/0"] for region in plan.instances}
-    FleetInstances(spec, names, Authority(SECRET, key), tools).end_dropped()
+    FleetInstances(spec, names, Authority(SECRET, key), context).end_dropped()
     assert not [one for one in cloud.describe(key, [REGION]) if one.is_alive]
 
 
@@ -107,7 +107,7 @@ def test_a_region_that_does_not_answer_is_named(harness: AwsHarness) -> None:
     harness.ec2.conditions.silent_regions.add("us-east-1")
     for search in (
         partial(cloud.describe, FLEET.fleet_key),
-        partial(cloud.rest_of, FLEET.fleet_key),
+        partial(cloud.leftovers, FLEET.fleet_key),
         partial(cloud.list_resources, FLEET.deployment),
         cloud.quotas,
     ):

@@ -13,7 +13,7 @@ from tests.provision.samples import SECRET, expire_leases, make_plan
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
 from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
 from skyplane_orchestration.provision.clouds_file import parse_clouds
-from skyplane_orchestration.provision.instances.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.security.authority import Authority
 from skyplane_orchestration.security.credentials import CredentialSources
 from strict_clouds.ec2 import StrictEc2

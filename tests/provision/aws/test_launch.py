@@ -274,7 +274,7 @@ def test_refused_launches_make_no_later_one_slow(harness: AwsHarness) -> None:
         cloud = prepared(harness.aws())
         with pytest.raises(QuotaExceeded):
             cloud.launch(a_request(launch_id=f"{number:032x}"))
-        assert cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [REGION])) == ()
+        assert cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [REGION])) == ()
     harness.set_quota(8)
     began_s = harness.clock.now_s
     prepared(harness.aws()).launch(REQUEST)
@@ -317,7 +317,7 @@ def test_tokens_fit_and_differ(harness: AwsHarness) -> None:
 def test_a_fleet_without_its_firewall_is_not_launched(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws())
     other = harness.aws()
-    other.delete_rest(other.rest_of(FLEET.fleet_key, [REGION]))
+    other.delete_leftovers(other.leftovers(FLEET.fleet_key, [REGION]))
     for worker in (cloud, harness.aws()):
         with pytest.raises(CloudUnavailable, match="tearing the fleet down") as caught:
             worker.launch(REQUEST)

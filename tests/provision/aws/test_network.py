@@ -8,7 +8,7 @@ from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import FLEET, REGION, WORKERS, prepared
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid, QuotaExceeded
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from skyplane_orchestration.provision.fleet.machines import Ingress
 
 PEERS = [Ingress(7602, 7602, f"203.0.113.{number}/32") for number in range(4)]
 
@@ -61,7 +61,7 @@ def test_a_rule_that_is_there_already_does_not_keep_the_others_out(harness: AwsH
 
 def test_rules_that_somebody_added_by_hand_are_removed(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws())
-    (group,) = cloud.rest_of(FLEET.fleet_key, [REGION])
+    (group,) = cloud.leftovers(FLEET.fleet_key, [REGION])
     by_hand = boto3.client("ec2", endpoint_url=harness.ec2.url, region_name="eu-west-3")
     by_hand.authorize_security_group_ingress(
         GroupId=group.cloud_id,

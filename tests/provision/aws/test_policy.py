@@ -25,7 +25,7 @@ from tests.provision.aws.samples import (
 )
 
 from skyplane_orchestration.provision.aws.checks import UNTRIED
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from skyplane_orchestration.provision.fleet.machines import Ingress
 from strict_clouds.ec2_moto import backend_of
 from strict_clouds.iam import policy_of
 
@@ -65,7 +65,7 @@ def use_everything(harness: AwsHarness) -> None:
     cloud.terminate(launched)
     cloud.describe(FLEET.fleet_key, [REGION])
     cloud.list_resources(FLEET.deployment, [REGION])
-    assert cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [REGION])) == ()
+    assert cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [REGION])) == ()
 
 
 def test_what_is_called_is_what_the_policy_allows(harness: AwsHarness, allowed: set[str]) -> None:

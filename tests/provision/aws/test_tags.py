@@ -11,7 +11,7 @@ from tests.provision.aws.samples import FLEET
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.aws import tags
-from skyplane_orchestration.provision.instances.cloud import FleetTags
+from skyplane_orchestration.provision.fleet.machines import FleetTags
 
 #: AWS writes names of regions and of its own tags with it.
 RESERVED = "aws:"

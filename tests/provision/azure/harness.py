@@ -10,19 +10,19 @@ from typing import Any, Final
 
 from tests.clouds.fakes import open_arm
 from tests.manual_clock import ManualClock
-from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
+from tests.provision.fleet.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
-from skyplane_orchestration.provision.instances.cloud import (
-    Cloud,
-    CloudInstance,
-    CloudResource,
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
     Ingress,
+    Instance,
+    Machines,
 )
 from strict_clouds.arm import SUBSCRIPTION, StrictArm
 from strict_clouds.arm_network import openings
 from strict_clouds.arm_state import FIREWALLS, LOCATIONS, MACHINES, Resource, properties
-from strict_clouds.machines import Machines
+from strict_clouds.machines import MachineBooter
 
 _RULES: Final = {
     LAUNCH: "machines.put",
@@ -69,7 +69,7 @@ class AzureHarness:
         chosen = AzureOptions(SUBSCRIPTION, endpoint_url=self.arm.url, **options)
         return AzureCloud(chosen, clock=self.clock.clock)
 
-    def worker(self) -> Cloud:
+    def worker(self) -> Machines:
         return self.azure()
 
     def hide_new(self, calls: int) -> None:
@@ -99,22 +99,22 @@ class AzureHarness:
     def empty(self) -> None:
         self.arm.conditions.full.clear()
 
-    def unknown_id(self, instance: CloudInstance) -> str:
+    def unknown_id(self, instance: Instance) -> str:
         return "gw-none-such/01234567-89ab-cdef-0123-456789abcdef"
 
-    def resource_of(self, instance: CloudInstance) -> Resource:
+    def resource_of(self, instance: Instance) -> Resource:
         """The virtual machine of an instance."""
         name = instance.cloud_id.partition("/")[0]
         return next(one for one in self.arm.virtual_machines() if one["name"] == name)
 
-    def end_by_hand(self, instance: CloudInstance) -> None:
+    def end_by_hand(self, instance: Instance) -> None:
         self.arm.machines.end_by_hand(self.resource_of(instance))
 
-    def leave_a_disk(self, instance: CloudInstance) -> None:
+    def leave_a_disk(self, instance: Instance) -> None:
         storage = properties(self.resource_of(instance))["storageProfile"]
         storage["osDisk"]["deleteOption"] = "Detach"
 
-    def leave_an_interface(self, instance: CloudInstance) -> None:
+    def leave_an_interface(self, instance: Instance) -> None:
         """Its interface stays when it ends, and so does its address."""
         profile = properties(self.resource_of(instance))["networkProfile"]
         profile["networkInterfaces"][0]["properties"]["deleteOption"] = "Detach"
@@ -150,7 +150,7 @@ class AzureHarness:
             for rule in self.arm.open_to(region.partition(":")[2], "skyplane:fleet")
         }
 
-    def name_of(self, resource: CloudResource) -> str:
+    def name_of(self, resource: FleetResource) -> str:
         return _KINDS[resource.kind]
 
     def launches(self) -> int:
@@ -161,6 +161,6 @@ class AzureHarness:
 
 
 @contextmanager
-def azure_harness(machines: Machines | None = None) -> Iterator[AzureHarness]:
+def azure_harness(machines: MachineBooter | None = None) -> Iterator[AzureHarness]:
     with open_arm(machines, also=FOR_SELF_DELETE) as arm:
         yield AzureHarness(arm)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from skyplane_orchestration.provision.azure import AzureCloud
-from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress, LaunchRequest
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress, LaunchRequest
 
 REGION: Final = "azure:westeurope"
 ARM_TYPE, X86_TYPE = "Standard_D4pls_v5", "Standard_D4s_v5"

@@ -27,7 +27,7 @@ SCOPE = "https://management.azure.com/.default"
 def test_the_wait_that_azure_asks_for_is_kept(harness: AzureHarness) -> None:
     harness.arm.throttle("groups.get")
     before_s = harness.clock.now_s
-    harness.azure().rest_of(FLEET.fleet_key, [REGION])
+    harness.azure().leftovers(FLEET.fleet_key, [REGION])
     assert harness.clock.now_s - before_s >= 2.0
 
 

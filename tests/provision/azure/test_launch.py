@@ -179,7 +179,7 @@ def test_a_size_that_is_closed_at_once_is_no_capacity(harness: AzureHarness) -> 
     cloud = prepared(harness.azure())
     with pytest.raises(CapacityUnavailable, match="SkuNotAvailable"):
         cloud.launch(a_request())
-    rest = cloud.rest_of(FLEET.fleet_key, [REGION])
+    rest = cloud.leftovers(FLEET.fleet_key, [REGION])
     assert {one.kind for one in rest} == {
         "network-security-group",
         "network-interface",
@@ -303,7 +303,7 @@ def test_a_group_of_somebody_else_is_refused(harness: AzureHarness) -> None:
 
 def test_a_group_that_is_being_deleted_is_waited_for(harness: AzureHarness) -> None:
     cloud = prepared(harness.azure())
-    cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [REGION]))
+    cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [REGION]))
     prepared(cloud)
     assert cloud.launch(a_request()).is_alive
 
@@ -311,8 +311,8 @@ def test_a_group_that_is_being_deleted_is_waited_for(harness: AzureHarness) -> N
 def test_an_empty_group_is_found_and_deleted(harness: AzureHarness) -> None:
     cloud = prepared(harness.azure())
     harness.arm.state.resources.clear()
-    rest = cloud.rest_of(FLEET.fleet_key, [REGION])
+    rest = cloud.leftovers(FLEET.fleet_key, [REGION])
     assert [one.kind for one in rest] == ["resource-group"]
-    while cloud.delete_rest(rest):
+    while cloud.delete_leftovers(rest):
         pass
     assert harness.leftovers() == {}

@@ -7,7 +7,7 @@ from tests.provision.azure.harness import AzureHarness
 from tests.provision.azure.samples import FLEET, PEER, REGION, WORKERS, prepared
 
 from skyplane_orchestration.errors import CloudUnavailable
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from skyplane_orchestration.provision.fleet.machines import Ingress
 from strict_clouds.arm_state import FIREWALLS, properties
 
 

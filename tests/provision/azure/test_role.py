@@ -14,7 +14,7 @@ from tests.provision.azure.test_launch import IDENTITY
 from skyplane_orchestration.provision.azure import AzureOptions
 from skyplane_orchestration.provision.azure.actions import action_of
 from skyplane_orchestration.provision.azure.permissions import ONLY_DOCTOR, needed
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from skyplane_orchestration.provision.fleet.machines import Ingress
 from strict_clouds.arm_state import NETWORKS
 from strict_clouds.arm_wire import ROUTES, SUBSCRIPTION
 
@@ -50,11 +50,11 @@ def use_everything(harness: AzureHarness) -> None:
         cloud.describe(FLEET.fleet_key, [REGION])
     cloud.list_resources(FLEET.deployment, [REGION])
     # The other region has a machine, so things are deleted one by one.
-    assert cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [REGION])) == ()
+    assert cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [REGION])) == ()
     assert [one["location"] for one in harness.arm.state.of_kind(NETWORKS)] == ["eastus"]
     cloud.terminate([kept])
     cloud.describe(FLEET.fleet_key, [other])
-    while cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [other])):
+    while cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [other])):
         pass
 
 

@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from tests.clouds.fakes import open_gce
 from tests.manual_clock import ManualClock
-from tests.provision.instances.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
+from tests.provision.fleet.cloud_harness import DELETE, DESCRIBE, LAUNCH, OPEN, TERMINATE
 
-from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
-from skyplane_orchestration.provision.instances.cloud import (
-    Cloud,
-    CloudInstance,
-    CloudResource,
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
     Ingress,
+    Instance,
+    Machines,
 )
+from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 from strict_clouds.gce import PROJECT, StrictGce
 from strict_clouds.gce_facts import ZONES
-from strict_clouds.machines import Machines
+from strict_clouds.machines import MachineBooter
 
 _METHODS: Final = {
     LAUNCH: "instances.insert",
@@ -60,7 +60,7 @@ class GcpHarness:
         chosen = GcpOptions(PROJECT, endpoint_url=self.gce.url, **options)
         return GcpCloud(chosen, clock=self.clock.clock)
 
-    def worker(self) -> Cloud:
+    def worker(self) -> Machines:
         return self.gcp()
 
     def hide_new(self, calls: int) -> None:
@@ -90,13 +90,13 @@ class GcpHarness:
     def empty(self) -> None:
         self.gce.conditions.full.clear()
 
-    def unknown_id(self, instance: CloudInstance) -> str:
+    def unknown_id(self, instance: Instance) -> str:
         return f"{instance.cloud_id.partition('/')[0]}/{'9' * 19}"
 
-    def end_by_hand(self, instance: CloudInstance) -> None:
+    def end_by_hand(self, instance: Instance) -> None:
         self.gce.end_by_hand(instance.cloud_id)
 
-    def leave_a_disk(self, instance: CloudInstance) -> None:
+    def leave_a_disk(self, instance: Instance) -> None:
         self.gce.instance(instance.cloud_id)["disks"][0]["autoDelete"] = False
 
     def launch_foreign(self, name: str) -> None:
@@ -135,7 +135,7 @@ class GcpHarness:
             assert not self.gce.firewalls.lets_through([tag], 8080, "10.128.0.99")
         return {Ingress(one.first_port, one.last_port, one.source) for one in found}
 
-    def name_of(self, resource: CloudResource) -> str:
+    def name_of(self, resource: FleetResource) -> str:
         return resource.kind
 
     def launches(self) -> int:
@@ -146,6 +146,6 @@ class GcpHarness:
 
 
 @contextmanager
-def gcp_harness(machines: Machines | None = None) -> Iterator[GcpHarness]:
+def gcp_harness(machines: MachineBooter | None = None) -> Iterator[GcpHarness]:
     with open_gce(machines, also=_ON_ACCOUNTS) as gce:
         yield GcpHarness(gce)

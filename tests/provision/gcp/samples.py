@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress, LaunchRequest
 from skyplane_orchestration.provision.gcp import GcpCloud
-from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress, LaunchRequest
 
 REGION: Final = "gcp:us-central1"
 X86_TYPE, ARM_TYPE = "n2-standard-4", "t2a-standard-2"

@@ -115,7 +115,7 @@ def test_a_zone_of_another_region_does_not_matter(harness: GcpHarness) -> None:
     assert [one.cloud_id for one in cloud.describe(FLEET.fleet_key, [REGION])] == [
         launched.cloud_id
     ]
-    assert [one.kind for one in cloud.rest_of(FLEET.fleet_key, [REGION])] == ["firewall"]
+    assert [one.kind for one in cloud.leftovers(FLEET.fleet_key, [REGION])] == ["firewall"]
     instances, _ = cloud.list_resources(FLEET.deployment, [REGION])
     assert len(instances) == 1
 

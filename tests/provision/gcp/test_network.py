@@ -9,7 +9,7 @@ from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import FLEET, REGION, WORKERS, a_request, prepared
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.instances.cloud import Ingress
+from skyplane_orchestration.provision.fleet.machines import Ingress
 
 TAG = f"skyplane-{FLEET.fleet_key[:20]}-us-central1"
 PEERS = [Ingress(7601, 7602, f"203.0.113.{number}/32") for number in range(4)]
@@ -108,10 +108,10 @@ def test_bits_behind_the_prefix_are_dropped(harness: GcpHarness) -> None:
 def test_a_firewall_has_all_rules_of_its_region(harness: GcpHarness) -> None:
     cloud = prepared(harness.gcp())
     cloud.allow(FLEET, REGION, [WORKERS, *PEERS])
-    (firewall,) = cloud.rest_of(FLEET.fleet_key, [REGION])
+    (firewall,) = cloud.leftovers(FLEET.fleet_key, [REGION])
     assert (firewall.kind, firewall.cloud_id, firewall.tags) == ("firewall", TAG, FLEET)
-    assert cloud.rest_of(FLEET.fleet_key, [OTHER_REGION]) == ()
-    assert cloud.delete_rest([firewall]) == ()
+    assert cloud.leftovers(FLEET.fleet_key, [OTHER_REGION]) == ()
+    assert cloud.delete_leftovers([firewall]) == ()
     deleted = [call.path["firewall"] for call in harness.gce.requests("firewalls.delete")]
     assert deleted[-1] == f"{TAG}-closed"
     assert harness.leftovers() == {}
@@ -120,7 +120,7 @@ def test_a_firewall_has_all_rules_of_its_region(harness: GcpHarness) -> None:
 def test_the_project_of_a_shared_network_has_the_rules(harness: GcpHarness) -> None:
     cloud = harness.gcp(network="projects/host-project/global/networks/default")
     prepared(cloud)
-    assert cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [REGION])) == ()
+    assert cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [REGION])) == ()
     methods = ("firewalls.insert", "firewalls.list", "firewalls.delete", "globalOperations.wait")
     calls = [call for call in harness.gce.calls if call.method in methods]
     assert {call.project for call in calls} == {"host-project"}

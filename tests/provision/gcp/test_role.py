@@ -10,8 +10,8 @@ import yaml
 from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import FLEET, REGION, WORKERS, a_request
 
+from skyplane_orchestration.provision.fleet.machines import Ingress
 from skyplane_orchestration.provision.gcp.verbs import ACT_AS, PERMISSIONS, needed
-from skyplane_orchestration.provision.instances.cloud import Ingress
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def use_everything(harness: GcpHarness) -> None:
     cloud.terminate([launched])
     cloud.describe(FLEET.fleet_key, [REGION])
     cloud.list_resources(FLEET.deployment, [REGION])
-    assert cloud.delete_rest(cloud.rest_of(FLEET.fleet_key, [REGION])) == ()
+    assert cloud.delete_leftovers(cloud.leftovers(FLEET.fleet_key, [REGION])) == ()
 
 
 def test_what_is_called_is_what_the_role_allows(harness: GcpHarness, role: set[str]) -> None:

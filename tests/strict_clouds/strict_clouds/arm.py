@@ -31,7 +31,7 @@ from strict_clouds.arm_state import (
 from strict_clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request, read_request
 from strict_clouds.aws_wire import Answer, Environment, StartResponse, respond, serving
 from strict_clouds.firewall import IngressRule
-from strict_clouds.machines import Machine, Machines
+from strict_clouds.machines import Machine, MachineBooter
 from strict_clouds.usage import Usage
 
 __all__ = ["SUBSCRIPTION", "Conditions", "StrictArm", "strict_arm"]
@@ -67,7 +67,7 @@ class StrictArm:
     """
 
     def __init__(
-        self, machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+        self, machines: MachineBooter | None = None, policy: Mapping[str, Any] | None = None
     ) -> None:
         self.conditions = Conditions()
         if policy is not None:
@@ -327,7 +327,7 @@ def _quoted(text: str) -> tuple[str, str]:
 
 @contextmanager
 def strict_arm(
-    machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+    machines: MachineBooter | None = None, policy: Mapping[str, Any] | None = None
 ) -> Iterator[StrictArm]:
     """A subscription without resources.
 

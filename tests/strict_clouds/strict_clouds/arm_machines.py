@@ -25,7 +25,7 @@ from strict_clouds.arm_state import (
     properties,
 )
 from strict_clouds.arm_wire import SUBSCRIPTION, ArmError, Reply, Request
-from strict_clouds.machines import Machine, Machines
+from strict_clouds.machines import Machine, MachineBooter
 from strict_clouds.usage import Usage
 
 _PROVIDER: Final = "Microsoft.Compute"
@@ -72,7 +72,7 @@ class MachineRules:
         self,
         conditions: Conditions,
         state: State,
-        machines: Machines | None,
+        machines: MachineBooter | None,
         require: Callable[[str], None],
     ) -> None:
         self._conditions = conditions

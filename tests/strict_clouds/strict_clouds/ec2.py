@@ -44,7 +44,7 @@ from strict_clouds.ec2_moto import (
     backends,
 )
 from strict_clouds.iam import Access, policy_of
-from strict_clouds.machines import Machine, Machines
+from strict_clouds.machines import Machine, MachineBooter
 from strict_clouds.usage import Usage
 
 __all__ = ["Conditions", "StrictEc2", "strict_ec2"]
@@ -92,7 +92,7 @@ class StrictEc2:
     """
 
     def __init__(
-        self, machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+        self, machines: MachineBooter | None = None, policy: Mapping[str, Any] | None = None
     ) -> None:
         self.url = ""
         self.conditions = Conditions()
@@ -293,7 +293,7 @@ class StrictEc2:
 
 @contextmanager
 def strict_ec2(
-    machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+    machines: MachineBooter | None = None, policy: Mapping[str, Any] | None = None
 ) -> Iterator[StrictEc2]:
     """An EC2 without instances; moto's EC2 of this process is emptied at both ends.
 

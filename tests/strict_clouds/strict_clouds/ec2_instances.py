@@ -29,7 +29,7 @@ from strict_clouds.ec2_moto import (
     vcpus_of,
 )
 from strict_clouds.firewall import IngressRule
-from strict_clouds.machines import Machine, Machines
+from strict_clouds.machines import Machine, MachineBooter
 from strict_clouds.usage import Usage
 
 MOST_USER_DATA_BYTES: Final = 16384
@@ -54,7 +54,7 @@ class InstanceRules:
     """
 
     def __init__(
-        self, conditions: Conditions, visibility: Visibility, machines: Machines | None
+        self, conditions: Conditions, visibility: Visibility, machines: MachineBooter | None
     ) -> None:
         self._conditions = conditions
         self._visibility = visibility

@@ -40,7 +40,7 @@ from strict_clouds.gce_wire import (
     not_found,
     read_request,
 )
-from strict_clouds.machines import Machines
+from strict_clouds.machines import MachineBooter
 from strict_clouds.usage import Usage
 
 __all__ = ["PROJECT", "Conditions", "StrictGce", "strict_gce"]
@@ -90,7 +90,7 @@ class StrictGce:
     """
 
     def __init__(
-        self, machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+        self, machines: MachineBooter | None = None, policy: Mapping[str, Any] | None = None
     ) -> None:
         self.url = ""
         self.conditions = Conditions()
@@ -422,7 +422,7 @@ def _details(metric: str) -> Resource:
 
 @contextmanager
 def strict_gce(
-    machines: Machines | None = None, policy: Mapping[str, Any] | None = None
+    machines: MachineBooter | None = None, policy: Mapping[str, Any] | None = None
 ) -> Iterator[StrictGce]:
     """A Compute Engine with an empty project.
 

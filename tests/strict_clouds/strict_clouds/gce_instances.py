@@ -21,7 +21,7 @@ from strict_clouds.gce_facts import (
 )
 from strict_clouds.gce_firewalls import NAME
 from strict_clouds.gce_wire import GceError, Request, not_found
-from strict_clouds.machines import Machine, Machines
+from strict_clouds.machines import Machine, MachineBooter
 from strict_clouds.usage import Usage
 
 _LABEL_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
@@ -51,7 +51,7 @@ class InstanceRules:
     """
 
     def __init__(
-        self, conditions: Conditions, visibility: Visibility, machines: Machines | None
+        self, conditions: Conditions, visibility: Visibility, machines: MachineBooter | None
     ) -> None:
         self._conditions = conditions
         self._visibility = visibility

@@ -26,7 +26,7 @@ class Machine(Protocol):
     def allow(self, rules: Iterable[IngressRule]) -> None: ...
 
 
-class Machines(Protocol):
+class MachineBooter(Protocol):
     """Boots machines from the very user data that was sent, as `world.World`."""
 
     def boot(self, user_data: str, *, metadata_url: str = "") -> Machine: ...

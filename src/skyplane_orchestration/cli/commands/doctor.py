@@ -22,7 +22,7 @@ from skyplane_orchestration.model.location import CLOUDS
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.provision.base import Finding
-    from skyplane_orchestration.provision.instances.cloud_report import CloudReport
+    from skyplane_orchestration.provision.fleet.cloud_report import CloudReport
 
 State = Literal["ok", "warn", "fail"]
 
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _cloud_report(options: argparse.Namespace) -> CloudReport:
     from skyplane_orchestration.provision.clouds_file import open_one_cloud
-    from skyplane_orchestration.provision.instances.cloud_report import report_on
+    from skyplane_orchestration.provision.fleet.cloud_report import report_on
     from skyplane_orchestration.security.credentials import CredentialSources
 
     with as_bad_input():
@@ -112,7 +112,7 @@ def _cloud_report(options: argparse.Namespace) -> CloudReport:
 def _ranges(options: argparse.Namespace) -> tuple[Finding, ...]:
     """Of the clouds file, if one is given."""
     from skyplane_orchestration.provision.clouds_file import read_clouds
-    from skyplane_orchestration.provision.instances.firewall import odd_ranges
+    from skyplane_orchestration.provision.fleet.firewall import odd_ranges
 
     if options.clouds is None:
         return ()

@@ -25,7 +25,7 @@ from skyplane_orchestration.provision.aws.network import groups
 from skyplane_orchestration.provision.aws.quotas import region_quotas
 from skyplane_orchestration.provision.aws.remainders import interfaces, volumes
 from skyplane_orchestration.provision.base import Finding
-from skyplane_orchestration.provision.instances.cloud import FleetTags
+from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ UNTRIED: Final = (
 
 
 class Checks:
-    """The checks of `Cloud.check`."""
+    """The checks of `Machines.check`."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.aws.errors import Answer, Refusal, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
-from skyplane_orchestration.provision.instances.retries import retrying
+from skyplane_orchestration.provision.fleet.retries import retrying
 from skyplane_orchestration.security.credentials import API_URLS, CredentialSources
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""AWS as a `Cloud`."""
+"""AWS as a `Machines`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from skyplane_orchestration.provision.aws.subnets import Networks
 from skyplane_orchestration.provision.aws.terminate import terminate
 from skyplane_orchestration.provision.aws.types import Types
 from skyplane_orchestration.provision.base import Finding
-from skyplane_orchestration.provision.instances.cloud import (
-    CloudInstance,
-    CloudResource,
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
     FleetTags,
     Ingress,
+    Instance,
     LaunchRequest,
     PublicHosts,
 )
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class AwsCloud:
-    """See `Cloud`. Threads may share it.
+    """See `Machines`. Threads may share it.
 
     Args:
         options: credentials, images, networks.
@@ -103,12 +103,12 @@ class AwsCloud:
     def vcpus(self, region: str, instance_type: str) -> int:
         return self._types.of(region, instance_type).vcpus
 
-    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
         return self._instances(aws_tags.of_fleet(fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
-    ) -> tuple[tuple[CloudInstance, ...], tuple[CloudResource, ...]]:
+    ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         filters = aws_tags.of_deployment(deployment)
         return self._instances(filters, regions), self._remainders(filters, regions)
 
@@ -116,38 +116,38 @@ class AwsCloud:
         self._denied.used |= set(regions)
         in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
 
-    def launch(self, request: LaunchRequest) -> CloudInstance:
+    def launch(self, request: LaunchRequest) -> Instance:
         return self._launcher.launch(request)
 
-    def pin_key(self, instance: CloudInstance, key_id: str) -> None:
+    def pin_key(self, instance: Instance, key_id: str) -> None:
         pin_key(self._api, instance, key_id)
 
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._firewalls.allow(tags, region, ingress)
 
-    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+    def terminate(self, instances: Sequence[Instance]) -> None:
         by_region = defaultdict(list)
         for instance in instances:
             by_region[instance.region].append(instance)
         in_regions(by_region, lambda region: terminate(self._api, region, by_region[region]))
 
-    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+    def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         by_region = defaultdict(list)
         for resource in resources:
             by_region[resource.region].append(resource)
 
-        def in_use(region: str) -> list[CloudResource]:
+        def in_use(region: str) -> list[FleetResource]:
             return [one for one in by_region[region] if not delete(self._api, one)]
 
         return tuple(one for left in in_regions(by_region, in_use) for one in left)
 
-    def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
+    def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
         return self._remainders(aws_tags.of_fleet(fleet_key), regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
         return console_url(fleet_key, region)
 
-    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+    def console_tail(self, instance: Instance, max_bytes: int) -> str:
         return console_tail(self._api, instance, max_bytes)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
@@ -168,7 +168,7 @@ class AwsCloud:
 
     def _instances(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
-    ) -> tuple[CloudInstance, ...]:
+    ) -> tuple[Instance, ...]:
         is_public = self._options.public_address
         return self._denied.search(
             regions,
@@ -177,7 +177,7 @@ class AwsCloud:
 
     def _remainders(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
-    ) -> tuple[CloudResource, ...]:
+    ) -> tuple[FleetResource, ...]:
         return self._denied.search(
             regions, lambda region: list(remainders(self._api, region, filters))
         )

@@ -10,7 +10,7 @@ from skyplane_orchestration.provision.aws.tags import FLEET
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.instances.cloud import CloudInstance
+    from skyplane_orchestration.provision.fleet.machines import Instance
 
 _NO_LATEST: Final = "UnsupportedOperation"
 _GONE: Final = "InvalidInstanceID.NotFound"
@@ -25,7 +25,7 @@ def console_url(fleet_key: str, region: str) -> str:
     )
 
 
-def console_tail(api: AwsApi, instance: CloudInstance, max_bytes: int) -> str:
+def console_tail(api: AwsApi, instance: Instance, max_bytes: int) -> str:
     """The end of the console output; empty if AWS has none, or not any more.
 
     Types on the Nitro system tell what is there now. Others tell only what AWS has copied some

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.options import region_tag
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, InstanceState
+from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
@@ -45,7 +45,7 @@ def described(
 
 def ours(
     api: AwsApi, region: str, filters: Sequence[FilterTypeDef], *, has_public_address: bool
-) -> list[CloudInstance]:
+) -> list[Instance]:
     """The instances with tags of this library."""
     found = (
         as_instance(entry, region, has_public_address=has_public_address)
@@ -56,7 +56,7 @@ def ours(
 
 def as_instance(
     entry: InstanceTypeDef, region: str, *, has_public_address: bool
-) -> CloudInstance | None:
+) -> Instance | None:
     """An instance of ours; None without our tags."""
     named = tags.as_mapping(entry.get("Tags", []))
     fleet = tags.fleet_of(named)
@@ -64,7 +64,7 @@ def as_instance(
         return None
     reason = entry.get("StateReason", {})
     address = entry.get("PublicIpAddress" if has_public_address else "PrivateIpAddress")
-    return CloudInstance(
+    return Instance(
         tags=fleet,
         instance=instance_name(named.get(tags.INSTANCE, ""), region),
         region=region,

@@ -21,8 +21,8 @@ from skyplane_orchestration.provision.aws.describe import (
 )
 from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, Refusal, translate
 from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
-from skyplane_orchestration.provision.instances.user_data import MOST_USER_DATA_BYTES
+from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
@@ -62,8 +62,8 @@ class Launcher:
         self._firewalls = firewalls
         self._types = types
 
-    def launch(self, request: LaunchRequest) -> CloudInstance:
-        """See `Cloud.launch`."""
+    def launch(self, request: LaunchRequest) -> Instance:
+        """See `Machines.launch`."""
         if len(request.user_data.encode()) > MOST_USER_DATA_BYTES:
             raise ConfigurationInvalid(
                 f"the boot script of {request.instance} is longer than the"
@@ -85,7 +85,7 @@ class Launcher:
             raise CloudUnavailable(f"launching {request.instance}: it has ended at once; try again")
         return instance
 
-    def _with_number(self, request: LaunchRequest, number: str) -> CloudInstance | None:
+    def _with_number(self, request: LaunchRequest, number: str) -> Instance | None:
         """The instance of this launch number; None if that one has ended.
 
         Raises _RefusedBefore.
@@ -124,7 +124,7 @@ class Launcher:
 
     def _run(
         self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
-    ) -> CloudInstance | None:
+    ) -> Instance | None:
         """The instance of the token. Raises Refusal for what `_with_number` handles."""
         ec2 = self._api.ec2(request.region)
         arguments = cast("Any", self._arguments(request, token, subnet, group_id))
@@ -184,7 +184,7 @@ class Launcher:
         arguments["TagSpecifications"] = [{"ResourceType": kind, "Tags": named} for kind in kinds]
         return arguments
 
-    def _of_token(self, request: LaunchRequest, token: str) -> CloudInstance | None:
+    def _of_token(self, request: LaunchRequest, token: str) -> Instance | None:
         """The living instance of a token; None if it has ended.
 
         Raises _RefusedBefore: AWS shows none within half a minute.
@@ -197,7 +197,7 @@ class Launcher:
             )
         return found if found.is_alive else None
 
-    def _described(self, request: LaunchRequest, token: str) -> CloudInstance | None:
+    def _described(self, request: LaunchRequest, token: str) -> Instance | None:
         for entry in described(self._api, request.region, _same_name(request)):
             if entry.get("ClientToken") == token:
                 return as_instance(
@@ -205,7 +205,7 @@ class Launcher:
                 )
         return None
 
-    def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
+    def _alive(self, request: LaunchRequest) -> list[Instance]:
         """The living instances of this name, the oldest first."""
         found = ours(
             self._api,

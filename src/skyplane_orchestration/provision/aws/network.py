@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.errors import Refusal
-from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress
-from skyplane_orchestration.provision.instances.firewall import normal
+from skyplane_orchestration.provision.fleet.firewall import normal
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef

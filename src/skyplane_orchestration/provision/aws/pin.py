@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from skyplane_orchestration.errors import CloudUnavailable
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.errors import Refusal
-from skyplane_orchestration.provision.instances.cloud import CloudInstance
+from skyplane_orchestration.provision.fleet.machines import Instance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _UNKNOWN: Final = ("InvalidInstanceID.NotFound", "InvalidID")
 
 
-def pin_key(api: AwsApi, instance: CloudInstance, key_id: str) -> None:
-    """See `Cloud.pin_key`. Raises CloudUnavailable: AWS does not know the instance."""
+def pin_key(api: AwsApi, instance: Instance, key_id: str) -> None:
+    """See `Machines.pin_key`. Raises CloudUnavailable: AWS does not know the instance."""
     ec2, what = api.ec2(instance.region), f"writing a tag of {instance.instance}"
     try:
         api.call_when_visible(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.errors import Refusal
 from skyplane_orchestration.provision.aws.network import NO_GROUP, groups
-from skyplane_orchestration.provision.instances.cloud import CloudResource
+from skyplane_orchestration.provision.fleet.machines import FleetResource
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, NetworkInterfaceTypeDef, VolumeTypeDef
@@ -38,7 +38,7 @@ _IN_USE: Final = frozenset(
 
 def remainders(
     api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
-) -> Iterator[CloudResource]:
+) -> Iterator[FleetResource]:
     """The region's resources of fleets, groups behind the interfaces that use them. Three calls.
 
     Disks and interfaces that end with their instance are not among them.
@@ -54,7 +54,7 @@ def remainders(
         yield from _ours(GROUP, group["GroupId"], region, group.get("Tags", []))
 
 
-def delete(api: AwsApi, resource: CloudResource) -> bool:
+def delete(api: AwsApi, resource: FleetResource) -> bool:
     """Delete one; False if it is still in use. One that is gone is deleted."""
     ec2 = api.ec2(resource.region)
     name = resource.cloud_id
@@ -75,10 +75,10 @@ def delete(api: AwsApi, resource: CloudResource) -> bool:
     return True
 
 
-def _ours(kind: str, name: str, region: str, named: Sequence[object]) -> Iterator[CloudResource]:
+def _ours(kind: str, name: str, region: str, named: Sequence[object]) -> Iterator[FleetResource]:
     fleet = tags.fleet_of(tags.as_mapping(named))
     if fleet is not None:
-        yield CloudResource(kind=kind, cloud_id=name, region=region, tags=fleet)
+        yield FleetResource(kind=kind, cloud_id=name, region=region, tags=fleet)
 
 
 def volumes(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[VolumeTypeDef]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.instances.once import Once
+from skyplane_orchestration.provision.fleet.answers import AnswerCache
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
@@ -37,7 +37,7 @@ class Networks:
     def __init__(self, api: AwsApi, options: AwsOptions) -> None:
         self._api = api
         self._options = options
-        self._known: Once[str, Network] = Once()
+        self._known: AnswerCache[str, Network] = AnswerCache()
 
     def of(self, region: str) -> Network:
         """Raises ConfigurationInvalid: no default VPC, or subnets of several VPCs."""

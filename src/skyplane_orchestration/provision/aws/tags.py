@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.instances.cloud import FleetTags
+from skyplane_orchestration.provision.fleet.machines import FleetTags
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, TagTypeDef

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.provision.aws.errors import Refusal
-from skyplane_orchestration.provision.instances.cloud import CloudInstance
+from skyplane_orchestration.provision.fleet.machines import Instance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
@@ -18,7 +18,7 @@ _PAGE: Final = 1000
 _FRESH_S: Final = 600.0
 
 
-def terminate(api: AwsApi, region: str, instances: Sequence[CloudInstance]) -> None:
+def terminate(api: AwsApi, region: str, instances: Sequence[Instance]) -> None:
     """Begin to end the instances of a region; those that are gone are no error."""
     for first in range(0, len(instances), _PAGE):
         page = instances[first : first + _PAGE]
@@ -30,7 +30,7 @@ def terminate(api: AwsApi, region: str, instances: Sequence[CloudInstance]) -> N
                 _end_one(api, region, instance)
 
 
-def _end_one(api: AwsApi, region: str, instance: CloudInstance) -> None:
+def _end_one(api: AwsApi, region: str, instance: Instance) -> None:
     is_fresh = abs(api.clock.wall() - instance.launched_unix_s) < _FRESH_S
     try:
         _end(api, region, [instance], missing=(_UNKNOWN,) if is_fresh else ())
@@ -38,9 +38,7 @@ def _end_one(api: AwsApi, region: str, instance: CloudInstance) -> None:
         return
 
 
-def _end(
-    api: AwsApi, region: str, instances: Sequence[CloudInstance], missing: Sequence[str]
-) -> None:
+def _end(api: AwsApi, region: str, instances: Sequence[Instance], missing: Sequence[str]) -> None:
     """Raises Refusal: AWS does not know one of them, also after a wait if it may be new."""
     ec2 = api.ec2(region)
     ids = [instance.cloud_id for instance in instances]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.provision.aws.errors import Refusal
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
-from skyplane_orchestration.provision.instances.once import Once
+from skyplane_orchestration.provision.fleet.answers import AnswerCache
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
@@ -42,8 +42,8 @@ class Types:
     def __init__(self, api: AwsApi, options: AwsOptions) -> None:
         self._api = api
         self._options = options
-        self._types: Once[tuple[str, str], TypeFacts] = Once()
-        self._images: Once[tuple[str, str], Image] = Once()
+        self._types: AnswerCache[tuple[str, str], TypeFacts] = AnswerCache()
+        self._images: AnswerCache[tuple[str, str], Image] = AnswerCache()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
         """Raises InstanceTypeNotOffered."""

@@ -38,7 +38,7 @@ _ANY_TYPE: Final = "Standard_D4s_v5"
 
 
 class Checks:
-    """The checks of `Cloud.check`."""
+    """The checks of `Machines.check`."""
 
     def __init__(self, api: AzureApi, options: AzureOptions, sizes: Sizes) -> None:
         self._api = api

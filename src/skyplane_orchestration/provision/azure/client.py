@@ -32,7 +32,7 @@ from skyplane_orchestration.provision.azure.actions import action_of
 from skyplane_orchestration.provision.azure.credentials import credential_of
 from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Answer, Refusal, translate
 from skyplane_orchestration.provision.azure.options import AzureOptions
-from skyplane_orchestration.provision.instances.retries import random_wait_s, retrying
+from skyplane_orchestration.provision.fleet.retries import random_wait_s, retrying
 from skyplane_orchestration.security.credentials import CredentialSources
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Azure as a `Cloud`."""
+"""Azure as a `Machines`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from skyplane_orchestration.provision.azure import tags as azure_tags
 from skyplane_orchestration.provision.azure.names import group_name
 from skyplane_orchestration.provision.azure.options import AzureOptions
 from skyplane_orchestration.provision.base import Finding
-from skyplane_orchestration.provision.instances.cloud import (
-    CloudInstance,
-    CloudResource,
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
     FleetTags,
     Ingress,
+    Instance,
     LaunchRequest,
     PublicHosts,
 )
@@ -28,7 +28,7 @@ from skyplane_orchestration.security.credentials import CredentialSources
 
 
 class AzureCloud:
-    """See `Cloud`. Threads may share it.
+    """See `Machines`. Threads may share it.
 
     Args:
         options: subscription, credentials, images, networks.
@@ -82,12 +82,12 @@ class AzureCloud:
     def vcpus(self, region: str, instance_type: str) -> int:
         return self._sizes.of(region, instance_type).vcpus
 
-    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
         return self._instances(group_name(fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
-    ) -> tuple[tuple[CloudInstance, ...], tuple[CloudResource, ...]]:
+    ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         groups = self._api.resources.resource_groups
         named = azure_tags.filter_of_deployment(deployment)
         found = list(
@@ -113,10 +113,10 @@ class AzureCloud:
         self._networks.ensure_group(tags, min(regions))
         in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
 
-    def launch(self, request: LaunchRequest) -> CloudInstance:
+    def launch(self, request: LaunchRequest) -> Instance:
         return self._launcher.launch(request)
 
-    def pin_key(self, instance: CloudInstance, key_id: str) -> None:
+    def pin_key(self, instance: Instance, key_id: str) -> None:
         from skyplane_orchestration.provision.azure.pin import pin_key
 
         pin_key(self._api, self._options.subscription_id, instance, key_id)
@@ -124,19 +124,19 @@ class AzureCloud:
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._networks.allow(tags, region, ingress)
 
-    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+    def terminate(self, instances: Sequence[Instance]) -> None:
         from skyplane_orchestration.provision.azure.terminate import terminate
 
         terminate(self._api, instances)
 
-    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+    def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         by_fleet = defaultdict(list)
         for resource in resources:
             by_fleet[resource.tags.fleet_key].append(resource)
         left = in_parallel([partial(self._remainders.delete, its) for its in by_fleet.values()])
         return tuple(one for row in left for one in row)
 
-    def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
+    def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
         return self._remainders.of_fleet(fleet_key, regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
@@ -147,7 +147,7 @@ class AzureCloud:
 
         return console_url(self._options.subscription_id, fleet_key)
 
-    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+    def console_tail(self, instance: Instance, max_bytes: int) -> str:
         from skyplane_orchestration.provision.azure.console import console_tail
 
         return console_tail(self._api, instance, max_bytes)
@@ -172,7 +172,7 @@ class AzureCloud:
 
         return Checks(self._api, self._options, self._sizes).findings()
 
-    def _instances(self, group: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+    def _instances(self, group: str, regions: Sequence[str]) -> tuple[Instance, ...]:
         from skyplane_orchestration.provision.azure.describe import ours
 
         is_public = self._options.public_address

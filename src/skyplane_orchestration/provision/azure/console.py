@@ -10,7 +10,7 @@ from skyplane_orchestration.provision.azure.names import group_name, machine_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.instances.cloud import CloudInstance
+    from skyplane_orchestration.provision.fleet.machines import Instance
 
 #: Codes for a machine that has no output yet, or none any more.
 _NONE: Final = NOT_FOUND | {"BlobNotFound", "BootDiagnosticsNotEnabled", "Conflict"}
@@ -26,7 +26,7 @@ def console_url(subscription_id: str, fleet_key: str) -> str:
     return f"https://portal.azure.com/#resource/{group}/overview"
 
 
-def console_tail(api: AzureApi, instance: CloudInstance, max_bytes: int) -> str:
+def console_tail(api: AzureApi, instance: Instance, max_bytes: int) -> str:
     """The end of the console output; empty if Azure has none, or not any more."""
     if max_bytes <= 0:
         return ""

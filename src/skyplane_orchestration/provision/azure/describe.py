@@ -11,8 +11,8 @@ from skyplane_orchestration.provision.azure.client import Resource, properties_o
 from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Refusal
 from skyplane_orchestration.provision.azure.names import address_name, cloud_id, interface_name
 from skyplane_orchestration.provision.azure.options import region_tag
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, InstanceState
-from skyplane_orchestration.provision.instances.once import Once
+from skyplane_orchestration.provision.fleet.answers import AnswerCache
+from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -37,7 +37,7 @@ class PowerStates:
 
     def __init__(self, api: AzureApi) -> None:
         self._api = api
-        self._known: Once[str, Mapping[str, str]] = Once(_POWER_LIFE_S, api.clock)
+        self._known: AnswerCache[str, Mapping[str, str]] = AnswerCache(_POWER_LIFE_S, api.clock)
 
     def of_all(self) -> Mapping[str, str]:
         """Lower-case resource id -> `running`; without machines that Azure tells nothing of."""
@@ -87,7 +87,7 @@ def ours(
     regions: Collection[str],
     *,
     has_public_address: bool,
-) -> Iterator[CloudInstance]:
+) -> Iterator[Instance]:
     """The instances of a group. Two calls besides the power states."""
     machines = machines_of(api, group, regions)
     if not machines:
@@ -104,7 +104,7 @@ def ours(
             yield found
 
 
-def as_instance(machine: Resource, power: str, address: str) -> CloudInstance | None:
+def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
     """An instance of ours; None without our tags."""
     named = machine.get("tags") or {}
     fleet = tags.fleet_of(named)
@@ -114,7 +114,7 @@ def as_instance(machine: Resource, power: str, address: str) -> CloudInstance | 
     facts = properties_of(machine)
     progress = facts.get("provisioningState") or ""
     state = _state(progress, power)
-    return CloudInstance(
+    return Instance(
         tags=fleet,
         instance=named.get(tags.INSTANCE) or f"{region}/?",
         region=region,

@@ -42,8 +42,8 @@ from skyplane_orchestration.provision.azure.self_delete import (
     allow_to_delete_itself,
     deleting_itself,
 )
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
-from skyplane_orchestration.provision.instances.user_data import MOST_USER_DATA_BYTES
+from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi, Resource
@@ -73,8 +73,8 @@ class Launcher:
         self._networks = networks
         self._sizes = sizes
 
-    def launch(self, request: LaunchRequest) -> CloudInstance:
-        """See `Cloud.launch`."""
+    def launch(self, request: LaunchRequest) -> Instance:
+        """See `Machines.launch`."""
         if len(request.user_data.encode()) > MOST_USER_DATA_BYTES:
             raise ConfigurationInvalid(
                 f"the boot script of {request.instance} is longer than the"
@@ -93,7 +93,7 @@ class Launcher:
             " that is alive; try again later"
         )
 
-    def _with_rights(self, request: LaunchRequest, instance: CloudInstance) -> CloudInstance:
+    def _with_rights(self, request: LaunchRequest, instance: Instance) -> Instance:
         """The instance, which may delete itself from now on if the options say so."""
         role = self._options.self_delete_role
         if role:
@@ -105,7 +105,7 @@ class Launcher:
             allow_to_delete_itself(self._api, request.instance, request.region, role, machine)
         return instance
 
-    def _with_number(self, request: LaunchRequest, number: int) -> CloudInstance | None:
+    def _with_number(self, request: LaunchRequest, number: int) -> Instance | None:
         """The instance of this launch number; None if that one has ended."""
         refused: Refusal | None = None
         failed: list[str] = []
@@ -209,7 +209,7 @@ class Launcher:
             series="" if usage.name in (REGIONAL, SPOT) else request.instance_type,
         )
 
-    def _found(self, request: LaunchRequest, name: str) -> CloudInstance | None:
+    def _found(self, request: LaunchRequest, name: str) -> Instance | None:
         try:
             machine = self._get(request, name)
         except Refusal:
@@ -227,7 +227,7 @@ class Launcher:
             ),
         )
 
-    def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
+    def _alive(self, request: LaunchRequest) -> list[Instance]:
         """The living instances of this name, the oldest first. One call, and one for each."""
         group = group_name(request.tags.fleet_key)
         found = [

@@ -6,7 +6,7 @@ import hashlib
 from typing import Final
 
 from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
+from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 
 #: The only subnet of a fleet's own virtual network.
 SUBNET: Final = "gateways"
@@ -50,6 +50,6 @@ def cloud_id(machine: str, unique_id: str) -> str:
     return f"{machine}/{unique_id}"
 
 
-def machine_of(instance: CloudInstance) -> str:
+def machine_of(instance: Instance) -> str:
     """The name of an instance's virtual machine."""
     return instance.cloud_id.partition("/")[0]

@@ -27,8 +27,8 @@ from skyplane_orchestration.provision.azure.names import (
     network_name,
 )
 from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.instances.cloud import FleetTags, Ingress
-from skyplane_orchestration.provision.instances.firewall import normal
+from skyplane_orchestration.provision.fleet.firewall import normal
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi

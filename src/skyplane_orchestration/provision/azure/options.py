@@ -11,7 +11,7 @@ from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.azure.tags import check_user_tags
-from skyplane_orchestration.provision.instances.options import (
+from skyplane_orchestration.provision.fleet.options import (
     check_disk,
     check_form,
     check_regions,

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from skyplane_orchestration.provision.azure import tags
 from skyplane_orchestration.provision.azure.names import group_name, machine_of
-from skyplane_orchestration.provision.instances.cloud import CloudInstance
+from skyplane_orchestration.provision.fleet.machines import Instance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
 
 
-def pin_key(api: AzureApi, subscription_id: str, instance: CloudInstance, key_id: str) -> None:
-    """See `Cloud.pin_key`. The other tags stay as they are."""
+def pin_key(api: AzureApi, subscription_id: str, instance: Instance, key_id: str) -> None:
+    """See `Machines.pin_key`. The other tags stay as they are."""
     resources = api.resources
     body = cast("Any", {"operation": "Merge", "properties": {"tags": {tags.KEY: key_id}}})
     scope = (

@@ -16,7 +16,7 @@ from skyplane_orchestration.provision.azure.describe import machines_of
 from skyplane_orchestration.provision.azure.errors import GROUP_ENDS, NOT_FOUND, Refusal
 from skyplane_orchestration.provision.azure.names import group_name, network_name
 from skyplane_orchestration.provision.azure.options import region_tag
-from skyplane_orchestration.provision.instances.cloud import CloudResource, FleetTags
+from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ class Remainders:
     def __init__(self, api: AzureApi) -> None:
         self._api = api
 
-    def of_fleet(self, fleet_key: str, regions: Collection[str]) -> tuple[CloudResource, ...]:
+    def of_fleet(self, fleet_key: str, regions: Collection[str]) -> tuple[FleetResource, ...]:
         """One call if there is nothing, and six else."""
         group = self._group(group_name(fleet_key))
         return () if group is None else self.of_group(group, regions)
 
-    def of_group(self, group: Resource, regions: Collection[str]) -> tuple[CloudResource, ...]:
+    def of_group(self, group: Resource, regions: Collection[str]) -> tuple[FleetResource, ...]:
         """Of a resource group, as Azure describes it.
 
         Disks, interfaces and addresses that end with their machine are not among them.
@@ -71,10 +71,10 @@ class Remainders:
         found = list(self._found(name, fleet, set(regions)))
         home = region_tag(group["location"])
         if not found and home in regions and not self._has_more(name):
-            found.append(CloudResource(GROUP, name, home, fleet))
+            found.append(FleetResource(GROUP, name, home, fleet))
         return tuple(found)
 
-    def delete(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+    def delete(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         """Delete those of one fleet; those that are still there.
 
         If they are all that the group has, the group is deleted, and all of them are there until
@@ -94,15 +94,15 @@ class Remainders:
         self._begin_delete_group(name)
         return () if self._group(name) is None else tuple(resources)
 
-    def _each(self, group: str, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
-        left: list[CloudResource] = []
+    def _each(self, group: str, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
+        left: list[FleetResource] = []
         for kind in _ORDER:
             of_kind = [one for one in resources if one.kind == kind]
             done = in_parallel([partial(self._delete, group, one) for one in of_kind])
             left += [one for one, is_gone in zip(of_kind, done, strict=True) if not is_gone]
         return tuple(left)
 
-    def _delete(self, group: str, resource: CloudResource) -> bool:
+    def _delete(self, group: str, resource: FleetResource) -> bool:
         """Delete one; False if it is still in use. One that is gone is deleted."""
         network, compute = self._api.network, self._api.compute
         name = resource.cloud_id
@@ -167,7 +167,7 @@ class Remainders:
         found = self._list(group, lambda: resources.list_by_resource_group(group))
         return any(region_tag(one["location"]) not in besides for one in found)
 
-    def _found(self, group: str, fleet: FleetTags, regions: set[str]) -> Iterator[CloudResource]:
+    def _found(self, group: str, fleet: FleetTags, regions: set[str]) -> Iterator[FleetResource]:
         network, compute = self._api.network, self._api.compute
         machines = machines_of(self._api, group, regions)
         disks = {id for one in machines for id in _disks_that_end(one)}
@@ -193,7 +193,7 @@ class Remainders:
             for one in self._list(group, request):
                 region = region_tag(one["location"])
                 if region in regions and is_left(kind, one):
-                    yield CloudResource(kind, one["name"], region, fleet)
+                    yield FleetResource(kind, one["name"], region, fleet)
 
     def _list(self, group: str, request: Callable[[], Any]) -> list[Resource]:
         what, where = f"looking for resources in {group}", f"the resource group {group}"

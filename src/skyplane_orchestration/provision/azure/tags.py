@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.instances.cloud import FleetTags
+from skyplane_orchestration.provision.fleet.machines import FleetTags
 
 PREFIX: Final = "skyplane:"
 FLEET: Final = f"{PREFIX}fleet"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Refusal
 from skyplane_orchestration.provision.azure.names import group_name, machine_of
-from skyplane_orchestration.provision.instances.cloud import CloudInstance
+from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
 
 
-def terminate(api: AzureApi, instances: Sequence[CloudInstance]) -> None:
+def terminate(api: AzureApi, instances: Sequence[Instance]) -> None:
     """Begin to delete machines; those that are gone are no error.
 
     Forced: there is nothing on the disks to be saved. Azure deletes disk, interface and address
@@ -24,7 +24,7 @@ def terminate(api: AzureApi, instances: Sequence[CloudInstance]) -> None:
     in_parallel([partial(_delete, api, instance) for instance in instances])
 
 
-def _delete(api: AzureApi, instance: CloudInstance) -> None:
+def _delete(api: AzureApi, instance: Instance) -> None:
     compute = api.compute
     try:
         api.begin(

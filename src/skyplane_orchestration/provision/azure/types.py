@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.instances.once import Once
+from skyplane_orchestration.provision.fleet.answers import AnswerCache
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi, Resource
@@ -42,7 +42,7 @@ class Sizes:
     def __init__(self, api: AzureApi, options: AzureOptions) -> None:
         self._api = api
         self._options = options
-        self._known: Once[str, dict[str, Size]] = Once()
+        self._known: AnswerCache[str, dict[str, Size]] = AnswerCache()
 
     def of(self, region: str, instance_type: str) -> Size:
         """Raises InstanceTypeNotOffered."""

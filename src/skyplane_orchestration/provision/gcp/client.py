@@ -23,11 +23,11 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
 )
+from skyplane_orchestration.provision.fleet.retries import retrying
 from skyplane_orchestration.provision.gcp.credentials import GoogleCredentials, credentials_of
 from skyplane_orchestration.provision.gcp.errors import Answer, Refusal, translate
 from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
 from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
-from skyplane_orchestration.provision.instances.retries import retrying
 from skyplane_orchestration.security.credentials import CredentialSources
 
 T = TypeVar("T")

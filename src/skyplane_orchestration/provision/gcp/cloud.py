@@ -1,4 +1,4 @@
-"""Google Cloud as a `Cloud`."""
+"""Google Cloud as a `Machines`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
+    FleetTags,
+    Ingress,
+    Instance,
+    LaunchRequest,
+    PublicHosts,
+)
 from skyplane_orchestration.provision.gcp import tags as gcp_tags
 from skyplane_orchestration.provision.gcp.checks import findings
 from skyplane_orchestration.provision.gcp.console import console_tail, console_url
@@ -22,20 +30,12 @@ from skyplane_orchestration.provision.gcp.quotas import quota_uses, region_quota
 from skyplane_orchestration.provision.gcp.remainders import delete_disk, disks
 from skyplane_orchestration.provision.gcp.terminate import terminate
 from skyplane_orchestration.provision.gcp.types import Types
-from skyplane_orchestration.provision.instances.cloud import (
-    CloudInstance,
-    CloudResource,
-    FleetTags,
-    Ingress,
-    LaunchRequest,
-    PublicHosts,
-)
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.security.credentials import CredentialSources
 
 
 class GcpCloud:
-    """See `Cloud`. Threads may share it.
+    """See `Machines`. Threads may share it.
 
     Args:
         options: project, credentials, images, networks.
@@ -79,12 +79,12 @@ class GcpCloud:
     def vcpus(self, region: str, instance_type: str) -> int:
         return self._types.of(region, instance_type).vcpus
 
-    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+    def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
         return self._instances(gcp_tags.filter_of_fleet(fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
-    ) -> tuple[tuple[CloudInstance, ...], tuple[CloudResource, ...]]:
+    ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         chosen = gcp_tags.filter_of_deployment(deployment)
         firewalls = self._firewalls.of_deployment(deployment)
         rest = (
@@ -96,26 +96,26 @@ class GcpCloud:
     def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
         self._firewalls.prepare(tags, regions, ingress)
 
-    def launch(self, request: LaunchRequest) -> CloudInstance:
+    def launch(self, request: LaunchRequest) -> Instance:
         return self._launcher.launch(request)
 
-    def pin_key(self, instance: CloudInstance, key_id: str) -> None:
+    def pin_key(self, instance: Instance, key_id: str) -> None:
         pin_key(self._api, instance, key_id)
 
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._firewalls.allow(tags, region, ingress)
 
-    def terminate(self, instances: Sequence[CloudInstance]) -> None:
+    def terminate(self, instances: Sequence[Instance]) -> None:
         in_parallel([partial(terminate, self._api, instance) for instance in instances])
 
-    def delete_rest(self, resources: Sequence[CloudResource]) -> tuple[CloudResource, ...]:
+    def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         used = self._used_firewalls(resources)
         are_deleted = in_parallel([partial(self._is_deleted, one, used) for one in resources])
         return tuple(
             one for one, is_deleted in zip(resources, are_deleted, strict=True) if not is_deleted
         )
 
-    def rest_of(self, fleet_key: str, regions: Sequence[str]) -> tuple[CloudResource, ...]:
+    def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
         firewalls = self._firewalls.of_fleet(fleet_key)
         chosen = gcp_tags.filter_of_fleet(fleet_key)
         return (
@@ -130,7 +130,7 @@ class GcpCloud:
     def console_url(self, fleet_key: str, region: str) -> str:
         return console_url(self._options.project)
 
-    def console_tail(self, instance: CloudInstance, max_bytes: int) -> str:
+    def console_tail(self, instance: Instance, max_bytes: int) -> str:
         return console_tail(self._api, instance, max_bytes)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
@@ -142,10 +142,10 @@ class GcpCloud:
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return findings(self._api, self._options, self._types)
 
-    def _instances(self, filter_: str, regions: Sequence[str]) -> tuple[CloudInstance, ...]:
+    def _instances(self, filter_: str, regions: Sequence[str]) -> tuple[Instance, ...]:
         return ours(self._api, filter_, regions, has_public_address=self._options.public_address)
 
-    def _used_firewalls(self, resources: Sequence[CloudResource]) -> set[tuple[str, str]]:
+    def _used_firewalls(self, resources: Sequence[FleetResource]) -> set[tuple[str, str]]:
         """Fleet and region of the firewalls that still have instances.
 
         Google would delete them, and open running instances to whatever else the network allows.
@@ -158,7 +158,7 @@ class GcpCloud:
             for instance in self.describe(key, tuple(regions))
         }
 
-    def _is_deleted(self, resource: CloudResource, used: set[tuple[str, str]]) -> bool:
+    def _is_deleted(self, resource: FleetResource, used: set[tuple[str, str]]) -> bool:
         if resource.kind != FIREWALL:
             return delete_disk(self._api, resource)
         if (resource.tags.fleet_key, resource.region) in used:

@@ -9,8 +9,8 @@ from skyplane_orchestration.provision.gcp.describe import zone_and_id
 from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, NOT_READY, Refusal
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.provision.fleet.machines import Instance
     from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.instances.cloud import CloudInstance
 
 #: Of an instance that has not started, or has stopped for long.
 _NONE: Final = NOT_FOUND | NOT_READY
@@ -21,7 +21,7 @@ def console_url(project: str) -> str:
     return f"https://console.cloud.google.com/compute/instances?{urlencode({'project': project})}"
 
 
-def console_tail(api: GcpApi, instance: CloudInstance, max_bytes: int) -> str:
+def console_tail(api: GcpApi, instance: Instance, max_bytes: int) -> str:
     """The end of the output of the first serial port; empty if Google has none."""
     try:
         answer = api.call(

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, InstanceState
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -42,7 +42,7 @@ def instances(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[t
 
 def ours(
     api: GcpApi, filter_: str, regions: Collection[str], *, has_public_address: bool
-) -> tuple[CloudInstance, ...]:
+) -> tuple[Instance, ...]:
     """The instances in these regions that a filter chooses and that have our labels."""
     found = (
         as_instance(entry, zone, has_public_address=has_public_address)
@@ -51,7 +51,7 @@ def ours(
     return tuple(instance for instance in found if instance is not None)
 
 
-def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> CloudInstance | None:
+def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance | None:
     """An instance of ours; None without our labels."""
     labels = dict(entry.labels)
     fleet = tags.fleet_of(labels)
@@ -61,7 +61,7 @@ def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> CloudInst
     why = ""
     if entry.status in _STOPPED:
         why = entry.status_message or f"{entry.status}: it has stopped, and its disk remains"
-    return CloudInstance(
+    return Instance(
         tags=fleet,
         instance=tags.unescaped(labels.get(tags.INSTANCE, "")) or f"{region}/?",
         region=region,
@@ -80,7 +80,7 @@ def cloud_id(zone: str, number: int) -> str:
     return f"{zone}/{number}"
 
 
-def zone_and_id(instance: CloudInstance) -> dict[str, str]:
+def zone_and_id(instance: Instance) -> dict[str, str]:
     """The fields of a request for an instance. Google takes an id in place of a name."""
     zone, _, number = instance.cloud_id.partition("/")
     return {"zone": zone, "instance": number}

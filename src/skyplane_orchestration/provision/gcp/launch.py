@@ -13,6 +13,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.describe import as_instance, ours
 from skyplane_orchestration.provision.gcp.errors import (
@@ -23,7 +24,6 @@ from skyplane_orchestration.provision.gcp.errors import (
     translate,
 )
 from skyplane_orchestration.provision.gcp.names import instance_name, network_tag
-from skyplane_orchestration.provision.instances.cloud import CloudInstance, LaunchRequest
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -49,8 +49,8 @@ class Launcher:
         self._options = options
         self._types = types
 
-    def launch(self, request: LaunchRequest) -> CloudInstance:
-        """See `Cloud.launch`."""
+    def launch(self, request: LaunchRequest) -> Instance:
+        """See `Machines.launch`."""
         if len(request.user_data.encode()) > _MOST_USER_DATA_BYTES:
             raise ConfigurationInvalid(
                 f"the boot script of {request.instance} is longer than the"
@@ -66,7 +66,7 @@ class Launcher:
             " name and shows none that is alive; try again later"
         )
 
-    def _with_number(self, request: LaunchRequest, number: int) -> CloudInstance | None:
+    def _with_number(self, request: LaunchRequest, number: int) -> Instance | None:
         """The instance of this number; None if its name belongs to one that has ended."""
         refused: Refusal | None = None
         for zone in self._types.of(request.region, request.instance_type).zones:
@@ -84,7 +84,7 @@ class Launcher:
             f"launching {request.instance} ({request.instance_type}) in any zone",
         ) from refused
 
-    def _in_zone(self, request: LaunchRequest, number: int, zone: str) -> CloudInstance | None:
+    def _in_zone(self, request: LaunchRequest, number: int, zone: str) -> Instance | None:
         """Raises Refusal: the zone has no such instance now."""
         name = instance_name(request.tags.fleet_key, request.instance, number)
         what = f"launching {request.instance} ({request.instance_type}) in {zone}"
@@ -120,7 +120,7 @@ class Launcher:
             )
         return launched if launched.is_alive else None
 
-    def _shown(self, request: LaunchRequest, name: str, zone: str) -> CloudInstance | None:
+    def _shown(self, request: LaunchRequest, name: str, zone: str) -> Instance | None:
         """The instance of this name, once Google shows it; None for nothing."""
         entry = self._api.until_visible(lambda: self._get(request, name, zone))
         if entry is None:
@@ -148,7 +148,7 @@ class Launcher:
         except Refusal:
             return None
 
-    def _alive(self, request: LaunchRequest) -> list[CloudInstance]:
+    def _alive(self, request: LaunchRequest) -> list[Instance]:
         """The living instances of this name, the oldest first."""
         found = ours(
             self._api,

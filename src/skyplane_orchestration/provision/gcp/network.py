@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.fleet.firewall import normal
+from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.errors import EXISTS, NOT_FOUND, Refusal
 from skyplane_orchestration.provision.gcp.names import fleet_prefix, network_tag
-from skyplane_orchestration.provision.instances.cloud import CloudResource, FleetTags, Ingress
-from skyplane_orchestration.provision.instances.firewall import normal
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class Firewalls:
         names = {rule["name"] for rule in wanted}
         in_parallel([partial(self._delete, name) for name in found if name not in names])
 
-    def of_fleet(self, fleet_key: str) -> Iterator[CloudResource]:
+    def of_fleet(self, fleet_key: str) -> Iterator[FleetResource]:
         """The firewalls of a fleet, one for each region."""
         return self._firewalls(self._rules(fleet_prefix(fleet_key)))
 
-    def of_deployment(self, deployment: str) -> Iterator[CloudResource]:
+    def of_deployment(self, deployment: str) -> Iterator[FleetResource]:
         """The firewalls of a deployment's fleets."""
         return (
             firewall
@@ -71,7 +71,7 @@ class Firewalls:
             if firewall.tags.deployment == deployment
         )
 
-    def delete(self, firewall: CloudResource) -> None:
+    def delete(self, firewall: FleetResource) -> None:
         """Delete the rules of a fleet in a region; those that are gone are no error."""
         found = self._rules_of(firewall.tags.fleet_key, firewall.region)
         # The rule that denies goes last.
@@ -215,7 +215,7 @@ class Firewalls:
         )
         return (rule for page in pages for rule in page.items)
 
-    def _firewalls(self, rules: Iterable[Any]) -> Iterator[CloudResource]:
+    def _firewalls(self, rules: Iterable[Any]) -> Iterator[FleetResource]:
         """One resource for all rules of a fleet in a region that have our description."""
         seen = set()
         for rule in rules:
@@ -226,7 +226,7 @@ class Firewalls:
             tag = network_tag(fleet.fleet_key, region)
             if tag in rule.target_tags and tag not in seen:
                 seen.add(tag)
-                yield CloudResource(kind=FIREWALL, cloud_id=tag, region=region, tags=fleet)
+                yield FleetResource(kind=FIREWALL, cloud_id=tag, region=region, tags=fleet)
 
 
 def _ranges(ingress: Iterable[Ingress]) -> _Ranges:

@@ -10,13 +10,13 @@ from typing import Any, Final
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
-from skyplane_orchestration.provision.gcp.tags import check_user_labels
-from skyplane_orchestration.provision.instances.options import (
+from skyplane_orchestration.provision.fleet.options import (
     check_disk,
     check_form,
     check_regions,
     cloud_section,
 )
+from skyplane_orchestration.provision.gcp.tags import check_user_labels
 
 #: Public images by the architecture of a machine type. Their guest agent runs the metadata
 #: `startup-script` as root, and their packages have a container engine and Python 3.11.

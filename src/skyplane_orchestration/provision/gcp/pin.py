@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, NotAuthorised
+from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.describe import zone_and_id
 from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, STALE, Refusal
-from skyplane_orchestration.provision.instances.cloud import CloudInstance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _ATTEMPTS: Final = 5
 
 
-def pin_key(api: GcpApi, instance: CloudInstance, key_id: str) -> None:
-    """See `Cloud.pin_key`. The fingerprint of the labels keeps two workers apart.
+def pin_key(api: GcpApi, instance: Instance, key_id: str) -> None:
+    """See `Machines.pin_key`. The fingerprint of the labels keeps two workers apart.
 
     Raises NotAuthorised: another key is pinned already.
     """
@@ -41,7 +41,7 @@ def pin_key(api: GcpApi, instance: CloudInstance, key_id: str) -> None:
     raise CloudUnavailable(f"{what}: others change its labels all the time; try again")
 
 
-def _get(api: GcpApi, instance: CloudInstance, what: str) -> Any | None:
+def _get(api: GcpApi, instance: Instance, what: str) -> Any | None:
     try:
         return api.call(
             "instances.get",
@@ -55,7 +55,7 @@ def _get(api: GcpApi, instance: CloudInstance, what: str) -> Any | None:
 
 
 def _is_written(
-    api: GcpApi, instance: CloudInstance, entry: Any, labels: dict[str, str], what: str
+    api: GcpApi, instance: Instance, entry: Any, labels: dict[str, str], what: str
 ) -> bool:
     """False if the labels have changed since they were read."""
     try:

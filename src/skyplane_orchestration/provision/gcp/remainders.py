@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
+from skyplane_orchestration.provision.fleet.machines import FleetResource
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.describe import cloud_id, instances
 from skyplane_orchestration.provision.gcp.errors import IN_USE, NOT_FOUND, Refusal
 from skyplane_orchestration.provision.gcp.options import region_of_zone
-from skyplane_orchestration.provision.instances.cloud import CloudResource
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DISK: Final = "disk"
 
 
-def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[CloudResource]:
+def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[FleetResource]:
     """Disks in these regions that a filter chooses, but for those that end with an instance.
 
     One call per page, and one for instances if there are disks.
@@ -38,10 +38,10 @@ def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[Cloud
     for zone, disk in found:
         fleet = tags.fleet_of(dict(disk.labels))
         if fleet is not None and (zone, disk.name) not in ending:
-            yield CloudResource(DISK, cloud_id(zone, disk.id), region_of_zone(zone), fleet)
+            yield FleetResource(DISK, cloud_id(zone, disk.id), region_of_zone(zone), fleet)
 
 
-def delete_disk(api: GcpApi, disk: CloudResource) -> bool:
+def delete_disk(api: GcpApi, disk: FleetResource) -> bool:
     """Delete one; False if an instance still uses it. One that is gone is deleted."""
     zone, _, number = disk.cloud_id.partition("/")
     what = f"deleting the disk {disk.cloud_id}"

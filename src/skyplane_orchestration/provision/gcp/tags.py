@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.instances.cloud import FleetTags
+from skyplane_orchestration.provision.fleet.machines import FleetTags
 
 PREFIX: Final = "skyplane_"
 FLEET: Final = f"{PREFIX}fleet"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.gcp.describe import zone_and_id
 from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, NOT_READY, Refusal
-from skyplane_orchestration.provision.instances.cloud import CloudInstance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FRESH_S: Final = 600.0
 
 
-def terminate(api: GcpApi, instance: CloudInstance) -> None:
+def terminate(api: GcpApi, instance: Instance) -> None:
     """Begin to delete an instance, stopped ones included; one that is gone is no error."""
     if _is_begun(api, instance):
         return
@@ -23,7 +23,7 @@ def terminate(api: GcpApi, instance: CloudInstance) -> None:
         api.until_visible(lambda: True if _is_begun(api, instance) else None)
 
 
-def _is_begun(api: GcpApi, instance: CloudInstance) -> bool:
+def _is_begun(api: GcpApi, instance: Instance) -> bool:
     """Whether the end has begun; False if Google does not know the instance."""
     try:
         api.call(

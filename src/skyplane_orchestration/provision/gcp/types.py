@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
+from skyplane_orchestration.provision.fleet.answers import AnswerCache
 from skyplane_orchestration.provision.gcp.options import region_of_zone
-from skyplane_orchestration.provision.instances.once import Once
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -38,7 +38,7 @@ class Types:
     def __init__(self, api: GcpApi, options: GcpOptions) -> None:
         self._api = api
         self._options = options
-        self._known: Once[str, dict[str, TypeFacts]] = Once()
+        self._known: AnswerCache[str, dict[str, TypeFacts]] = AnswerCache()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
         """Raises InstanceTypeNotOffered, also if only other zones than ours have the type."""

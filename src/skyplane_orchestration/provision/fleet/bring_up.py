@@ -1,0 +1,393 @@
+"""Brings one fleet of instances up: adopts those that run, launches missing ones, connects all.
+
+No lock protects a fleet in a cloud. Two workers that bring up the same fleet find the same
+instances by their tags and keep the same ones of those that exist twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from skyplane_gateway.config import GatewayConfig, Route
+from skyplane_orchestration.errors import (
+    CloudUnavailable,
+    FleetLost,
+    GatewayUnreachable,
+    LaunchRefused,
+    ProvisionFailed,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.formatting import counted
+from skyplane_orchestration.model.fleet import (
+    STORE_IDENTITY,
+    FleetInstance,
+    GatewayHandle,
+    instance_of,
+)
+from skyplane_orchestration.provision.base import FleetSpec
+from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
+from skyplane_orchestration.provision.control_sessions import ControlSessions
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.firewall import control_ingress, peer_ingress
+from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
+from skyplane_orchestration.provision.fleet.machines import (
+    ENROLMENT_PORT,
+    FleetTags,
+    Instance,
+    control_port,
+    data_port,
+)
+from skyplane_orchestration.provision.fleet.teardown import end_instances
+from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.processes.settings import processes_per_instance
+from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
+from skyplane_orchestration.timing import timed
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+#: Instances that end sooner are not adopted: they would end in mid-transfer.
+_LEAST_LEFT_S: Final = 600.0
+#: The same for fleets with a short life.
+_LEAST_LEFT_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class BroughtUp:
+    """The gateways of a fleet that is up, their routes, its tags, and what its clouds bill."""
+
+    gateways: tuple[GatewayHandle, ...]
+    routes: tuple[Route, ...]
+    tags: FleetTags
+    instances: tuple[FleetInstance, ...]
+
+
+def bring_up(
+    spec: FleetSpec,
+    instances: Mapping[str, Sequence[str]],
+    authority: Authority,
+    context: FleetContext,
+    sessions: ControlSessions,
+) -> BroughtUp:
+    """Bring up a fleet; see `Provisioner.ensure`.
+
+    An error or an interruption ends the instances that this call has launched. `instances` maps
+    a region tag to the names of its instances.
+    """
+    attempt = _BringUp(spec, instances, authority, context, sessions)
+    with closing(sessions):
+        try:
+            return attempt.run()
+        except BaseException as error:
+            attempt.undo(error)
+            if isinstance(error, LaunchRefused):
+                error.ended = attempt.members.billed(())
+            raise
+
+
+@dataclass
+class _BringUp:
+    spec: FleetSpec
+    instances: Mapping[str, Sequence[str]]
+    authority: Authority
+    context: FleetContext
+    sessions: ControlSessions
+    _is_prepared: bool = False
+    #: Cloud id -> the id of the key, for instances that this call has enrolled.
+    _keys: dict[str, str] = field(default_factory=dict)
+    #: Cloud id -> since when this call knows an instance.
+    _seen_since_s: dict[str, float] = field(default_factory=dict)
+    #: Instances that this call has launched a second time.
+    _replaced: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.members = FleetInstances(self.spec, self.instances, self.authority, self.context)
+        self._deadline_s = self.context.clock.monotonic() + self.context.options.ready_timeout_s
+
+    def run(self) -> BroughtUp:
+        found = self.members.current()
+        is_gone = self.spec.must_exist and not found
+        # A teardown deletes the firewall too; the instances may have ended by themselves.
+        if is_gone and not self.context.clouds.leftovers(self.spec.key, tuple(self.instances)):
+            raise FleetLost(f"fleet {self.spec.key} was torn down")
+        self.tags = self._tags_of(found)
+        self.nodes = split_into_processes(
+            self.instances, dict.fromkeys(self.instances, self.tags.processes)
+        )
+        routes = build_routes(self.spec.plan, self.nodes)
+        self._neighbours = neighbours(routes)
+        control = control_ingress(self.context.options.control_cidrs, self.tags.processes)
+        self._require_own_secret(found.values())
+        if found and not self.spec.must_exist:  # A repair has the plan that the fleet had.
+            self.members.end_dropped()
+        self._is_prepared = True
+        self.context.clouds.prepare(self.tags, tuple(self.instances), control)
+        with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
+            placed = self._wait_until_ready()
+        handles = {
+            node: self._handle(node, region, placed[instance_of(node)])
+            for region, nodes in self.nodes.items()
+            for node in nodes
+        }
+        peers = peer_ingress(routes, handles)
+        rules = {region: (*control, *ingress) for region, ingress in peers.items()}
+        self.context.clouds.allow(self.tags, rules)
+        with timed("provision: connecting them"):
+            send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)
+            wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))
+        tags = _oldest_tags(placed.values())
+        billed = self.members.billed(placed.values())
+        return BroughtUp(tuple(handles.values()), routes, tags, billed)
+
+    def _require_own_secret(self, found: Iterable[Instance]) -> None:
+        """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""
+        in_parallel(
+            [
+                partial(self._all_answer, instance, self._nodes_of(instance))
+                for instance in found
+                if instance.key_id and instance.address
+            ]
+        )
+
+    def undo(self, cause: BaseException) -> None:
+        """End what `run` has launched. Raises TeardownIncomplete, which also tells the cause."""
+        if not self._is_prepared:
+            return
+        try:
+            self.members.undo()
+        except TeardownIncomplete as left:
+            raise TeardownIncomplete(
+                f"fleet {self.spec.key} did not come up: {str(cause) or type(cause).__name__};"
+                f" and {left.message}"
+            ) from cause
+
+    # -- the deadline, for `connect`
+
+    def pause(self, node: str, what: str) -> None:
+        """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""
+        if self.context.clock.monotonic() >= self._deadline_s:
+            raise self.failure(node, f"{what} within {self.context.options.ready_timeout_s:g} s")
+        self.context.pause()
+
+    def failure(self, node: str, what: str) -> ProvisionFailed:
+        """The error of a gateway, with the end of its instance's console output."""
+        why, tail = self.members.last_words(instance_of(node))
+        because = f" ({why})" if why else ""
+        said = f"the end of its console output:\n{tail}" if tail else "it has no console output"
+        return ProvisionFailed(f"gateway {node} of fleet {self.spec.key} {what}{because}; {said}")
+
+    # -- instances
+
+    def _tags_of(self, found: Mapping[str, Instance]) -> FleetTags:
+        """The tags of the fleet's instances, or those of a new fleet."""
+        now_s = int(self.context.clock.wall())
+        life_s = self.spec.times.hard_end_s
+        least_s = min(_LEAST_LEFT_S, life_s * _LEAST_LEFT_SHARE)
+        if found and (tags := _oldest_tags(found.values())).hard_end_unix_s > now_s + least_s:
+            return tags
+        if found:
+            log.warning("fleet %s is at its hard end, and is launched anew", self.spec.key)
+            end_instances(self.spec.key, tuple(self.instances), self.context)
+        return FleetTags(
+            fleet_key=self.spec.key,
+            deployment=self.spec.deployment,
+            generation=self.spec.generation,
+            created_unix_s=now_s,
+            hard_end_unix_s=now_s + int(life_s),
+            processes=self._processes(),
+        )
+
+    def _processes(self) -> int:
+        """Gateways of each instance: as many as the smallest one has vCPUs."""
+        given = self.context.options.processes_per_instance
+        if given is not None:
+            return given
+        types = {region: self.spec.plan.instances[region].type for region in self.instances}
+        vcpus = in_parallel(
+            [
+                partial(self.context.clouds.of(region).vcpus, region, kind)
+                for region, kind in types.items()
+            ]
+        )
+        return processes_per_instance(None, 1, min(vcpus))
+
+    # -- gateways
+
+    def _wait_until_ready(self) -> dict[str, Instance]:
+        """Launch, enrol and adopt until every instance has working gateways."""
+        ready: dict[str, Instance] = {}
+        while True:
+            try:
+                current = self.members.current()
+            except CloudUnavailable as error:
+                log.warning("fleet %s: %s; trying again", self.spec.key, error)
+                self.pause(next(iter(self.members.region_of)), "cannot be looked for")
+                continue
+            for name in self.members.region_of:
+                if self._is_own_gone(name, current):
+                    self._note_replacement(name, "ended")
+            lost = [
+                instance
+                for name, instance in current.items()
+                if name not in ready and self._is_lost(instance)
+            ]
+            if lost:
+                self._replace(lost)
+                continue
+            current = self.members.launch_missing(current, self.tags)
+            ready = {
+                name: instance
+                for name, instance in ready.items()
+                if current[name].cloud_id == instance.cloud_id
+            }
+            ready |= self._newly_ready(
+                [current[name] for name in self.members.region_of if name not in ready]
+            )
+            waiting = [name for name in self.members.region_of if name not in ready]
+            if not waiting:
+                return ready
+            self.pause(waiting[0], "did not become ready")
+
+    def _is_own_gone(self, name: str, current: Mapping[str, Instance]) -> bool:
+        """Whether the last instance of a name is one of this call, and has ended."""
+        return name in self.members.own_names and name not in current
+
+    def _note_replacement(self, name: str, what: str) -> None:
+        """Allow one replacement of an instance that this call has launched.
+
+        Raises ProvisionFailed: it has been replaced before.
+        """
+        if name in self._replaced:
+            raise self.failure(name, what)
+        log.warning("fleet %s: replacing %s, which %s", self.spec.key, name, what)
+        self._replaced.add(name)
+        self.members.own_names.discard(name)
+
+    def _replace(self, lost: Sequence[Instance]) -> None:
+        """End instances whose gateways do not answer."""
+        for instance in lost:
+            if self.members.is_own(instance):
+                limit_s = self.context.options.boot_timeout_s
+                self._note_replacement(
+                    instance.instance, f"did not answer within {limit_s:g} s{self._hint(instance)}"
+                )
+            else:
+                log.warning(
+                    "fleet %s: replacing %s, which does not answer",
+                    self.spec.key,
+                    instance.instance,
+                )
+        self.members.end(lost)
+
+    def _hint(self, instance: Instance) -> str:
+        """What may keep this worker from an instance that it has never reached."""
+        if instance.cloud_id in self._keys:
+            return ""
+        cidrs = ", ".join(self.context.options.control_cidrs)
+        return (
+            f" at {instance.address or 'no address'}, not even once (is this worker's address one"
+            f" of control_cidrs, {cidrs}, and may it open connections to port {ENROLMENT_PORT} and"
+            " those above? They take no proxy)"
+        )
+
+    def _newly_ready(self, waiting: Sequence[Instance]) -> dict[str, Instance]:
+        placed = [instance for instance in waiting if instance.address]
+        keys = in_parallel([partial(self._make_ready, instance) for instance in placed])
+        return {
+            instance.instance: replace(instance, key_id=key_id)
+            for instance, key_id in zip(placed, keys, strict=True)
+            if key_id
+        }
+
+    def _is_lost(self, instance: Instance) -> bool:
+        """Whether an instance should have answered by now."""
+        options, clock = self.context.options, self.context.clock
+        since_s = self._seen_since_s.setdefault(instance.cloud_id, clock.monotonic())
+        if self.members.is_own(instance):
+            return clock.monotonic() > since_s + options.boot_timeout_s
+        if not instance.key_id:  # Another call may be about to enrol it.
+            return clock.wall() > instance.launched_unix_s + options.boot_timeout_s
+        return clock.monotonic() > since_s + options.answer_timeout_s
+
+    def _make_ready(self, instance: Instance) -> str:
+        """The id of the key of an instance whose gateways answer; empty if they do not yet."""
+        nodes = self._nodes_of(instance)
+        key_id = self._keys.get(instance.cloud_id) or instance.key_id
+        if key_id and self._all_answer(instance, nodes):
+            return key_id
+        configs = {node: self._config(number, node) for number, node in enumerate(nodes)}
+        try:
+            self._keys[instance.cloud_id] = self.context.boot.enrol(
+                self.authority, instance, configs, partial(self.members.pin, instance)
+            )
+        except GatewayUnreachable as error:
+            log.debug("%s: %s", instance.instance, error)
+        return ""
+
+    def _all_answer(self, instance: Instance, nodes: Sequence[str]) -> bool:
+        for number, node in enumerate(nodes):
+            address = instance.address, control_port(number)
+            if not self.sessions.is_usable(node, address, self.spec.times.start_within_s):
+                for one in nodes:
+                    self.sessions.drop(one)
+                return False
+        return True
+
+    def _alive_nodes(self, handles: Mapping[str, GatewayHandle]) -> set[str]:
+        try:
+            current = self.members.current()
+        except CloudUnavailable:
+            return set(handles)  # The next look tells.
+        return {node for node in handles if instance_of(node) in current}
+
+    def _nodes_of(self, instance: Instance) -> list[str]:
+        return [
+            node for node in self.nodes[instance.region] if instance_of(node) == instance.instance
+        ]
+
+    def _config(self, number: int, node: str) -> GatewayConfig:
+        """The configuration of a gateway. The instance fills in hosts and directory."""
+        return GatewayConfig(
+            node=node,
+            fleet_key=self.spec.key,
+            control_host="",
+            data_host="",
+            control_port=control_port(number),
+            data_port=data_port(number, self.tags.processes),
+            directory="",
+            hello_keys_hex={
+                peer: self.authority.hello_key(node, peer).hex()
+                for peer in sorted(self._neighbours[node])
+            },
+            start_within_s=self.spec.times.start_within_s,
+            lease_s=self.spec.times.lease_s,
+            hard_end_s=self.tags.hard_end_unix_s - self.context.clock.wall(),
+            **self.context.options.gateway_settings,
+        )
+
+    def _handle(self, node: str, region: str, instance: Instance) -> GatewayHandle:
+        number = int(node.rpartition(".")[2]) if node != instance.instance else 0
+        details = {"instance_id": instance.cloud_id}
+        identity = self.context.clouds.of(region).store_identity
+        if identity and region in (self.spec.plan.src, self.spec.plan.dst):
+            details[STORE_IDENTITY] = identity
+        return GatewayHandle(
+            node=node,
+            region=region,
+            control=(instance.address, control_port(number)),
+            data=(instance.address, data_port(number, self.tags.processes)),
+            fingerprint=instance.key_id,
+            details=details,
+        )
+
+
+def _oldest_tags(instances: Iterable[Instance]) -> FleetTags:
+    """The tags of a fleet. Workers that launch at the same time write different times."""
+    return min((one.tags for one in instances), key=lambda tags: tags.hard_end_unix_s)

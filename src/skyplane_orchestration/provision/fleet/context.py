@@ -1,0 +1,30 @@
+"""What every fleet of an `InstanceProvisioner` is made with."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.clouds import Clouds
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
+
+#: A cloud may show a new instance this late.
+VISIBLE_WITHIN_S: Final = 60.0
+_JITTER: Final = (0.8, 1.2)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetContext:
+    """See the classes."""
+
+    clouds: Clouds
+    boot: Boot
+    options: InstanceOptions
+    clock: Clock
+
+    def pause(self) -> None:
+        """Sleep until the next look at a cloud. Fleets that start together drift apart."""
+        self.clock.sleep(self.options.poll_s * random.uniform(*_JITTER))

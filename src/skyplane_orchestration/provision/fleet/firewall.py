@@ -1,0 +1,160 @@
+"""Which addresses reach which ports of a fleet's instances."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from skyplane_gateway.config import Route
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.fleet import GatewayHandle
+from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, Ingress, control_port
+
+_Network: TypeAlias = IPv4Network | IPv6Network
+
+#: The widest range that one owner has.
+_SHORTEST_PREFIX: Final = 8
+
+
+def joined_ranges(cidrs: Iterable[str]) -> tuple[str, ...]:
+    """The fewest ranges that hold the same addresses, those of IPv4 first.
+
+    Azure refuses a rule with ranges that overlap (`OverlappingSubnetsNotPermittedInSecurityRule`).
+
+    Raises ConfigurationInvalid: one is no range of addresses.
+    """
+    found = [_network(cidr) for cidr in cidrs]
+    v4 = (one for one in found if isinstance(one, IPv4Network))
+    v6 = (one for one in found if isinstance(one, IPv6Network))
+    return tuple(str(one) for one in (*collapse_addresses(v4), *collapse_addresses(v6)))
+
+
+def control_ingress(cidrs: Sequence[str], processes: int) -> tuple[Ingress, ...]:
+    """What workers may reach: enrolment and the control APIs of all gateways, and no data.
+
+    Instances have no address of IPv6, so nothing is opened to one.
+    """
+    last = control_port(processes - 1)
+    return tuple(Ingress(ENROLMENT_PORT, last, cidr) for cidr in cidrs if ":" not in cidr)
+
+
+def odd_ranges(cidrs: Sequence[str]) -> tuple[Finding, ...]:
+    """Warnings for ranges that are those of nobody's workers, and for those of no use."""
+    v6 = [cidr for cidr in cidrs if ":" in cidr]
+    v4 = [cidr for cidr in cidrs if cidr not in v6]
+    texts = (
+        (
+            [cidr for cidr in v4 if _network(cidr).prefixlen < _SHORTEST_PREFIX],
+            ": most of the internet reaches the control ports of every gateway, and only"
+            " certificates protect them; name the addresses of your workers, as 203.0.113.7/32",
+        ),
+        (
+            v6,
+            ", which opens nothing: instances have addresses of IPv4 only; leave it out",
+        ),
+    )
+    return tuple(
+        Finding("control_cidrs", True, f"control_cidrs has {', '.join(found)}{text}", True)
+        for found, text in texts
+        if found
+    )
+
+
+def normal(ingress: Iterable[Ingress]) -> frozenset[Ingress]:
+    """Rules with sources as clouds write them: with a prefix, and without bits behind it.
+
+    A source that another one of the same ports contains is left out.
+
+    Raises ConfigurationInvalid: a source is no range of addresses.
+    """
+    by_ports: dict[tuple[int, int], set[_Network]] = {}
+    for rule in ingress:
+        ports = rule.first_port, rule.last_port
+        by_ports.setdefault(ports, set()).add(_network(rule.source_cidr, is_strict=False))
+    return frozenset(
+        Ingress(*ports, str(source))
+        for ports, sources in by_ports.items()
+        for source in sources
+        if not _is_within_another(source, sources)
+    )
+
+
+def _network(cidr: str, *, is_strict: bool = True) -> _Network:
+    try:
+        return ip_network(cidr, strict=is_strict)
+    except ValueError as error:
+        raise ConfigurationInvalid(
+            f"{cidr!r} is no range of addresses; write {_what_was_meant(cidr)}"
+        ) from error
+
+
+def _what_was_meant(cidr: str) -> str:
+    try:
+        whole = ip_network(cidr, strict=False)
+    except ValueError:
+        return "one as 203.0.113.0/24"
+    alone = f"{cidr.partition('/')[0]}/{whole.max_prefixlen}"
+    return f"{whole}, or {alone} for this address alone"
+
+
+def _is_within_another(source: _Network, sources: Collection[_Network]) -> bool:
+    """Few lengths of prefixes occur, and a fleet may have hundreds of peers."""
+    lengths = {one.prefixlen for one in sources if one.prefixlen < source.prefixlen}
+    return any(source.supernet(new_prefix=length) in sources for length in lengths)
+
+
+def peer_ingress(
+    routes: Sequence[Route], handles: Mapping[str, GatewayHandle]
+) -> dict[str, tuple[Ingress, ...]]:
+    """Region tag -> what the instances of other gateways may reach there.
+
+    On a route the upstream gateway dials the data port of the next one, unless the route says
+    otherwise. Any source may become the lead, and a lead calls the control APIs of other sources
+    and of the sinks. The instances of a region share a firewall, so a peer of one reaches the same
+    ports of all. A peer mostly has one rule: EC2 allows 60 in a group.
+    """
+    ports: dict[str, dict[str, set[int]]] = {
+        handle.region: defaultdict(set) for handle in handles.values()
+    }
+    for dialer, dialed in _dials(routes):
+        handle = handles[dialed]
+        ports[handle.region][handles[dialer].data[0]].add(handle.data[1])
+    sources = {route.nodes[0] for route in routes}
+    sinks = {route.nodes[-1] for route in routes}
+    for node in sources | sinks:
+        handle = handles[node]
+        for source in sources - {node}:
+            ports[handle.region][handles[source].data[0]].add(handle.control[1])
+    return {
+        region: tuple(
+            sorted(
+                Ingress(first, last, f"{address}/32")
+                for address, numbers in callers.items()
+                for first, last in _ranges(numbers)
+            )
+        )
+        for region, callers in ports.items()
+    }
+
+
+def _dials(routes: Sequence[Route]) -> Iterator[tuple[str, str]]:
+    """(the node that dials, the one that it dials) of all hops."""
+    for route in routes:
+        for number, (upstream, downstream) in enumerate(pairwise(route.nodes)):
+            if number in route.dialed_by_downstream:
+                yield downstream, upstream
+            else:
+                yield upstream, downstream
+
+
+def _ranges(ports: Collection[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of ports without a gap."""
+    for first in sorted(port for port in ports if port - 1 not in ports):
+        last = first
+        while last + 1 in ports:
+            last += 1
+        yield first, last

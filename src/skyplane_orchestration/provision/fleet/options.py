@@ -1,0 +1,163 @@
+"""Options of fleets on cloud instances that are the same for all clouds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from skyplane_gateway.common.schema import check, decode
+from skyplane_gateway.common.wording import argument
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import unknown_fields
+from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
+from skyplane_orchestration.provision.fleet.firewall import joined_ranges
+from skyplane_orchestration.provision.fleet.machines import MOST_PROCESSES
+from skyplane_orchestration.provision.processes.settings import check_gateway_settings
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+LEAST_POLL_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOptions:
+    """How fleets on cloud instances come up and end.
+
+    Args:
+        control_cidrs: addresses of the machines that run provision, transfer and teardown, as
+            `203.0.113.7/32`; the firewall lets them reach the gateways' control API. Ranges that
+            overlap are joined.
+        processes_per_instance: gateways of each instance; None for one per vCPU, at most 8.
+        ready_timeout_s: from the begin of `ensure` until all gateways are connected.
+        boot_timeout_s: how long an instance may take from its launch until its gateways answer;
+            then it is replaced, once.
+        answer_timeout_s: how long an instance that has been configured may not answer before
+            it is replaced.
+        provision_s: cloud -> seconds from a launch until its gateways answer, for plans: the wait
+            counts in costs and deadlines. Name what your fleets take, for instance with an own
+            image that boots faster. Plans estimate 75 s for aws and gcp, and 120 s for azure.
+        end_timeout_s: timeout until ended instances and their firewalls are gone.
+        poll_s: time between two looks at a cloud, on average; at least 0.1.
+        gateway_settings: more fields of every gateway's configuration.
+
+    Raises ConfigurationInvalid for an invalid value.
+    """
+
+    control_cidrs: tuple[str, ...]
+    processes_per_instance: int | None = None
+    ready_timeout_s: float = 420.0
+    boot_timeout_s: float = 180.0
+    answer_timeout_s: float = 20.0
+    provision_s: Mapping[str, float] = field(default_factory=dict)
+    end_timeout_s: float = 300.0
+    poll_s: float = 2.0
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not self.control_cidrs:
+            raise ConfigurationInvalid(
+                "control_cidrs is missing: name the addresses from which your workers reach the"
+                " gateways, as 203.0.113.7/32"
+            )
+        object.__setattr__(self, "control_cidrs", _control_cidrs(self.control_cidrs))
+        given = self.processes_per_instance
+        if given is not None and not 1 <= given <= MOST_PROCESSES:
+            raise ConfigurationInvalid(
+                argument("processes_per_instance")
+                + f" must be a whole number from 1 to {MOST_PROCESSES} on"
+                f" cloud instances, not {given}"
+            )
+        for name in (
+            "ready_timeout_s",
+            "boot_timeout_s",
+            "answer_timeout_s",
+            "end_timeout_s",
+        ):
+            if getattr(self, name) <= 0:
+                raise ConfigurationInvalid(f"{name} must be a number above zero")
+        if self.poll_s < LEAST_POLL_S:
+            raise ConfigurationInvalid(
+                f"poll_s must be at least {LEAST_POLL_S:g} s, not {self.poll_s!r}: clouds refuse"
+                " those who ask too often"
+            )
+        _check_provision_s(self.provision_s)
+        check_gateway_settings(self.gateway_settings)
+
+
+def _control_cidrs(given: Iterable[str]) -> tuple[str, ...]:
+    try:
+        found = joined_ranges(given)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(f"control_cidrs: {error}") from error
+    if all(":" in cidr for cidr in found):
+        raise ConfigurationInvalid(
+            f"control_cidrs has no range of IPv4, and instances have no other address:"
+            f" {', '.join(found)}; add those of your workers, as 203.0.113.7/32"
+        )
+    return found
+
+
+def _check_provision_s(provision_s: Mapping[str, float]) -> None:
+    for cloud, seconds in provision_s.items():
+        if cloud not in CLOUDS:
+            raise ConfigurationInvalid(
+                f"provision_s has {cloud!r}, which is no cloud; it can have {', '.join(CLOUDS)}"
+            )
+        if seconds < 0:
+            raise ConfigurationInvalid(
+                f"provision_s of {cloud} must be a number from zero, not {seconds:g}"
+            )
+
+
+def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:
+    """The options of one cloud from a JSON object.
+
+    Args:
+        what: name of the object in error messages.
+
+    Raises ConfigurationInvalid: it names unknown fields, but not their values, nor keys in place
+    of a reference to credentials.
+    """
+    known = {field.name for field in fields(kind)}
+    if unknown := sorted(str(name) for name in set(settings) - known):
+        raise ConfigurationInvalid(f"{what} has {unknown_fields(unknown, known)}")
+    reference = settings.get("credential_ref", "")
+    if not isinstance(reference, str):
+        raise ConfigurationInvalid(
+            f"{what}: credential_ref must be text, such as profile:NAME, not a"
+            f" {type(reference).__name__}"
+        )
+    return decode(kind, settings, what)
+
+
+def check_regions(cloud: str, setting: str, regions: Iterable[str], example: str) -> None:
+    """Raise ConfigurationInvalid for what is no region tag of a cloud.
+
+    Args:
+        setting: its name, for messages.
+        example: such a tag.
+    """
+    for region in regions:
+        if not region.startswith(f"{cloud}:"):
+            raise ConfigurationInvalid(
+                f"{setting} of {cloud} has {region!r}; regions are written as {example}"
+            )
+        parse_region_tag(region)
+
+
+def check_disk(cloud: str, gib: int, least: int, most: int) -> None:
+    """Raise ConfigurationInvalid for a disk that is too small or too large."""
+    if not least <= gib <= most:
+        raise ConfigurationInvalid(f"disk_gib of {cloud} must be from {least} to {most}, not {gib}")
+
+
+def check_form(what: str, value: str, form: re.Pattern[str], example: str) -> None:
+    """Raise ConfigurationInvalid for a value of a setting that has another form."""
+    if not form.match(value):
+        raise ConfigurationInvalid(f"{what} has {value!r}, which is not like {example}")

@@ -1,0 +1,208 @@
+"""`InstanceProvisioner`: the gateways of a fleet on instances of one or several clouds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.control.client import ControlClient
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    SkyplaneError,
+    TeardownIncomplete,
+)
+from skyplane_orchestration.model.fleet import CLOUD, Fleet
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.provision.base import (
+    AuthorityOf,
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    require_made_by,
+)
+from skyplane_orchestration.provision.control_sessions import (
+    SessionFactory,
+    is_living,
+    open_sessions,
+)
+from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.bring_up import bring_up
+from skyplane_orchestration.provision.fleet.clouds import Clouds
+from skyplane_orchestration.provision.fleet.context import FleetContext
+from skyplane_orchestration.provision.fleet.firewall import odd_ranges
+from skyplane_orchestration.provision.fleet.machines import Instance, Machines, control_port
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.teardown import (
+    end_fleet_in,
+    gateway_names,
+    sweep_clouds,
+)
+from skyplane_orchestration.provision.fleet_limit import require_room
+from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.routes import node_names, route_document
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_TAIL_BYTES: Final = 65536
+
+
+class InstanceProvisioner:
+    """See `base.Provisioner`. A plan over several clouds is one fleet.
+
+    No lock protects a fleet: a teardown that meets an `ensure` makes it fail and undo itself.
+    """
+
+    def __init__(
+        self,
+        clouds: Iterable[Machines],
+        boot: Boot,
+        options: InstanceOptions,
+        *,
+        connect: SessionFactory = ControlClient,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._context = FleetContext(Clouds(clouds, clock), boot, options, clock)
+        self._connect = connect
+
+    @property
+    def name(self) -> str:
+        return CLOUD
+
+    def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
+        _require_own_deployment(spec.deployment)
+        began_s = self._context.clock.monotonic()
+        for warning in odd_ranges(self._context.options.control_cidrs):
+            log.warning("%s", warning.text)
+        instances = node_names(spec.plan, spec.max_instances_per_region)
+        self._require_searched(instances)
+        require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
+        sessions = open_sessions(authority, self._connect)
+        up = bring_up(spec, instances, authority, self._context, sessions)
+        return Fleet(
+            key=spec.key,
+            generation=spec.generation,
+            deployment=spec.deployment,
+            provisioner=self.name,
+            plan=spec.plan,
+            gateways=up.gateways,
+            routes=tuple(route_document(route) for route in up.routes),
+            host="",
+            provision_s=self._context.clock.monotonic() - began_s,
+            hard_end_unix_s=float(up.tags.hard_end_unix_s),
+            instances=up.instances,
+            console_urls=self._console_urls(spec.key, instances),
+        )
+
+    def _console_urls(self, fleet_key: str, regions: Iterable[str]) -> dict[str, str]:
+        """Region tag -> page of the web console; without regions that have none."""
+        clouds = self._context.clouds
+        urls = {tag: clouds.of(tag).console_url(fleet_key, tag) for tag in sorted(regions)}
+        return {tag: url for tag, url in urls.items() if url}
+
+    def _require_searched(self, regions: Iterable[str]) -> None:
+        """Raise ConfigurationInvalid for a region in which no teardown would look."""
+        unknown = sorted(self._context.clouds.unusable(regions))
+        if unknown:
+            raise ConfigurationInvalid(
+                f"the plan has {', '.join(unknown)}, which the account may not use, or which the"
+                " setting regions of its cloud leaves out; plan with --provisioner cloud"
+            )
+
+    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
+        found: dict[str, list[str]] = {}
+        for instance in self._alive(fleet_key):
+            for node in gateway_names(instance):
+                found.setdefault(node, []).append(instance.cloud_id)
+        return tuple(
+            FoundGateway(node, {"instance_id": ",".join(sorted(found[node]))})
+            for node in sorted(found)
+        )
+
+    def recorded(self, fleet_key: str) -> Fleet | None:
+        """Nothing: tags do not hold the plan. The fleet's document has it."""
+        return None
+
+    def destroy(self, fleet_key: str) -> tuple[str, ...]:
+        clouds = self._context.clouds.all()
+        try:
+            # One cloud without an answer must not keep the instances of the others alive.
+            stopped = in_parallel(
+                [partial(end_fleet_in, cloud, fleet_key, self._context) for cloud in clouds]
+            )
+            return tuple(sorted(node for nodes in stopped for node in nodes))
+        except TeardownIncomplete:
+            raise
+        except SkyplaneError as error:
+            raise TeardownIncomplete(
+                f"instances of fleet {fleet_key} may still run: {error}; run teardown again, or"
+                " they end by themselves when their lease has expired"
+            ) from error
+
+    def log_tails(self, fleet_key: str, max_bytes: int = _DEFAULT_TAIL_BYTES) -> Mapping[str, str]:
+        """The consoles of ended instances: gateways that run answer the control API."""
+        clouds = self._context.clouds
+        ended = [one for one in self._describe_everywhere(fleet_key) if not one.is_alive]
+        tails = in_parallel(
+            [partial(clouds.of(one.region).console_tail, one, max_bytes) for one in ended]
+        )
+        return {one.instance: tail for one, tail in zip(ended, tails, strict=True) if tail}
+
+    def check_host(self, fleet: Fleet) -> None:
+        require_made_by(self.name, fleet)
+        # A teardown would end the instances of the other clouds only.
+        for gateway in fleet.gateways:
+            self._context.clouds.of(gateway.region)
+
+    def sweep(
+        self,
+        deployment: str,
+        *,
+        dry_run: bool = False,
+        older_than_s: float | None = None,
+        authority_of: AuthorityOf | None = None,
+    ) -> SweepReport:
+        _require_own_deployment(deployment)
+
+        def lives(key: str, alive: Sequence[Instance]) -> bool:
+            gateways = (
+                (node, (one.address, control_port(process)))
+                for one in alive
+                if one.address
+                for process, node in enumerate(gateway_names(one))
+            )
+            return is_living(key, gateways, authority_of, self._connect)
+
+        return sweep_clouds(
+            self._context, deployment, dry_run=dry_run, older_than_s=older_than_s, lives=lives
+        )
+
+    def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
+        return self._context.clouds.quotas(regions)
+
+    @property
+    def provision_s(self) -> Mapping[str, float]:
+        return self._context.options.provision_s
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        odd = odd_ranges(self._context.options.control_cidrs)
+        return (*odd, *self._context.clouds.check(deployment))
+
+    def _describe_everywhere(self, fleet_key: str) -> tuple[Instance, ...]:
+        return self._context.clouds.describe(fleet_key, self._context.clouds.regions())
+
+    def _alive(self, fleet_key: str) -> list[Instance]:
+        return [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
+
+
+def _require_own_deployment(name: str) -> None:
+    """Raise ConfigurationInvalid for the name that every installation has by default."""
+    if lack := lacks_own_name(name):
+        raise ConfigurationInvalid(lack)

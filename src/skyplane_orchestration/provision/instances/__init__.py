@@ -1,1 +1,0 @@
-"""Fleets of cloud instances, the same for all clouds; `cloud.Cloud` is what each cloud adds."""

@@ -1,0 +1,84 @@
+"""Rules are as narrow as the routes of a fleet allow."""
+
+from __future__ import annotations
+
+from skyplane_gateway.config import Route
+from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
+from skyplane_orchestration.provision.fleet.firewall import control_ingress, peer_ingress
+from skyplane_orchestration.provision.fleet.machines import Ingress, control_port, data_port
+
+PROCESSES = 2
+A, R, Z = "aws:us-east-1", "gcp:us-central1", "azure:westeurope"
+ADDRESSES = {
+    f"{A}/0": "192.0.2.1",
+    f"{A}/1": "192.0.2.2",
+    f"{R}/0": "192.0.2.3",
+    f"{Z}/0": "192.0.2.4",
+}
+CONTROL, DATA = (7601, 7602), (7603, 7604)
+
+
+def handles() -> dict[str, GatewayHandle]:
+    return {
+        node: GatewayHandle(
+            node,
+            region=node.partition("/")[0],
+            control=(address, control_port(number)),
+            data=(address, data_port(number, PROCESSES)),
+            fingerprint="",
+        )
+        for instance, address in ADDRESSES.items()
+        for number in range(PROCESSES)
+        for node in (f"{instance}.{number}",)
+    }
+
+
+def rules(*routes: Route) -> dict[str, set[Ingress]]:
+    found = peer_ingress(routes, handles())
+    return {region: set(its) for region, its in found.items()}
+
+
+def from_(node: str, ports: tuple[int, int]) -> Ingress:
+    return Ingress(*ports, f"{ADDRESSES[instance_of(node)]}/32")
+
+
+def test_workers_reach_enrolment_and_control_only() -> None:
+    assert control_ingress(["198.51.100.0/24"], PROCESSES) == (
+        Ingress(7600, 7602, "198.51.100.0/24"),
+    )
+
+
+def test_data_ports_are_open_to_the_gateways_that_dial_them() -> None:
+    relayed = rules(
+        Route(0, (f"{A}/0.0", f"{R}/0.0", f"{Z}/0.0"), (8, 8), 1.0),
+        Route(1, (f"{A}/0.1", f"{R}/0.1", f"{Z}/0.1"), (8, 8), 1.0),
+    )
+    assert relayed[R] == {from_(f"{A}/0.0", DATA)}
+    # A lead calls the sinks; it sends them nothing itself.
+    assert relayed[Z] == {from_(f"{R}/0.0", DATA), from_(f"{A}/0.0", CONTROL)}
+    # The two sources of the instance call each other.
+    assert relayed[A] == {from_(f"{A}/0.0", CONTROL)}
+
+
+def test_a_peer_has_one_rule_where_its_ports_are_next_to_each_other() -> None:
+    direct = rules(
+        Route(0, (f"{A}/0.0", f"{Z}/0.0"), (8,), 1.0),
+        Route(1, (f"{A}/0.1", f"{Z}/0.1"), (8,), 1.0),
+    )
+    assert direct[Z] == {from_(f"{A}/0.0", (7601, 7604))}
+
+
+def test_a_gateway_that_is_not_dialled_stays_closed() -> None:
+    found = rules(
+        Route(0, (f"{A}/0.0", f"{R}/0.0", f"{Z}/0.0"), (8, 8), 1.0),
+        Route(1, (f"{A}/1.0", f"{R}/0.1", f"{Z}/0.1"), (8, 8), 1.0),
+    )
+    assert found[R] == {from_(f"{A}/0.0", (7603, 7603)), from_(f"{A}/1.0", (7604, 7604))}
+    assert from_(f"{A}/1.0", (7601, 7601)) in found[A]
+
+
+def test_a_downstream_gateway_that_dials_reaches_the_upstream_one() -> None:
+    route = Route(0, (f"{A}/0.0", f"{R}/0.0", f"{Z}/0.0"), (8, 8), 1.0, dialed_by_downstream=(1,))
+    found = rules(route)
+    assert found[R] == {from_(f"{A}/0.0", (7603, 7603)), from_(f"{Z}/0.0", (7603, 7603))}
+    assert found[Z] == {from_(f"{A}/0.0", (7601, 7601))}

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import socket
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.enrolment.documents import EnrolmentDocument
+from skyplane_orchestration.provision.fleet.user_data import (
+    MOST_USER_DATA_BYTES,
+    BootSettings,
+    user_data,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+IMAGE = BootSettings(image="registry.example/team/skyplane-gateway:1.0@sha256:" + "ab" * 32)
+WHEEL = BootSettings(
+    wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl?a=1&b='2'",
+    wheel_sha256="cd" * 32,
+)
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\n" + "MIIB+/==\n" * 8 + "-----END CERTIFICATE-----\n"
+TOKEN = "5e" * 32
+
+
+def document(instance: str = "aws:us-east-1/0") -> EnrolmentDocument:
+    return EnrolmentDocument(
+        fleet_key="ab" * 16,
+        instance=instance,
+        port=7600,
+        start_within_s=900.0,
+        authority_pem=CERTIFICATE,
+        token_hex=TOKEN,
+    )
+
+
+@pytest.mark.parametrize(("name", "settings"), [("image.sh", IMAGE), ("wheel.sh", WHEEL)])
+def test_scripts_are_as_recorded(name: str, settings: BootSettings) -> None:
+    """After a change that is meant, write the new script to the file and read the difference."""
+    assert user_data(settings, document(), 86400.0) == (GOLDEN / name).read_text()
+
+
+@pytest.mark.parametrize("name", ["image.sh", "wheel.sh"])
+@pytest.mark.parametrize("check", ["dash -n", "shellcheck"])
+def test_scripts_are_good_posix_shell(name: str, check: str) -> None:
+    command = check.split()
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run(
+        [*command, str(GOLDEN / name)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+def test_the_document_reaches_the_gateway_unchanged(settings: BootSettings) -> None:
+    awkward = document(instance="it's $(a) `b` \\n @IMAGE@ @URL@")
+    script = user_data(settings, awkward, 86400.0)
+    command = script[script.index("printf '%s\\n' '{") :].partition(" |\n")[0]
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert EnrolmentDocument.from_json(done.stdout) == awkward
+
+
+def scheduled_ends(
+    hard_end_s: float, setup_s: int, port: int, settings: BootSettings = IMAGE
+) -> list[str]:
+    """The minutes that the script gives to `shutdown`, if it awaits gateways after `setup_s`."""
+    script = user_data(settings, replace(document(), port=port), hard_end_s)
+    lines = script.splitlines()
+    first = lines.index("uptime_s() { cut -d. -f1 /proc/uptime; }")
+    last = next(n for n, line in enumerate(lines) if line.startswith("address="))
+    program = [
+        'shutdown() { echo "$2"; }',
+        "systemctl() { :; }",
+        *lines[first:last],
+        f"uptime_s() {{ echo $((booted_s + {setup_s})); }}",
+        "sleep() { echo nobody listens; exit 0; }",
+        "address=127.77.0.9",
+        "await_gateways",
+    ]
+    done = subprocess.run(
+        ["sh", "-euc", "\n".join(program)], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+def test_a_boot_that_hangs_ends_long_before_the_hard_end(settings: BootSettings) -> None:
+    """`docker pull` and `docker run` have no timeout, and nobody may be left who replaces it."""
+    with socket.create_server(("127.77.0.8", 0)) as of_another_machine:
+        port = of_another_machine.getsockname()[1]
+        assert scheduled_ends(86400.0, 0, port, settings) == ["+15", "nobody listens"]
+    lines = user_data(settings, document(), 86400.0).splitlines()
+    gateways = next(n for n, line in enumerate(lines) if TOKEN in line)
+    waits = [n for n, line in enumerate(lines) if line.lstrip().startswith("retry ")]
+    assert max(waits) < lines.index("await_gateways &") < gateways
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_the_hard_end_counts_from_the_boot_in_whole_minutes_rounded_up(before: int) -> None:
+    """The enrolment listens first, and the first gateway after it, on the next port."""
+    with socket.create_server(("127.77.0.9", 0)) as listener:
+        port = listener.getsockname()[1] - before
+        assert scheduled_ends(86400.0, 299, port) == ["+15", "+1436"]
+        assert scheduled_ends(61.0, 59, port) == ["+2", "+2"]
+
+
+def test_a_script_fits_ec2() -> None:
+    assert len(user_data(WHEEL, document(), 86400.0)) < MOST_USER_DATA_BYTES / 3
+    with pytest.raises(ConfigurationInvalid, match="16384"):
+        user_data(IMAGE, document(instance="a" * MOST_USER_DATA_BYTES), 86400.0)
+
+
+@pytest.mark.parametrize("hard_end_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_hard_end_that_is_none_is_refused(hard_end_s: float) -> None:
+    with pytest.raises(ConfigurationInvalid, match="hard_end_s"):
+        user_data(IMAGE, document(), hard_end_s)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "either image"),
+        ({"image": IMAGE.image, "wheel_url": WHEEL.wheel_url}, "either image"),
+        ({"image": "skyplane-gateway"}, "pinned by a digest"),
+        ({"image": "skyplane-gateway:latest"}, "pinned by a digest"),
+        ({"image": "skyplane-gateway@sha256:" + "AB" * 32}, "pinned by a digest"),
+        ({"image": "a b@sha256:" + "ab" * 32}, "pinned by a digest"),
+        ({"image": "--privileged@sha256:" + "ab" * 32}, "pinned by a digest"),
+        ({"image": IMAGE.image, "wheel_sha256": "cd" * 32}, "without wheel_url"),
+        ({"wheel_url": WHEEL.wheel_url}, "wheel_sha256"),
+        ({"wheel_url": WHEEL.wheel_url, "wheel_sha256": "CD" * 32}, "wheel_sha256"),
+        ({"wheel_url": "http://files.example/x.whl", "wheel_sha256": "cd" * 32}, "HTTPS"),
+        ({"wheel_url": "https:///x.whl", "wheel_sha256": "cd" * 32}, "HTTPS"),
+        ({"wheel_url": "https://[::1/x.whl", "wheel_sha256": "cd" * 32}, "wheel_url"),
+        ({"wheel_url": "https://files.example/x.whl", "wheel_sha256": "cd" * 32}, "this project"),
+        ({"wheel_url": WHEEL.wheel_url + "\n", "wheel_sha256": "cd" * 32}, "HTTPS"),
+    ],
+)
+def test_settings_that_pin_nothing_are_refused(settings: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=says):
+        BootSettings(**settings)
+
+
+@pytest.mark.parametrize("settings", [IMAGE, WHEEL])
+def test_the_token_is_in_no_argument_of_a_process(settings: BootSettings) -> None:
+    lines = user_data(settings, document(), 86400.0).splitlines()
+    (line,) = (line for line in lines if TOKEN in line)
+    command = shlex.split(line.removesuffix("|"))
+    assert command[0] == "printf"  # Part of the shell.
+    assert json.loads(command[2])["token_hex"] == TOKEN
