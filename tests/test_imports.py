@@ -108,7 +108,7 @@ def test_a_copy_inside_the_process_loads_no_tls_and_no_certificates(
         f"main(['cp', '-q', '-r', '{tmp_path}/in/', '{tmp_path}/out/'])"
     )
     assert (tmp_path / "out" / "a").read_bytes() == b"1"
-    assert "skyplane_gateway.control_server.in_process" in loaded
+    assert "skyplane_gateway.control_server.open_gateway" in loaded
     assert loaded.isdisjoint({"cryptography", "aiohttp", "numpy", "scipy"})
 
 

@@ -20,7 +20,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +32,7 @@ from skyplane_gateway.common.schema import parsed
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.control.tls import client_context, server_context
+from skyplane_gateway.control_server.open_gateway import RESPONSE_TIMEOUT_S, OpenGateway
 from skyplane_gateway.control_server.server import ControlServer
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.transport.pending_connections import (
@@ -45,12 +45,6 @@ log = logging.getLogger("skyplane_gateway")
 
 #: Threads for control calls and long polls, which mostly wait.
 _CALL_THREADS: Final = 64
-
-#: Limit of the cleanup when the process ends.
-_CLOSE_TIMEOUT_S: Final = 30.0
-
-#: Limit of the control calls in flight when the process ends.
-_RESPONSE_TIMEOUT_S: Final = 2.0
 
 #: Limit of the threads that still run after everything else.
 _THREADS_TIMEOUT_S: Final = 1.0
@@ -145,32 +139,7 @@ def read_config(path: Path, fleet_key: str) -> GatewayConfig:
     return config
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """A gateway that answers on both of its ports."""
-
-    service: GatewayService
-    control_port: int
-    data_port: int
-    _data: asyncio.Server
-    _listener: Listener
-    _runner: web.AppRunner
-    _keeper: asyncio.Task[None]
-
-    async def close(self) -> None:
-        """End within a time limit: 25 s after a SIGTERM."""
-        self._keeper.cancel()
-        self._data.close()
-        end = self.service.leave if self.service.is_leaving else self.service.close
-        try:
-            await asyncio.wait_for(end(), _CLOSE_TIMEOUT_S)
-        except TimeoutError:
-            log.error("the cleanup took longer than %g s and was abandoned", _CLOSE_TIMEOUT_S)
-        await self._listener.close()
-        await self._runner.cleanup()
-
-
-async def listen(config: GatewayConfig) -> Listening:
+async def listen(config: GatewayConfig) -> OpenGateway:
     """Start a gateway in this process."""
     loop = asyncio.get_running_loop()
     service = GatewayService(config, client_context(config))
@@ -180,7 +149,7 @@ async def listen(config: GatewayConfig) -> Listening:
         service.router.accept, config.data_host, config.data_port, backlog=backlog
     )
     runner = web.AppRunner(
-        ControlServer(service).application(), access_log=None, shutdown_timeout=_RESPONSE_TIMEOUT_S
+        ControlServer(service).application(), access_log=None, shutdown_timeout=RESPONSE_TIMEOUT_S
     )
     await runner.setup()
     assert runner.server is not None
@@ -191,13 +160,17 @@ async def listen(config: GatewayConfig) -> Listening:
         runner.server,
         within_open_files(CONTROL_PORT_LIMIT),
     )
-    return Listening(
+
+    async def close() -> None:
+        await listener.close()
+        await runner.cleanup()
+
+    return OpenGateway(
         service,
-        listener.port,
+        (config.control_host, listener.port),
         data.sockets[0].getsockname()[1],
         data,
-        listener,
-        runner,
+        close,
         asyncio.create_task(service.keep_alive()),
     )
 
@@ -211,7 +184,7 @@ async def serve(config: GatewayConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         name = signal.Signals(number).name
         loop.add_signal_handler(number, gateway.service.request_leave, name)
-    announce(config, gateway.control_port, gateway.data_port)
+    announce(config, gateway.control[1], gateway.data_port)
     try:
         await gateway.service.shutdown_requested.wait()
         log.info("ending: %s", gateway.service.shutdown_reason)

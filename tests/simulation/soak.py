@@ -1,18 +1,10 @@
-"""Runs many random schedules: `python -m tests.simulation.soak --count 20000 --seed 7`.
-
-Prints the seeds, how the runs ended, and of every run that violates a standing condition
-the seed and how to run it again. The exit status is 1 when there is one.
-"""
+"""Runs many random schedules side by side; see `test_soak`."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import multiprocessing
 import os
-import random
-import sys
-import time
 import traceback
 import warnings
 from collections import Counter
@@ -107,30 +99,3 @@ def _collect(blocks: Iterable[list[Ended]], tally: Tally, told: Callable[[Ended]
             tally.add(ended)
             if ended.findings:
                 told(ended)
-
-
-def main(arguments: list[str]) -> int:
-    """Exit status 1 when a run violates a standing condition."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000, help="how many schedules")
-    parser.add_argument("--seed", type=int, help="the first seed; random when left out")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    wanted = parser.parse_args(arguments)
-    first = base_seed(random.SystemRandom().randrange(1 << 40))
-    if wanted.seed is not None:
-        first = wanted.seed
-    seeds = range(first, first + wanted.count)
-    print(f"schedules: seeds {seeds.start}..{seeds.stop - 1}", flush=True)
-    began_s = time.perf_counter()
-    tally = soak(
-        seeds, processes=wanted.processes, told=lambda ended: print(ended.text, flush=True)
-    )
-    for state, count in tally.states.most_common():
-        print(f"{count:7} {state}")
-    took_s = time.perf_counter() - began_s
-    print(f"{len(seeds)} schedules in {took_s:.0f} s, {len(tally.failed)} of them fail")
-    return int(bool(tally.failed))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,12 +6,12 @@ import logging
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from skyplane_gateway.common.errors import JournalUnreadable, SkyplaneError, StoreError
-from skyplane_gateway.journal.document import LostRow, UploadRow, folders_above, place_of
-from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.journal.document import LostRow, UploadRow, folders_above
+from skyplane_gateway.journal.store import JournalFolder, folders_in, named_uploads
 from skyplane_gateway.stores.base import ObjectStore
 
 log = logging.getLogger(__name__)
@@ -159,13 +159,9 @@ def _named_ids(store: ObjectStore, key: str, own: Collection[str]) -> frozenset[
 
     Raises JournalUnreadable when a journal that is not in `own` cannot be read.
     """
-    found: set[str] = set()
-    for folder in folders_above(key):
-        keys = (place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER))
-        for transfer_key in sorted({place[1] for place in keys if place is not None}):
-            for named in JournalFolder(store, folder, transfer_key).uploads():
-                if named.wrong and named.key not in own:
-                    raise JournalUnreadable(named.wrong)
-                rows = (row for row in named.rows if row.key == key)
-                found.update(row.upload_id for row in rows if row.upload_id is not None)
-    return frozenset(found)
+    folders = (folders_in(store, folder) for folder in folders_above(key))
+    named = named_uploads(chain.from_iterable(folders))
+    for journal, wrong in named.unreadable.items():
+        if journal not in own:
+            raise JournalUnreadable(wrong)
+    return frozenset(id_ for owner, id_ in named.uploads if owner == key and id_ is not None)

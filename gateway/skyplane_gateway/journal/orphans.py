@@ -11,13 +11,17 @@ time that the caller gives.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from skyplane_gateway.common.objects import UploadInfo
 from skyplane_gateway.journal.cleanup import CleanupResult, remove_journals
 from skyplane_gateway.journal.document import epoch_of, folders_above, place_of
-from skyplane_gateway.journal.store import JournalFolder
+from skyplane_gateway.journal.store import (
+    JournalFolder,
+    NamedUploads,
+    folders_in,
+    named_uploads,
+)
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local.orphan_files import OrphanFile, find_orphan_files
@@ -34,19 +38,6 @@ __all__ = [
     "old_orphan_files",
     "old_uploads",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class NamedUploads:
-    """The uploads that journals name; each journal was read once.
-
-    Attributes:
-        uploads: (key, id) of each; the id is None for an upload that was only intended.
-        unreadable: key of a journal -> why it cannot be read; nobody knows what it names.
-    """
-
-    uploads: tuple[tuple[str, str | None], ...]
-    unreadable: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -71,14 +62,7 @@ class LeftTransfer:
 
     def named(self, store: ObjectStore) -> NamedUploads:
         """The uploads that its journals name."""
-        uploads: dict[tuple[str, str | None], None] = {}
-        unreadable: dict[str, str] = {}
-        for journal in self.journals(store).uploads():
-            uploads.update(dict.fromkeys((row.key, row.upload_id) for row in journal.rows))
-            uploads.update(dict.fromkeys((row.key, None) for row in journal.lost))
-            if journal.wrong:
-                unreadable[journal.key] = journal.wrong
-        return NamedUploads(tuple(uploads), unreadable)
+        return named_uploads([self.journals(store)])
 
     def is_as_listed(self, store: ObjectStore) -> bool:
         """Whether nobody has written its journals since they were listed."""
@@ -140,33 +124,22 @@ class JournalIndex:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._folders: dict[str, _FolderNames] = {}
+        self._folders: dict[str, NamedUploads] = {}
 
     def names(self, upload: UploadInfo) -> bool:
         """Whether a journal names the upload, or intends an upload of that key."""
         wanted = {(upload.key, upload.upload_id), (upload.key, None)}
-        return any(wanted & self._names_in(folder).uploads for folder in folders_above(upload.key))
+        return any(
+            not wanted.isdisjoint(self._named_in(folder).uploads)
+            for folder in folders_above(upload.key)
+        )
 
     def unreadable(self, upload: UploadInfo) -> str | None:
         """The key of a journal that may name it and cannot be read; None where all can."""
-        found = (self._names_in(folder).unreadable for folder in folders_above(upload.key))
+        found = (self._named_in(folder).unreadable for folder in folders_above(upload.key))
         return next((key for keys in found for key in keys), None)
 
-    def _names_in(self, folder: str) -> _FolderNames:
-        known = self._folders.get(folder)
-        if known is None:
-            left = find_transfers(self._store, folder, recursive=False)
-            named = [each.named(self._store) for each in left]
-            known = self._folders[folder] = _FolderNames(
-                frozenset(upload for each in named for upload in each.uploads),
-                tuple(key for each in named for key in each.unreadable),
-            )
-        return known
-
-
-@dataclass(frozen=True, slots=True)
-class _FolderNames:
-    """The uploads that the journals of one folder name, and the unreadable journals."""
-
-    uploads: frozenset[tuple[str, str | None]]
-    unreadable: tuple[str, ...]
+    def _named_in(self, folder: str) -> NamedUploads:
+        if folder not in self._folders:
+            self._folders[folder] = named_uploads(folders_in(self._store, folder))
+        return self._folders[folder]

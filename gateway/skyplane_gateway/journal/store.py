@@ -13,6 +13,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from skyplane_gateway.common.errors import (
@@ -37,6 +38,7 @@ from skyplane_gateway.journal.document import (
     journals_prefix,
     place_of,
 )
+from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore, read_object
 
 log = logging.getLogger(__name__)
@@ -68,6 +70,20 @@ class JournalUploads:
     rows: tuple[UploadRow, ...] = ()
     lost: tuple[LostRow, ...] = ()
     wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedUploads:
+    """The uploads that some journals name; each journal was read once.
+
+    Attributes:
+        uploads: (key, id) of each; the id is None for an upload that was only intended, or that
+            a request without an answer may have begun.
+        unreadable: key of a journal -> why it cannot be read; nobody knows what it names.
+    """
+
+    uploads: tuple[tuple[str, str | None], ...]
+    unreadable: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +259,25 @@ class JournalFolder:
             except (PreconditionFailed, NotFound):
                 continue  # Its lead wrote once more, or ended.
         raise _changes_too_often(key)
+
+
+def named_uploads(folders: Iterable[JournalFolder]) -> NamedUploads:
+    """The uploads that the journals of some transfers name."""
+    uploads: dict[tuple[str, str | None], None] = {}
+    unreadable: dict[str, str] = {}
+    for journal in chain.from_iterable(folder.uploads() for folder in folders):
+        uploads.update(dict.fromkeys((row.key, row.upload_id) for row in journal.rows))
+        uploads.update(dict.fromkeys((row.key, None) for row in journal.lost))
+        if journal.wrong:
+            unreadable[journal.key] = journal.wrong
+    return NamedUploads(tuple(uploads), unreadable)
+
+
+def folders_in(store: ObjectStore, folder: str) -> list[JournalFolder]:
+    """The journals of each transfer that writes to that folder, not below it."""
+    places = {place_of(row.key) for row in store.list(folder + JOURNAL_FOLDER)}
+    keys = sorted(place[1] for place in places if place is not None)
+    return [JournalFolder(store, folder, key) for key in keys]
 
 
 def _dated(journal: Journal, written_unix_s: float) -> Journal:

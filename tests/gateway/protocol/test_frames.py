@@ -1,8 +1,8 @@
-"""The sealed body of a frame, and the seam for a sealer."""
+"""The sealed body of a frame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,6 @@ from tests.gateway.protocol.lab import bitwise_crc32c
 from skyplane_gateway.common.checksum import combine, crc32c
 from skyplane_gateway.protocol import (
     MAX_PAYLOAD_BYTES,
-    Buffer,
     ChunkId,
     FrameCorrupt,
     FrameHeader,
@@ -23,7 +22,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.protocol.frames import FRAME_OVERHEAD_BYTES
 from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
-from skyplane_gateway.protocol.sealing import PROLOGUE_BYTES, SEAL_BYTES, TAG_BYTES
+from skyplane_gateway.protocol.sealing import SEAL_BYTES, TAG_BYTES
 
 PAYLOAD = b"123456789"
 CHUNK = ChunkId(b"fleet-01", b"T" * 16, 3, 7, 2, 5)
@@ -185,35 +184,3 @@ def test_largest_frame_is_1_mib() -> None:
     with pytest.raises(LocalProtocolError, match="limit"):
         seal_frame(SECOND, 0, [bytes(MAX_PAYLOAD_BYTES), b"x"], 0)
     assert MAX_PAYLOAD_BYTES - MAX_MANIFEST > MAX_MESSAGE // 2 - 200
-
-
-class Rotating:
-    """A stand-in for an encrypting sealer: same layout, every field in use."""
-
-    def seal(self, outer: bytes, body: Sequence[Buffer]) -> tuple[Buffer, ...]:
-        hidden = bytes(255 - byte for part in body for byte in bytes(part))
-        prologue = b"\0\1" + b"I" * 16 + (9).to_bytes(8, "big")
-        return prologue, hidden, self._tag(outer, hidden)
-
-    def open(self, outer: bytes, sealed: memoryview) -> memoryview:
-        hidden = bytes(sealed[PROLOGUE_BYTES:-TAG_BYTES])
-        if sealed[-TAG_BYTES:] != self._tag(outer, hidden):
-            raise FrameCorrupt("not what was sealed")
-        return memoryview(bytes(255 - byte for byte in hidden))
-
-    def _tag(self, outer: bytes, hidden: bytes) -> bytes:
-        return crc32c(hidden, crc32c(outer)).to_bytes(TAG_BYTES, "big")
-
-
-def test_an_encrypting_sealer_changes_no_size() -> None:
-    sealer = Rotating()
-    frame = seal_frame(FIRST, 0, [PAYLOAD], 0xE3069283, MANIFEST, sealer)
-    sealed = joined(frame)
-    assert len(sealed) == len(bytes.fromhex(FIRST_HEX))
-    assert PAYLOAD not in bytes(sealed)
-    opened = open_frame(FIRST, sealed, sealer)
-    assert (bytes(opened.payload), bytes(opened.manifest)) == (PAYLOAD, MANIFEST)
-    with pytest.raises(FrameCorrupt, match="not what was sealed"):
-        open_frame(replace(FIRST, chunk_id=replace(CHUNK, chunk=6)), sealed, sealer)
-    with pytest.raises(RemoteProtocolError, match="suite 1"):
-        open_frame(FIRST, sealed)

@@ -32,7 +32,7 @@ from skyplane_gateway.config import (
     Verification,
 )
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.control_server.in_process import open_gateway
+from skyplane_gateway.control_server.open_gateway import open_in_memory
 from skyplane_gateway.journal.document import (
     MAX_JOURNAL_BYTES,
     Journal,
@@ -90,8 +90,8 @@ class InProcessFleet:
         return ControlClient(*self.control_address(node), context, uri)
 
     def control_address(self, node: str) -> tuple[str, int]:
-        gateway = self.gateways[node]
-        return (HOST, gateway.control_port) if self.over_tls else gateway.control
+        control: tuple[str, int] = self.gateways[node].control
+        return control
 
     def config(self, node: str) -> GatewayConfig:
         directory = self.directory / node.replace("/", "_").replace(":", "_")
@@ -124,7 +124,7 @@ class InProcessFleet:
         loop = asyncio.get_running_loop()
         if getattr(loop, "_default_executor", None) is None:
             loop.set_default_executor(ThreadPoolExecutor(128))
-        begin = listen if self.over_tls else open_gateway
+        begin = listen if self.over_tls else open_in_memory
         for node in self.nodes:
             if self.wire is None or node != self.wire.relay:
                 self.gateways[node] = await begin(self.config(node))

@@ -25,14 +25,14 @@ from skyplane_gateway.stores.local.errors import translate
 async def vanish(fleet: Any, node: str) -> None:
     """The gateway is gone as after kill -9: nobody listens, every connection is broken."""
     gateway = fleet.gateways[node]
-    gateway._keeper.cancel()
-    gateway._data.close()
+    gateway.keeper.cancel()
+    gateway.data.close()
     gateway.service.route_is_down = lambda number, loss: None
     for route in gateway.service.router._routes.values():
         for link in route.links:
             link._transport.abort()
     gateway.service.router.close()
-    await gateway._runner.cleanup()
+    await gateway.close_control()
 
 
 async def test_a_full_destination_fails_the_transfer_and_a_resume_completes_it(

@@ -28,15 +28,3 @@ async def test_a_listed_key_that_is_not_there_fails_alone(fleet_of: Any, kit: An
         assert (first["destination"], first["code"]) == ("b", "not-found")
         assert announcer["destination"] == "_SUCCESS"
         assert set(kit.content(destination)) == {"a", "c"}
-
-
-async def test_the_lead_applies_times(fleet_of: Any, kit: Any) -> None:
-    async with fleet_of(kit.route(0, "a", "b")) as fleet:
-        source, destination = kit.memory_spec(), kit.memory_spec()
-        kit.fill(source, {"a": b"1"})
-        new = kit.copy_spec(source, destination, filter=ObjectFilter(newer_than="1h"))
-        assert (await fleet.run(new))["copied"] == 1
-        old = kit.copy_spec(
-            source, destination, filter=ObjectFilter(older_than="1h"), allow_empty=True
-        )
-        assert (await fleet.run(old))["objects"] == 0

@@ -134,10 +134,10 @@ async def test_a_certificate_of_another_fleet_or_expired_is_refused(
     def visit(fleet: Any) -> None:
         context = careless(STRANGERS[who](fleet.key))
         for node in fleet.nodes:
-            assert ask(fleet.gateways[node].control_port, context) in REFUSALS
+            assert ask(fleet.gateways[node].control[1], context) in REFUSALS
         # The very same caller with a certificate of the fleet is let in.
         own = careless(Authority(SECRET, fleet.key))
-        assert ask(fleet.gateways["a"].control_port, own).startswith("HTTP/1.1 200")
+        assert ask(fleet.gateways["a"].control[1], own).startswith("HTTP/1.1 200")
 
     await in_mid_transfer(fleet_of, kit, gate, visit)
 
@@ -147,7 +147,7 @@ async def test_a_caller_without_a_certificate_is_refused(
 ) -> None:
     def visit(fleet: Any) -> None:
         for node in fleet.nodes:
-            port = fleet.gateways[node].control_port
+            port = fleet.gateways[node].control[1]
             assert ask(port, careless(None)) in REFUSALS
             # Nor is there an answer without TLS.
             assert push(port, b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n") == b""
@@ -190,7 +190,7 @@ async def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any, kit: Any) 
 
         def as_node(node: str, target: str) -> ControlClient:
             context = client_context(fleet.service(node).config)
-            port = fleet.gateways[target].control_port
+            port = fleet.gateways[target].control[1]
             return ControlClient("127.0.0.1", port, context, gateway_uri(fleet.key, target))
 
         # A source may lead: it renews and releases, but does not shut down.

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.memory_store import create_bucket
+from tests.gateway.sink.wrapped import Wrapped
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
@@ -26,46 +25,14 @@ from skyplane_gateway.common.objects import (
     UNCONDITIONAL,
     ObjectAttributes,
     Precondition,
-    StoreSpec,
 )
 from skyplane_gateway.config import Verification
 from skyplane_gateway.journal.document import Journal, UploadRow
 from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 
 BODY = bytes(range(256)) * 8
 CRC = crc32c(BODY)
-
-
-@pytest.fixture
-def memory() -> ObjectStore:
-    spec = StoreSpec("memory", uuid.uuid4().hex)
-    create_bucket(spec.bucket)
-    return open_store(spec)
-
-
-class Wrapped:
-    """A store of which single methods and the trust in its checksums are replaced."""
-
-    def __init__(self, store: ObjectStore, *, trusted: bool = True, **methods: Any) -> None:
-        self._store = store
-        self._methods = methods
-        self.spec = store.spec
-        self.capabilities = replace(store.capabilities, trusts_checksum=trusted)
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        original = getattr(self._store, name)
-        method = self._methods.get(name)
-
-        def call(*arguments: Any, **more: Any) -> Any:
-            self.calls.append(name)
-            if method is None:
-                return original(*arguments, **more)
-            return method(original, *arguments, **more)
-
-        return call
 
 
 def flipped(original: Callable[..., Any], key: str, data: Any, **more: Any) -> Any:

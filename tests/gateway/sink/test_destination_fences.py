@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-import uuid
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.memory_store import create_bucket
+from tests.gateway.sink.wrapped import Wrapped
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
@@ -20,38 +19,17 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.journal.cleanup import CleanupResult
 from skyplane_gateway.journal.document import Journal, UploadRow, journal_key
 from skyplane_gateway.journal.orphans import find_transfers
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore
 
 KEY, OTHER_KEY = "ab" * 16, "cd" * 16
 BODY = bytes(range(256)) * 8
 CRC = crc32c(BODY)
-
-
-@pytest.fixture
-def memory() -> ObjectStore:
-    spec = StoreSpec("memory", uuid.uuid4().hex)
-    create_bucket(spec.bucket)
-    return open_store(spec)
-
-
-class Wrapped:
-    """A store of which single methods and the trust in its checksums are replaced."""
-
-    def __init__(self, store: ObjectStore, *, trusted: bool = True, **methods: Any) -> None:
-        self._store, self._methods = store, methods
-        self.spec = store.spec
-        self.capabilities = replace(store.capabilities, trusts_checksum=trusted)
-
-    def __getattr__(self, name: str) -> Any:
-        original, method = getattr(self._store, name), self._methods.get(name)
-        return original if method is None else lambda *a, **k: method(original, *a, **k)
 
 
 class Damaged:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.control_server.in_process import InMemoryGateway
+from skyplane_gateway.control_server.open_gateway import OpenGateway
 from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
 from skyplane_orchestration.model.plan import InstanceGroup
@@ -157,11 +157,11 @@ def test_an_error_after_the_start_is_logged(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def fail(_: InMemoryGateway) -> None:
+    async def fail(_: OpenGateway) -> None:
         raise OSError("the disk is full")
 
     provisioner.ensure(spec, AUTHORITY)
-    monkeypatch.setattr(InMemoryGateway, "close", fail)
+    monkeypatch.setattr(OpenGateway, "close", fail)
     with caplog.at_level(logging.ERROR):
         provisioner.destroy(KEY)
     assert "ended with an error" in caplog.text

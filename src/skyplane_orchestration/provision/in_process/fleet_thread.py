@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.config import GatewayConfig, Route, Topology
-from skyplane_gateway.control_server.in_process import InMemoryGateway, open_gateway
+from skyplane_gateway.control_server.open_gateway import OpenGateway, open_in_memory
 from skyplane_orchestration.errors import ProvisionFailed, TeardownIncomplete
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class FleetThread:
         self._configs = configs
         self._routes = routes
         self._loop = asyncio.new_event_loop()
-        self._gateways: list[InMemoryGateway] = []
+        self._gateways: list[OpenGateway] = []
         self._ready = threading.Event()
         self._error: Exception | None = None
         self.ports: dict[str, Ports] = {}
@@ -89,7 +89,7 @@ class FleetThread:
     async def _serve(self) -> None:
         try:
             for config in self._configs:
-                gateway = await open_gateway(config)
+                gateway = await open_in_memory(config)
                 self._gateways.append(gateway)
                 self.ports[config.node] = Ports(
                     gateway.control,
