@@ -216,13 +216,13 @@ def _go_on(scene: Scene, inspection: Inspection) -> None:
 @contextmanager
 def _overheard(claims: Claims) -> Iterator[None]:
     """Hear what leads enter into their reports."""
-    add = Report._add
+    add = Report.add
 
-    def enter(report: Report, state: Any, row: Any, attempts: int, **more: Any) -> Any:
+    def enter(report: Report, state: Any, row: Any, attempts: int, **more: Any) -> None:
         claims.enter(state, row.source.key, row.destination_key, more)
-        return add(report, state, row, attempts, **more)
+        add(report, state, row, attempts, **more)
 
-    with mock.patch.object(Report, "_add", enter):
+    with mock.patch.object(Report, "add", enter):
         yield
 
 

@@ -12,10 +12,8 @@ from skyplane_gateway.journal.earlier_epochs import EarlierEpochs, seal_earlier_
 from skyplane_gateway.journal.totals import Totals
 from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.lead.copier import Copier
 from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.pipeline import Pipeline
-from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumer
 from skyplane_gateway.lead.resume_rules import DoubtRule, EarlierJournal, keeps_unseen
 
@@ -71,8 +69,6 @@ def build_epoch(
         rewrite_s=context.capabilities.rewrite_s,
     )
     multipart = MultipartCopier(context, journal)
-    recorder = Recorder(context, journal.state)
-    copier = Copier(context, journal, multipart, recorder)
     doubt = DoubtRule.of(
         conflict=spec.conflict,
         verify=spec.verify,
@@ -82,9 +78,7 @@ def build_epoch(
     resumer = Resumer(known, call, context.source, journal.arguments(), context.spec.sets)
     first = earlier.journal if earlier.journal is not None else identity
     began_unix_s = first.began_unix_s or context.clock.wall()
-    pipeline = Pipeline(
-        context, journal, resumer, copier, multipart, recorder, began_unix_s=began_unix_s
-    )
+    pipeline = Pipeline(context, journal, resumer, multipart, began_unix_s=began_unix_s)
     return Epoch(journal, multipart, resumer, pipeline, before)
 
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 import heapq
 import json
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from skyplane_gateway.common.errors import NotRestored, SkyplaneError
-from skyplane_gateway.common.objects import is_time_pin
-from skyplane_gateway.journal.document import DoneRow
 from skyplane_gateway.selection import Selection, SourceDigest
 
 ObjectState = Literal["copied", "skipped", "failed"]
@@ -24,9 +20,6 @@ _IN_MEMORY_BYTES: Final = 1 << 20
 
 #: A page of the report, in bytes of JSON lines.
 PAGE_BYTES: Final = 1 << 20
-
-#: Longest reason of a failure in a row; a row stays far shorter than a page.
-_REASON_CHARACTERS: Final = 2000
 
 #: Failures that the status document lists.
 _LISTED_FAILURES: Final = 50
@@ -85,7 +78,7 @@ class Counters:
 
 
 class Report:
-    """The report of one transfer."""
+    """The report of one transfer; a `Recorder` fills it."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -95,46 +88,8 @@ class Report:
         self._rows = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115
         self._end = 0
 
-    def copied(
-        self,
-        row: Selection,
-        done: DoneRow | None,
-        attempts: int,
-        not_carried: Iterable[str] = (),
-        *,
-        is_server_side: bool = False,
-    ) -> None:
-        """An object is durable and verified.
-
-        Args:
-            done: None where an earlier epoch copied it and its journal has no details.
-            attempts: 0 for an object that an earlier epoch copied.
-        """
-        self.counters.copied += 1
-        self.counters.copied_bytes += row.source.size_bytes
-        if attempts == 0:
-            self.counters.copied_earlier += 1
-            self.counters.copied_earlier_bytes += row.source.size_bytes
-        self._note_size(row)
-        more: dict[str, object] = {}
-        if done is not None:
-            self.counters.pinned_by_time += is_time_pin(row.source.etag)
-            etags = {"source_etag": row.source.etag, "destination_etag": done.etag}
-            more = {name: etag for name, etag in etags.items() if etag}
-            more["crc32c"] = done.crc32c
-        if is_server_side:
-            self.counters.server_side += 1
-            self.counters.server_side_bytes += row.source.size_bytes
-        names = sorted(not_carried)
-        if names:
-            more["not_carried"] = names
-            self.counters.not_carried += 1
-        for name in names:
-            by_name = self.counters.not_carried_by_name
-            by_name[name] = by_name.get(name, 0) + 1
-        self._add("copied", row, attempts, **more)
-
-    def _note_size(self, row: Selection) -> None:
+    def note_size(self, row: Selection) -> None:
+        """An object was copied; it may be one of the largest."""
         found = (row.source.size_bytes, row.source.key, row.destination_key)
         if len(self._largest) < _LISTED_LARGEST:
             heapq.heappush(self._largest, found)
@@ -147,24 +102,8 @@ class Report:
         rows = sorted(self._largest, key=lambda row: (-row[0], row[1]))
         return [{"source": key, "destination": to, "bytes": size} for size, key, to in rows]
 
-    def skipped(self, row: Selection) -> None:
-        self.counters.skipped += 1
-        self.counters.skipped_bytes += row.source.size_bytes
-        self.counters.archived += row.refusal is NotRestored
-        self._add("skipped", row, 0, reason=row.reason)
-
-    def failed(self, row: Selection, error: SkyplaneError, attempts: int) -> None:
-        self.counters.failed += 1
-        self.counters.failed_bytes += row.source.size_bytes
-        # A store may answer with a whole page of HTML.
-        reason = error.message[:_REASON_CHARACTERS]
-        added = self._add("failed", row, attempts, code=error.code, reason=reason)
-        if len(self.failures) < _LISTED_FAILURES:
-            self.failures.append(added)
-
-    def _add(
-        self, state: ObjectState, selected: Selection, attempts: int, **more: object
-    ) -> dict[str, Any]:
+    def add(self, state: ObjectState, selected: Selection, attempts: int, **more: object) -> None:
+        """The row of an object."""
         row: dict[str, Any] = {
             "state": state,
             "source": selected.source.key,
@@ -177,7 +116,8 @@ class Report:
         self._rows.seek(self._end)
         self._rows.write(line)
         self._end += len(line)
-        return row
+        if state == "failed" and len(self.failures) < _LISTED_FAILURES:
+            self.failures.append(row)
 
     def page(self, offset: int) -> dict[str, Any]:
         """Rows from byte `offset` on: `rows`, `next_offset`, `complete` (nothing after)."""

@@ -48,9 +48,7 @@ class Pipeline:
         context: TransferContext,
         journal: JournalWriter,
         resumer: Resumer,
-        copier: Copier,
         multipart: MultipartCopier,
-        recorder: Recorder,
         *,
         began_unix_s: float,
     ) -> None:
@@ -58,9 +56,14 @@ class Pipeline:
         self._counters = context.report.counters
         self._journal = journal
         self._resumer = resumer
-        self._copier = copier
         self._multipart = multipart
-        self._recorder = recorder
+        self._recorder = Recorder(
+            context.report,
+            journal.state,
+            context.clock,
+            reads_files=spec.source.kind == "file",
+        )
+        self._copier = Copier(context, journal, multipart, self._recorder)
         self._batch_bytes = min(BATCH_BYTES, spec.chunk_bytes)
         ends = BothEnds(context)
         self._diff = ListingDiff(

@@ -168,7 +168,7 @@ class CopyLab:
             clock=SYSTEM_CLOCK,
         )
         self.multipart = MultipartCopier(context, self.journal)
-        recorder = Recorder(context, self.journal.state)
+        recorder = Recorder(self.report, self.journal.state, SYSTEM_CLOCK, reads_files=False)
         self.copier = Copier(context, self.journal, self.multipart, recorder)
 
     def row(self, key: str, parts: int = 3) -> Selection:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_gateway.common.errors import NotFound, StoreError
 from skyplane_gateway.common.objects import UNCONDITIONAL, ObjectInfo
-from skyplane_gateway.journal.document import DoneRow
+from skyplane_gateway.journal.document import Journal
+from skyplane_gateway.journal.state import JournalState
 from skyplane_gateway.lead import object_report
 from skyplane_gateway.lead.object_report import PAGE_BYTES, Report
+from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.selection import Selection
 
 
@@ -22,8 +26,16 @@ def row(source: str, destination: str, size_bytes: int, reason: str = "") -> Sel
     return Selection(info, destination, None, "copy", reason, UNCONDITIONAL)
 
 
-def done(key: str, crc32c: int) -> DoneRow:
-    return DoneRow(key, "", "", 0, crc32c)
+class Recorded(Report):
+    """A report with the recorder that fills it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        state = JournalState(Journal("ab" * 16, 1, "rule", 1))
+        self.by = Recorder(self, state, SYSTEM_CLOCK, reads_files=False)
+
+    def copied(self, row: Selection, not_carried: Iterable[str] = ()) -> None:
+        self.by.copied(row, "", 7, 1, not_carried, compared="MD5")
 
 
 def pages(report: Report) -> list[list[dict[str, Any]]]:
@@ -37,10 +49,10 @@ def pages(report: Report) -> list[list[dict[str, Any]]]:
 
 
 def test_rows_over_many_pages_come_once_each_and_in_order() -> None:
-    report = Report()
+    report = Recorded()
     keys = [f"{'k' * 200}/{number}" for number in range(12_000)]
     for number, key in enumerate(keys):
-        report.copied(row(key, f"to/{key}", number), done(f"to/{key}", 7), 1)
+        report.copied(row(key, f"to/{key}", number))
     # Beyond a mebibyte the rows are in a file, not in memory.
     assert report._rows._rolled  # type: ignore[attr-defined]
     found = pages(report)
@@ -51,8 +63,8 @@ def test_rows_over_many_pages_come_once_each_and_in_order() -> None:
 
 
 def test_a_short_report_stays_in_memory() -> None:
-    report = Report()
-    report.copied(row("a", "b", 1), done("b", 7), 1)
+    report = Recorded()
+    report.copied(row("a", "b", 1))
     assert not report._rows._rolled  # type: ignore[attr-defined]
     assert pages(report) == [
         [
@@ -70,7 +82,7 @@ def test_a_short_report_stays_in_memory() -> None:
 
 
 def test_an_empty_report_has_one_empty_page() -> None:
-    assert pages(Report()) == [[]]
+    assert pages(Recorded()) == [[]]
 
 
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 300))
@@ -80,19 +92,19 @@ def test_any_key_fits_any_page(keys: list[str], room_bytes: int) -> None:
     longest = max((len(json.dumps(key)) for key in keys), default=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(object_report, "PAGE_BYTES", 2 * longest + 120 + room_bytes)
-        report = Report()
+        report = Recorded()
         for key in keys:
-            report.copied(row(key, key[::-1], len(key)), done(key[::-1], 0), 1)
+            report.copied(row(key, key[::-1], len(key)))
         rows = [row for page in pages(report) for row in page]
         assert [row["source"] for row in rows] == keys
         report.close()
 
 
 def test_rows_may_be_added_between_two_pages() -> None:
-    report = Report()
-    report.copied(row("a", "a", 1), done("a", 0), 1)
+    report = Recorded()
+    report.copied(row("a", "a", 1))
     first = report.page(0)
-    report.skipped(row("b", "b", 1, "it is there"))
+    report.by.skipped(row("b", "b", 1, "it is there"))
     second = report.page(first["next_offset"])
     assert [row["source"] for row in second["rows"]] == ["b"]
     assert second["complete"]
@@ -100,8 +112,8 @@ def test_rows_may_be_added_between_two_pages() -> None:
 
 @pytest.mark.parametrize("offset", [-1, -(10**9), 10**9])
 def test_an_offset_out_of_range_means_the_nearest_end(offset: int) -> None:
-    report = Report()
-    report.copied(row("a", "a", 1), done("a", 0), 1)
+    report = Recorded()
+    report.copied(row("a", "a", 1))
     page = report.page(offset)
     assert page["complete"]
     assert len(page["rows"]) == (1 if offset < 0 else 0)
@@ -109,11 +121,11 @@ def test_an_offset_out_of_range_means_the_nearest_end(offset: int) -> None:
 
 
 def test_counters_and_listed_failures() -> None:
-    report = Report()
-    report.copied(row("a", "a", 5), done("a", 0), 1)
-    report.skipped(row("b", "b", 5, "it is there"))
+    report = Recorded()
+    report.copied(row("a", "a", 5))
+    report.by.skipped(row("b", "b", 5, "it is there"))
     for number in range(60):
-        report.failed(row(f"f{number}", "x", 5), NotFound("gone"), 1)
+        report.by.failed(row(f"f{number}", "x", 5), NotFound("gone"), 1)
     counters = report.counters
     assert (counters.copied, counters.copied_bytes, counters.skipped, counters.failed) == (
         1,
@@ -127,19 +139,19 @@ def test_counters_and_listed_failures() -> None:
 
 
 def test_a_long_reason_is_cut() -> None:
-    report = Report()
-    report.failed(row("a", "a", 1), StoreError("x" * (3 * PAGE_BYTES)), 1)
-    report.copied(row("b", "b", 1), done("b", 0), 1)
+    report = Recorded()
+    report.by.failed(row("a", "a", 1), StoreError("x" * (3 * PAGE_BYTES)), 1)
+    report.copied(row("b", "b", 1))
     rows = [row for page in pages(report) for row in page]
     assert [row["source"] for row in rows] == ["a", "b"]
     assert len(rows[0]["reason"]) == 2000
 
 
 def test_attributes_that_copies_lack_are_counted_and_named() -> None:
-    report = Report()
-    report.copied(row("a", "to/a", 1), done("to/a", 7), 1, not_carried={"tags", "expires"})
-    report.copied(row("b", "to/b", 1), done("to/b", 7), 1, not_carried=["tags"])
-    report.copied(row("c", "to/c", 1), done("to/c", 7), 1)
+    report = Recorded()
+    report.copied(row("a", "to/a", 1), not_carried={"tags", "expires"})
+    report.copied(row("b", "to/b", 1), not_carried=["tags"])
+    report.copied(row("c", "to/c", 1))
     assert report.counters.not_carried == 2
     assert report.counters.not_carried_by_name == {"expires": 1, "tags": 2}
     (rows,) = pages(report)
@@ -150,20 +162,20 @@ def test_attributes_that_copies_lack_are_counted_and_named() -> None:
 def test_a_long_report_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file has no name, so a killed lead leaves nothing."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    report = Report()
+    report = Recorded()
     for number in range(10_000):
-        report.skipped(row(f"{number:0200}", "d", 1, "it is there"))
+        report.by.skipped(row(f"{number:0200}", "d", 1, "it is there"))
     assert report.page(0)["complete"] is False
     assert list(tmp_path.iterdir()) == []
 
 
 @given(st.lists(st.integers(0, 20), max_size=40))
 def test_it_lists_the_largest_copied_objects(sizes: list[int]) -> None:
-    report = Report()
+    report = Recorded()
     for number, size in enumerate(sizes):
-        report.copied(row(f"{number:02}", f"to/{number:02}", size), None, 1)
-    report.failed(row("failed", "to/failed", 99), StoreError("no"), 1)
-    report.skipped(row("skipped", "to/skipped", 99))
+        report.copied(row(f"{number:02}", f"to/{number:02}", size))
+    report.by.failed(row("failed", "to/failed", 99), StoreError("no"), 1)
+    report.by.skipped(row("skipped", "to/skipped", 99))
     assert [row["bytes"] for row in report.largest] == sorted(sizes, reverse=True)[:10]
     assert all(row["destination"] == f"to/{row['source']}" for row in report.largest)
     report.close()
