@@ -240,7 +240,7 @@ class AttachOrder(Document, what="the order to attach a side"):
         credentials: None where the gateway's machine has an identity of its own.
         verify: how a sink checks what it has written.
         bytes_per_s: the highest rate at which a source sends; None for no limit.
-        sealing_key_hex: 32 bytes, the same for both sides; None: they do not encrypt.
+        sealing_key: hex of 32 bytes, the same for both sides; None: they do not encrypt.
     """
 
     epoch: int
@@ -249,12 +249,12 @@ class AttachOrder(Document, what="the order to attach a side"):
     credentials: Credentials | None = field(default=None, repr=False)
     verify: Verification = "stored"
     bytes_per_s: float | None = None
-    sealing_key_hex: str | None = field(default=None, repr=False)
+    sealing_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check(self)
-        if self.sealing_key_hex is not None:
-            require_hex_of_32_bytes("sealing_key_hex", self.sealing_key_hex)
+        if self.sealing_key is not None:
+            require_hex_of_32_bytes("sealing_key", self.sealing_key)
 
 
 @dataclass(frozen=True, slots=True)

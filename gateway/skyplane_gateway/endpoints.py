@@ -364,11 +364,11 @@ def _check(store: RetryingStore) -> None:
 
 
 def _sealing(order: AttachOrder) -> Sealing:
-    if order.sealing_key_hex is None:
+    if order.sealing_key is None:
         return UNSEALED
     from skyplane_gateway.protocol.aes_gcm import INCARNATION_BYTES, sealing_of
 
-    return sealing_of(bytes.fromhex(order.sealing_key_hex), os.urandom(INCARNATION_BYTES))
+    return sealing_of(bytes.fromhex(order.sealing_key), os.urandom(INCARNATION_BYTES))
 
 
 def _refuse_stale(epoch: int, current: int) -> None:

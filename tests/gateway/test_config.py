@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
-from skyplane_gateway.config import GatewayConfig, Route, Topology
+from skyplane_gateway.common.objects import Credentials, StoreSpec
+from skyplane_gateway.config import AttachOrder, GatewayConfig, Route, Topology
 from skyplane_gateway.transport.link import WRITE_TIMEOUT_S
 
 
@@ -94,3 +95,31 @@ def test_a_configuration_survives_its_json_form() -> None:
 
 def test_the_default_write_timeout_is_that_of_a_link() -> None:
     assert config().write_timeout_s == WRITE_TIMEOUT_S
+
+
+def test_the_order_to_attach_keeps_its_names_and_shows_no_secret() -> None:
+    """A gateway of the last release would take a key of another name for none, and not encrypt."""
+    credentials = Credentials({"access_key_id": "hush"})
+    store = StoreSpec("memory", "b")
+    order = AttachOrder(1, "source", store, credentials, bytes_per_s=5.0, sealing_key="ab" * 32)
+    document = json.loads(json.dumps(order.to_dict()))
+    assert document == {
+        "epoch": 1,
+        "side": "source",
+        "store": store.to_dict(),
+        "credentials": {"access_key_id": "hush"},
+        "verify": "stored",
+        "bytes_per_s": 5.0,
+        "sealing_key": "ab" * 32,
+    }
+    assert AttachOrder.from_dict(document) == order
+    assert "hush" not in repr(order)
+    assert "abab" not in repr(order)
+    for name, value in (
+        ("sealing_key", "hush"),
+        ("sealing_key", ["hush"]),
+        ("credentials", "hush"),
+    ):
+        with pytest.raises(ConfigurationInvalid, match=name) as caught:
+            AttachOrder.from_dict({**document, name: value})
+        assert "hush" not in caught.value.message

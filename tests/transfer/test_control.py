@@ -61,7 +61,7 @@ class FakeControl:
         self.followers = 0
         self.needs_credentials: dict[str, list[str]] = {}
         self.drains = True
-        self.sealing_key_hex: str | None = None
+        self.sealing_key: str | None = None
         self.credentials: Any = None
         self.listed: ListedRows | None = None
 
@@ -83,7 +83,7 @@ class FakeControl:
         self._say("renew credentials", side, epoch, dict(credentials))
 
     def attach(self, key: str, order: AttachOrder) -> None:
-        self.sealing_key_hex = order.sealing_key_hex
+        self.sealing_key = order.sealing_key
         self.credentials = order.credentials
         limit = [] if order.bytes_per_s is None else [order.bytes_per_s]
         self._say("attach", order.side, order.epoch, *limit)
@@ -194,7 +194,7 @@ def test_both_ends_get_one_key_where_bytes_leave_the_machine(
     sessions = FakeSessions("ab")
     sessions.fleet = replace(sessions.fleet, host=host)
     submit(sessions, replace(JOB, encrypt=encrypt))
-    keys = [sessions.gateways[node].sealing_key_hex for node in "ab"]
+    keys = [sessions.gateways[node].sealing_key for node in "ab"]
     key = sealing_key(KEY, sessions.fleet.start_id)
     assert keys == [key.hex() if is_encrypted else None] * 2
 

@@ -200,7 +200,7 @@ class FleetControl:
             job.verify,
             # The limit is that of the whole transfer.
             bytes_per_s=None if total is None else total / len(nodes),
-            sealing_key_hex=None if sealing_key is None else sealing_key.hex(),
+            sealing_key=None if sealing_key is None else sealing_key.hex(),
         )
 
         def attach(_: GatewayHandle, client: ControlClient) -> None:

@@ -173,7 +173,7 @@ class InProcessFleet:
                     store,
                     source_credentials if side == "source" else None,
                     verify,
-                    sealing_key_hex=self.sealing_key(transfer).hex() if is_encrypted else None,
+                    sealing_key=self.sealing_key(transfer).hex() if is_encrypted else None,
                 )
                 await asyncio.to_thread(self.client(node).attach, transfer, order)
 
