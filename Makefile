@@ -14,7 +14,7 @@ BENCHES = $(patsubst bench/%.py,%,$(filter-out bench/fit_%,$(shell grep -l '^if 
 # Of tests, more than there are processors: much of the time is waiting for other processes.
 WORKERS ?= 3
 # Folders and files for codespell.
-PROSE := src gateway grids tests bench example_dags docs Makefile pyproject.toml $(wildcard *.md)
+PROSE := src gateway grids tests bench example_dags docs changes Makefile pyproject.toml $(wildcard *.md)
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate
 
 # Behind a proxy that re-signs TLS only the system's certificates are of use.
