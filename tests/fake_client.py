@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,10 +21,10 @@ from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
-from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.storage.source_version import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_wait import FleetWait
+from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.watch import WatchedTransfer, WatchEnd
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
@@ -104,8 +105,23 @@ class FakeClient:
     def check_destination(self, job: TransferJob) -> None:
         self._note("check_destination", job)
 
-    def source_listing(self) -> SourceListing:
-        return SourceListing()
+    def job_run(self, job: TransferJob) -> Any:
+        """Its steps are calls of this client."""
+
+        def with_options(verb: Any) -> Any:
+            def call(given: Any = None, options: RunOptions | None = None) -> Any:
+                names = ("manifest", "on_status", "on_submitted", "on_fleet", "on_full")
+                more = {name: getattr(options or RunOptions(), name) for name in names}
+                return verb(job, given, **{k: v for k, v in more.items() if v or k == "manifest"})
+
+            return call
+
+        steps = ("check_deletes", "plan", "measured", "has_nothing_to_copy", "unchanged")
+        return SimpleNamespace(
+            run=with_options(self.run),
+            begin=with_options(self.begin),
+            **{verb: partial(getattr(self, verb), job) for verb in steps if hasattr(self, verb)},
+        )
 
     def check_deletes(self, job: TransferJob, **_: Any) -> None:
         if job.move or job.delete:
@@ -170,6 +186,7 @@ class FakeClient:
     def run(
         self,
         job: TransferJob,
+        plan: TransferPlan | None = None,
         *,
         manifest: Any,
         on_fleet: Any = lambda _: None,

@@ -65,7 +65,7 @@ from skyplane_orchestration.provision.processes.run_directory import RunRoot
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight
-from skyplane_orchestration.transfer import deletes, finalize, fleets, run
+from skyplane_orchestration.transfer import deletes, finalize, fleets, planning, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
@@ -357,7 +357,7 @@ def test_a_plan_a_manifest_a_difference_and_a_fleet_that_is_up_need_gateways(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = replace(PLAN, src=A, dst=A)
-    monkeypatch.setattr(client, "_plan", lambda *_: plan)
+    monkeypatch.setattr(planning, "plan_job", lambda *_, **__: plan)
     script.statuses = [status("succeeded") for _ in range(4)]
     script.found = (FoundGateway("a"),)
     assert client.run(same).used_gateways, "another process may run it"
@@ -377,7 +377,7 @@ def test_a_fleet_without_gateways_is_for_a_job_that_has_nothing_to_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = replace(PLAN, src=A, dst=A)
-    monkeypatch.setattr(client, "_plan", lambda *_: plan)
+    monkeypatch.setattr(planning, "plan_job", lambda *_, **__: plan)
     assert client.has_nothing_to_copy(same)
     fleet = client.provision(plan.without_work())
     assert (fleet.key, fleet.gateways) == (client.identity.fleet_key(), ())
@@ -408,7 +408,7 @@ def test_a_run_hands_over_what_it_has_listed(
     client: Client, script: Script, same: TransferJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (Path(same.source.url.removeprefix("file://")) / "b").write_bytes(b"new")
-    monkeypatch.setattr(client, "_plan", lambda *_: PLAN)
+    monkeypatch.setattr(planning, "plan_job", lambda *_, **__: PLAN)
     client.run(same)
     (listed,) = script.listed
     assert names(listed) == ["a", "b"]
@@ -416,24 +416,21 @@ def test_a_run_hands_over_what_it_has_listed(
     assert not listed.is_complete, "the comparison ends at the first object to copy"
 
 
-def test_calls_share_a_listing_only_if_they_are_told_to(
+def test_only_the_steps_of_one_run_share_a_listing(
     client: Client, script: Script, same: TransferJob
 ) -> None:
     job = replace(same, volume_gb=None)
     client.run(job, plan=client.plan(job))
-    listing = client.source_listing()
-    plan = client.plan(job, listing=listing)
     script.statuses = [status("succeeded")]
-    client.run(job, plan=plan, listing=listing)
+    one_run = client.job_run(job)
+    one_run.run(one_run.plan())
     assert [names(listed) for listed in script.listed] == [[], ["a"]]
 
 
 def test_a_rebuilt_fleet_lists_again(client: Client, script: Script, same: TransferJob) -> None:
-    listing = client.source_listing()
-    job = replace(same, volume_gb=None)
-    plan = client.plan(job, listing=listing)
+    one_run = client.job_run(replace(same, volume_gb=None))
     script.submits = [FleetLost("gone")]
-    client.run(job, plan=plan, listing=listing)
+    one_run.run(one_run.plan())
     assert [names(listed) for listed in script.listed] == [["a"], []]
 
 
@@ -587,8 +584,9 @@ def test_deletes_are_checked_before_the_submit_and_only_once(
     assert client.run(job, plan=plan).succeeded
     assert script.names[:3] == ["ensure", "check", "submit"]
     script.done.clear()
-    client.check_deletes(job)
-    assert client.run(job, plan=plan).succeeded
+    one_run = client.job_run(job)
+    one_run.check_deletes()
+    assert one_run.run(plan).succeeded
     assert script.names[:3] == ["check", "ensure", "submit"]
 
 
@@ -732,7 +730,7 @@ def test_one_call_looks_at_the_destination_before_it_plans(
     client = client_of(script)
     empty = client.provision(PLAN.without_work())
     monkeypatch.setattr(preflight, "check_place", Mock(side_effect=NotFound("no such bucket")))
-    monkeypatch.setattr(client, "_plan", Mock(side_effect=AssertionError("planned")))
+    monkeypatch.setattr(planning, "plan_job", Mock(side_effect=AssertionError("planned")))
     calls: dict[str, Callable[..., Any]] = {
         "run": client.run, "begin": client.begin, "transfer": partial(client.transfer, fleet=empty),
     }  # fmt: skip
@@ -1129,7 +1127,7 @@ def test_every_method_refuses_a_manifest_that_it_would_not_write() -> None:
     }
     assert {"begin", "finish", "resume", "run", "transfer", "wait"} <= methods.keys()
     client: Any = object.__new__(Client)
-    client._runs = Mock(side_effect=AssertionError)
+    client._context = Mock(side_effect=AssertionError)
     for name, parameters in methods.items():
         needed = [
             row

@@ -17,14 +17,19 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.config import IllegalKeyRule
 from skyplane_gateway.selection import Selection
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    GatewayDraining,
+    GatewayUnreachable,
+    UnknownTransfer,
+)
 from skyplane_orchestration.model.arguments import checks_methods
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
-from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
+from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
@@ -39,16 +44,17 @@ from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.storage.server_side import why_not_server_side
-from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.budget import Budget
-from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.context import Context
+from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
 from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted, StopAt
-from skyplane_orchestration.transfer.run import RunOptions, transfer_key_of
-from skyplane_orchestration.transfer.runs import Runs
+from skyplane_orchestration.transfer.run import transfer_key_of
+from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.watch import (
     TransferWatch,
     WatchedTransfer,
@@ -124,15 +130,15 @@ class Client:
             clock=self._clock,
             max_active_fleets=max_active_fleets,
         )
-        self._runs = Runs(
+        self._context = Context(
             self.identity,
             self._fleets,
             self._credentials,
-            poll_s=poll_s,
-            clock=self._clock,
-            rng=self._rng,
-            stop_at=stop_at,
-            plan_again=self._plan_again,
+            self._clock,
+            self._rng,
+            lambda: self.grid,
+            poll_s,
+            stop_at,
         )
 
     # -- plan
@@ -151,20 +157,19 @@ class Client:
         """
         return planning.within_quotas(self.grid, self.provisioner, ends, policy)
 
-    def source_listing(self) -> SourceListing:
-        """Lets the calls of one run list the source once; see the argument `listing`.
+    def job_run(self, job: TransferJob) -> JobRun:
+        """One run of a job, whose steps list the source and check the deletes once.
 
-        Keep it for one job, and no longer than the run: what comes to the source after a call has
-        listed it may be left out.
+        Its `check_deletes`, `unchanged`, `plan` and `run` are those of this class. Make one for
+        each run: it may leave out what comes to the source after a step has listed it.
         """
-        return SourceListing(self._clock)
+        return JobRun(self._context, job)
 
     def plan(
         self,
         job: TransferJob,
         *,
         proof_s: float | None = None,
-        listing: SourceListing | None = None,
         may_assume: bool = False,
     ) -> TransferPlan:
         """The best plan for a job.
@@ -174,8 +179,6 @@ class Client:
 
         Args:
             proof_s: seconds for each attempt to prove that no plan is better; see `planner.plan`.
-            listing: what other calls for this job have listed of the source; gets what this call
-                lists.
             may_assume: where the gateways run on this machine, an end whose region neither its
                 store nor the job names counts as in that of the other end, with a note in the plan.
 
@@ -185,28 +188,7 @@ class Client:
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
-        return planning.plan_job(
-            self.grid,
-            job,
-            self._credentials,
-            self.provisioner,
-            proof_s,
-            listing,
-            may_assume=may_assume,
-        )
-
-    def _plan(
-        self, job: TransferJob, listing: SourceListing, on_measured: planning.OnMeasured
-    ) -> TransferPlan:
-        sources = self._credentials
-        return planning.plan_job(
-            self.grid, job, sources, self.provisioner, None, listing, on_measured, may_assume=True
-        )
-
-    def _plan_again(
-        self, job: TransferJob, plan: TransferPlan, refused: RefusedLaunch
-    ) -> TransferPlan:
-        return planning.plan_job_again(self.grid, job, plan, refused, self.provisioner)
+        return self.job_run(job).plan(proof_s=proof_s, may_assume=may_assume)
 
     def plan_to_all(
         self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
@@ -227,15 +209,12 @@ class Client:
         """
         return self.plan(planning.summed(jobs))
 
-    def measured(
-        self, job: TransferJob, *, listing: SourceListing | None = None
-    ) -> tuple[TransferJob, tuple[str, ...]]:
+    def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
         """The job with regions, volume and number of objects, and notes on these figures.
 
-        Lists the source (up to a cap) if no volume is given; `listing` as in `plan`. Raises
-        EmptySource or StoreError.
+        Lists the source (up to a cap) if no volume is given. Raises EmptySource or StoreError.
         """
-        return planning.measured(job, self._credentials, listing)
+        return self.job_run(job).measured()
 
     # -- checks, which change nothing
 
@@ -290,13 +269,13 @@ class Client:
         with timed("check of the destination"):
             preflight.check_destination(job, self._credentials)
 
-    def check_deletes(self, job: TransferJob, *, listing: SourceListing | None = None) -> None:
+    def check_deletes(self, job: TransferJob) -> None:
         """Check the deletes of a move at its source, and of `delete` at the destination.
 
-        Does nothing for a plain copy; `listing` as in `plan`. Raises ConfigurationInvalid if one
-        end lies in the other, TooManyDeletes or StoreError.
+        Does nothing for a plain copy. Raises ConfigurationInvalid if one end lies in the other,
+        TooManyDeletes or StoreError.
         """
-        self._runs.check_deletes(job, listing)
+        self.job_run(job).check_deletes()
 
     def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, Iterator[ObjectInfo]]:
         """What `delete` would remove at the destination now. Raises StoreError."""
@@ -376,9 +355,7 @@ class Client:
             parallel=PARALLEL_READS if parallel is None else parallel,
         )
 
-    def unchanged(
-        self, job: TransferJob, *, listing: SourceListing | None = None
-    ) -> TransferResult | None:
+    def unchanged(self, job: TransferJob) -> TransferResult | None:
         """The success of a job that has nothing to copy, which needs no gateways; else None.
 
         With `delete` it also deletes what only the destination has. Raises TransferFailed where
@@ -386,16 +363,12 @@ class Client:
 
         None as well if the ends cannot be listed or have too many keys, and if an earlier try of
         the transfer has left a journal or a fleet.
-
-        `listing` as in `plan`.
         """
-        return self._runs.unchanged(job, listing)
+        return self.job_run(job).unchanged()
 
-    def has_nothing_to_copy(
-        self, job: TransferJob, *, listing: SourceListing | None = None
-    ) -> bool:
+    def has_nothing_to_copy(self, job: TransferJob) -> bool:
         """Whether `unchanged` would find nothing to copy. Changes nothing."""
-        return self._runs.compared(job, listing) is not None
+        return self.job_run(job).has_nothing_to_copy()
 
     # -- provision and teardown
 
@@ -440,11 +413,11 @@ class Client:
             on_full: with it, the call waits while the deployment has `max_active_fleets` other
                 fleets, and calls this before each pause. Without it, TooManyFleets is raised.
         """
-        return self._runs.provision(plan, generation, job, on_full)
+        return provision(self._context, plan, job, generation, on_full)
 
     def require_room(self) -> None:
         """Raise TooManyFleets if `provision` would have to wait now."""
-        self._runs.require_room()
+        require_room(self._context)
 
     def teardown(self, fleet: Fleet | str) -> TeardownReport:
         """Take a fleet down, by its document or, when that is lost, by its key. Idempotent.
@@ -518,7 +491,8 @@ class Client:
             FleetLost: its gateways are gone.
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
-        return self._runs.start(job, fleet, transfer_key).submit(least_epoch=least_epoch)
+        run = JobRun(self._context, job, transfer_key)
+        return run.on_fleet(fleet).submit(least_epoch=least_epoch)
 
     def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
         """The progress of a transfer, and its cost so far; renews its lead's lease.
@@ -556,7 +530,8 @@ class Client:
             StoreError: it succeeded, but the manifest cannot be written.
         """
         options = RunOptions(manifest, on_status, on_submitted)
-        return self._runs.start(job, fleet, submitted.transfer_key, options).wait(submitted)
+        run = JobRun(self._context, job, submitted.transfer_key)
+        return run.on_fleet(fleet, options).wait(submitted)
 
     def transfer(
         self,
@@ -583,8 +558,9 @@ class Client:
         """
         options = RunOptions(manifest, on_status, on_submitted, on_full=on_full)
         if not fleet.gateways:
-            return self._runs.run(job, None, self._plan, options)
-        return self._runs.start(job, fleet, transfer_key, options).run(least_epoch=least_epoch)
+            return self.job_run(job).run(options=options)
+        run = JobRun(self._context, job, transfer_key).on_fleet(fleet, options)
+        return run.run(least_epoch=least_epoch)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         """Stop a transfer and abort what it has begun. Idempotent."""
@@ -599,7 +575,6 @@ class Client:
         on_fleet: Callable[[Fleet], None] | None = None,
         on_status: OnStatus | None = None,
         manifest: str | None = None,
-        listing: SourceListing | None = None,
         on_full: OnFull | None = None,
     ) -> TransferResult:
         """Plan, provision, transfer and tear down in one call.
@@ -609,10 +584,10 @@ class Client:
         Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
         the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
 
-        `listing` as in `plan`: gateways in this process take its rows. `on_full` as in `provision`.
+        `on_full` as in `provision`.
         """
         options = RunOptions(manifest, on_status, on_fleet=on_fleet, on_full=on_full)
-        return self._runs.run(job, plan, self._plan, options, listing)
+        return self.job_run(job).run(plan, options)
 
     # -- a transfer that another process watches
 
@@ -625,7 +600,6 @@ class Client:
         on_fleet: Callable[[Fleet], None] | None = None,
         on_status: OnStatus | None = None,
         manifest: str | None = None,
-        listing: SourceListing | None = None,
         on_full: OnFull | None = None,
     ) -> TransferResult | WatchedTransfer:
         """As `transfer`, or as `run` without a fleet, but return when the transfer is submitted.
@@ -635,14 +609,14 @@ class Client:
         Args and errors as `transfer` and `run`.
         """
         options = RunOptions(manifest, on_status, on_submitted, on_fleet, on_full)
-        listing = listing or self.source_listing()
-        return self._runs.begin(job, fleet, self._plan, options, listing)
+        return self.job_run(job).begin(fleet, options)
 
     def watch(
         self, watched: WatchedTransfer, *, on_status: OnStatus | None = None
     ) -> TransferWatch:
         """Polls a submitted transfer, in any process that has the fleet secret."""
-        return self._runs.watch(watched, on_status)
+        request = TransferRequest(watched.submitted.transfer_key, watched.job, self._credentials)
+        return TransferWatch(request, watched, self._fleets.control, self._clock, on_status)
 
     def follow(
         self,
@@ -668,22 +642,40 @@ class Client:
         manifest: str | None = None,
     ) -> TransferResult:
         """Follow a watched transfer to its end, as `wait`, and end a fleet that it owns."""
-        return self._runs.finish(watched, RunOptions(manifest, on_status, on_submitted))
+        options = RunOptions(manifest, on_status, on_submitted)
+        submitted = watched.submitted
+        run = JobRun(self._context, watched.job, submitted.transfer_key)
+        transfer = run.on_fleet(watched.fleet, options)
+        if watched.owns_fleet:
+            return transfer.wait_and_tear_down(submitted)
+        return transfer.wait(submitted)
 
     def is_running(self, watched: WatchedTransfer) -> bool:
         """Whether the lead of a watched transfer answers that it runs."""
-        return self._runs.is_running(watched)
+        try:
+            with self._fleets.control(watched.fleet) as control:
+                return control.status(watched.submitted).is_running
+        except (GatewayDraining, GatewayUnreachable, UnknownTransfer):
+            return False
 
     def stop(self, watched: WatchedTransfer, reason: str) -> None:
         """Have a watched transfer fail with this reason; a resume or a retry can continue it.
 
         Raises GatewayUnreachable, after the end of a fleet that the transfer owns.
         """
-        self._runs.stop(watched, reason)
+        try:
+            with self._fleets.control(watched.fleet) as control:
+                control.stop(watched.submitted, reason)
+        except BaseException:
+            if watched.owns_fleet:
+                self._fleets.teardown_after_error(watched.fleet)
+            raise
 
     def cancel_watched(self, watched: WatchedTransfer) -> None:
         """Stop a watched transfer, and end a fleet that it owns. Idempotent."""
-        self._runs.cancel(watched)
+        self.cancel(watched.fleet, watched.submitted)
+        if watched.owns_fleet:
+            self.teardown(watched.fleet)
 
     def resume(
         self,
@@ -706,6 +698,13 @@ class Client:
             ConfigurationInvalid: the handle is not valid, or too old.
             TransferFailed, TeardownIncomplete: as `run`.
         """
-        found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
         options = RunOptions(manifest, on_status, on_fleet=on_fleet)
-        return self._runs.resume(found, options, max_job_usd)
+        found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
+        found.require_live(self._clock.wall())
+        if max_job_usd is not None:
+            found = found.with_budget(max_job_usd)
+        preflight.require_usable(found.job, manifest)
+        was_up = bool(self.provisioner.describe(found.fleet_key))
+        fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
+        run = JobRun(self._context, found.job, found.transfer_key).on_fleet(fleet, options)
+        return run.run_and_tear_down(least_epoch=found.epoch + 1, keeps_fleet=was_up)

@@ -56,7 +56,7 @@ def test_43_a_transfer_that_reaches_its_budget_is_stopped_and_resumed(
 
     def impatient(client: orchestrator.SimClient, *arguments: Any) -> None:
         begin(client, *arguments)
-        client._runs._poll_s = 0.05
+        client._context = replace(client._context, poll_s=0.05)
 
     monkeypatch.setattr(orchestrator.SimClient, "__init__", impatient)
     play(43, shape, MIXED_SIZES, then=then)

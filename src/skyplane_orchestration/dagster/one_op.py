@@ -28,6 +28,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 
 if TYPE_CHECKING:
@@ -114,15 +115,14 @@ class OneOp:
             fleets.append(fleet)
             log_fleet(context.log, fleet)
 
-        listing = client.source_listing()
-        client.check_deletes(job, listing=listing)
-        result = client.run(
-            job,
-            listing=listing,
+        options = RunOptions(
+            asset.manifest_of(context, partition),
+            ProgressLog(context.log.info),
             on_fleet=on_fleet,
-            on_status=ProgressLog(context.log.info),
-            manifest=asset.manifest_of(context, partition),
         )
+        job_run = client.job_run(job)
+        job_run.check_deletes()
+        result = job_run.run(options=options)
         log_result(context.log, result)
         plan = fleets[-1].plan if fleets else None
         return Copy(materialization_metadata(job, plan, result), result)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.plan import TransferPlan
-    from skyplane_orchestration.storage.source_listing import SourceListing
+    from skyplane_orchestration.transfer.job_run import JobRun
 
 #: The context of an op or of an asset.
 AnyContext = dg.OpExecutionContext | dg.AssetExecutionContext
@@ -143,26 +143,26 @@ def plan_of(client: Client, jobs: Sequence[TransferJob]) -> TransferPlan:
     """
     if len(jobs) == 1:
         (job,) = jobs
-        listing = _checked(client, job)
-        plan = client.plan(job, listing=listing)
-        return plan.without_work() if client.has_nothing_to_copy(job, listing=listing) else plan
+        job_run = _checked(client, job)
+        plan = job_run.plan()
+        return plan.without_work() if job_run.has_nothing_to_copy() else plan
     measured: list[TransferJob] = []
     notes: list[str] = []
     is_idle = True
     for job in jobs:
         # Each listing may keep many rows, so only one is kept at a time.
-        listing = _checked(client, job)
-        known, more = client.measured(job, listing=listing)
+        job_run = _checked(client, job)
+        known, more = job_run.measured()
         measured.append(known)
         notes += more
-        is_idle = client.has_nothing_to_copy(job, listing=listing) and is_idle
+        is_idle = job_run.has_nothing_to_copy() and is_idle
     plan = client.plan_together(measured)
     plan = replace(plan, notes=(*plan.notes, *dict.fromkeys(notes)))
     return plan.without_work() if is_idle else plan
 
 
-def _checked(client: Client, job: TransferJob) -> SourceListing:
+def _checked(client: Client, job: TransferJob) -> JobRun:
     client.check_destination(job)
-    listing = client.source_listing()
-    client.check_deletes(job, listing=listing)
-    return listing
+    job_run = client.job_run(job)
+    job_run.check_deletes()
+    return job_run

@@ -32,6 +32,7 @@ from skyplane_orchestration.provider_info import (
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.security.credentials import CredentialSources, purpose_of
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_full, log_result
 
 if TYPE_CHECKING:
@@ -150,15 +151,12 @@ class SkyplaneHook(BaseHook):
         job = self.placed_job(job)
         self.log.info("%s", heading(job))
         self._report_ends(job)
-        listing = client.source_listing()
-        client.check_deletes(job, listing=listing)
-        result = client.run(
-            job,
-            listing=listing,
-            on_status=ProgressLog(self.log.info),
-            manifest=manifest,
-            on_full=partial(log_full, self.log),
+        options = RunOptions(
+            manifest, ProgressLog(self.log.info), on_full=partial(log_full, self.log)
         )
+        job_run = client.job_run(job)
+        job_run.check_deletes()
+        result = job_run.run(options=options)
         log_result(self.log, result)
         return result
 

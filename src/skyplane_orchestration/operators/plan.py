@@ -47,10 +47,10 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
         if executor and client.provisioner.name == LOCAL:
             self.log.warning(_MAY_BE_ELSEWHERE, executor)
         client.check_destination(job)
-        listing = client.source_listing()
-        client.check_deletes(job, listing=listing)
-        plan = client.plan(job, listing=listing)
-        if client.has_nothing_to_copy(job, listing=listing):
+        job_run = client.job_run(job)
+        job_run.check_deletes()
+        plan = job_run.plan()
+        if job_run.has_nothing_to_copy():
             plan = plan.without_work()
         self.log.info(
             "%s to %s at %.2f Gbit/s for %.4f USD per GB, %s, relays: %s",

@@ -21,6 +21,7 @@ from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.documents import LINEAGE
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_result, log_submitted
 from skyplane_orchestration.transfer.watch import WatchedTransfer
 
@@ -214,19 +215,17 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     ) -> TransferResult | WatchedTransfer:
         fleet = None if self._is_one_task else self._given_fleet()
         fleets: list[Fleet] = []
-        listing = client.source_listing()
+        job_run = client.job_run(job)
         if fleet is None:
-            client.check_deletes(job, listing=listing)
-        return client.begin(
-            job,
-            fleet,
+            job_run.check_deletes()
+        options = RunOptions(
+            self.manifest,
+            self._on_status(fleets),
             on_submitted=lambda _, submitted: log_submitted(self.log, submitted),
             on_fleet=fleets.append,
-            on_status=self._on_status(fleets),
-            manifest=self.manifest,
-            listing=listing,
             on_full=self.on_full(context),
         )
+        return job_run.begin(fleet, options)
 
     def _defer(self, client: Client, watched: WatchedTransfer) -> NoReturn:
         """Free the slot until the trigger's event. Raises TaskDeferred."""
@@ -250,16 +249,15 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self, context: Context, client: Client, job: TransferJob
     ) -> tuple[Fleet | None, TransferResult]:
         fleets: list[Fleet] = []
-        listing = client.source_listing()
-        client.check_deletes(job, listing=listing)
-        result = client.run(
-            job,
-            listing=listing,
+        options = RunOptions(
+            self.manifest,
+            self._on_status(fleets),
             on_fleet=fleets.append,
-            on_status=self._on_status(fleets),
-            manifest=self.manifest,
             on_full=self.on_full(context),
         )
+        job_run = client.job_run(job)
+        job_run.check_deletes()
+        result = job_run.run(options=options)
         return fleets[0] if fleets else None, result
 
     def _transfer_on_fleet(

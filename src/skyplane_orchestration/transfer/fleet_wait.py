@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import TooManyFleets
+
+Found = TypeVar("Found")
 
 #: The first pause between two looks. A look asks all regions of all clouds.
 _FIRST_PAUSE_S: Final = 30.0
@@ -42,3 +45,20 @@ class FleetWait:
 
 #: Is told before each pause why the run waits, and for how long it has.
 OnFull = Callable[[TooManyFleets, FleetWait], None]
+
+
+def with_room(
+    call: Callable[[], Found], on_full: OnFull | None, clock: Clock, rng: random.Random
+) -> Found:
+    """The answer of the call, once there is room. Raises TooManyFleets without `on_full`."""
+    wait = FleetWait()
+    while True:
+        try:
+            return call()
+        except TooManyFleets as error:
+            if on_full is None:
+                raise
+            on_full(error, wait)
+            pause_s = wait.pause_s(rng)
+            clock.sleep(pause_s)
+            wait = wait.after(pause_s)

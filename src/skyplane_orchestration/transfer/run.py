@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.object_filter import ALL_OBJECTS
 from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.cleanup import remove_journals
-from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage.preflight import (
     require_ends_apart,
     require_usable,
@@ -29,35 +25,18 @@ from skyplane_orchestration.storage.preflight import (
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.budget import Budget
+from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.finalize import finalize, require_success
-from skyplane_orchestration.transfer.fleet_wait import OnFull
-from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.in_the_way import InTheWay, put_back, set_aside
 from skyplane_orchestration.transfer.monitor import (
     FleetAccess,
     Monitor,
-    OnStatus,
-    OnSubmitted,
-    StopAt,
 )
 from skyplane_orchestration.transfer.move import check_move
+from skyplane_orchestration.transfer.run_options import RunOptions
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What the caller of a run gets besides the result; see `Client.wait` and `Client.run`."""
-
-    manifest: str | None = None
-    on_status: OnStatus | None = None
-    on_submitted: OnSubmitted | None = None
-    on_fleet: Callable[[Fleet], None] | None = None
-    on_full: OnFull | None = None
-
-    def __post_init__(self) -> None:
-        require_manifest(self.manifest)
 
 
 def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
@@ -81,35 +60,42 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
     return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 
-def check_deletes(
-    job: TransferJob,
-    credentials: CredentialSources,
-    rng: random.Random,
-    listing: SourceListing | None = None,
-    transfer_key: str = "",
-) -> InTheWay:
-    """Check the deletes of a job, if it has any, before a fleet is built for it.
+class DeleteCheck:
+    """The check of a job's deletes before the first byte, made once in a run.
 
-    Returns what is in the way of its copies. Raises as `check_move` and `check_extra`.
+    Args:
+        listing: what the run has listed of the source.
     """
-    if job.move:
-        check_move(job, credentials, rng)
-    if job.delete:
+
+    def __init__(self, context: Context, transfer_key: str, listing: SourceListing) -> None:
+        self._context = context
+        self._key = transfer_key
+        self._listing = listing
+        self._in_the_way: InTheWay | None = None
+
+    def in_the_way(self, job: TransferJob) -> InTheWay:
+        """What is in the way of the job's copies. Raises as `check_move` and `check_extra`."""
+        if self._in_the_way is None:
+            self._in_the_way = self._check(job)
+        return self._in_the_way
+
+    def _check(self, job: TransferJob) -> InTheWay:
+        credentials, rng = self._context.credentials, self._context.rng
+        if job.move:
+            check_move(job, credentials, rng)
+        if not job.delete:
+            return {}
         from skyplane_orchestration.transfer.deletes import check_extra
 
         with timed("listing of both ends for the deletes"):
-            return check_extra(job, credentials, rng, listing, transfer_key).in_the_way
-    return {}
+            return check_extra(job, credentials, rng, self._listing, self._key).in_the_way
 
 
 class TransferRun:
     """Runs one job on a fleet.
 
     Args:
-        checked_deletes: what `check_deletes` has just answered for this job; None for a job that
-            is to be checked.
-        listing: what this run has listed of the source.
-        may_be_repeated: another call may submit the job under the same key.
+        listing, deletes: what the run has listed of the source, and its check of deletes.
 
     Attributes:
         fleet: the fleet that was used last.
@@ -121,16 +107,10 @@ class TransferRun:
         self,
         request: TransferRequest,
         fleet: Fleet,
-        fleets: Fleets,
+        context: Context,
         options: RunOptions,
-        *,
-        poll_s: float,
-        clock: Clock,
-        rng: random.Random,
-        stop_at: StopAt | None = None,
-        checked_deletes: InTheWay | None = None,
-        listing: SourceListing | None = None,
-        may_be_repeated: bool = True,
+        listing: SourceListing,
+        deletes: DeleteCheck,
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -139,15 +119,11 @@ class TransferRun:
         job, plan = request.job, fleet.plan
         located = with_planned_regions(job, plan, request.credentials)
         self._request = replace(request, job=located)
-        self._fleets = fleets
+        self._context = context
+        self._fleets = context.fleets
         self._options = options
-        self._poll_s = poll_s
-        self._clock = clock
-        self._rng = rng
-        self._stop_at = stop_at
-        self._checked_deletes = checked_deletes
-        self._listing = listing or SourceListing(clock)
-        self._may_be_repeated = may_be_repeated
+        self._listing = listing
+        self._deletes = deletes
         self._budget: Budget | None = None
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
@@ -215,10 +191,7 @@ class TransferRun:
         job = self._request.job
         require_usable(job)
         require_ends_apart(job)
-        credentials, key = self._request.credentials, self._request.transfer_key
-        if self._checked_deletes is None:
-            self._checked_deletes = check_deletes(job, credentials, self._rng, self._listing, key)
-        set_aside(job, key, self._checked_deletes)
+        set_aside(job, self._request.transfer_key, self._deletes.in_the_way(job))
         try:
             with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
                 listed = self._listing.hand_over(job)
@@ -229,9 +202,9 @@ class TransferRun:
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
         """Follow a submitted transfer to its end; see `Client.wait`."""
-        fleets = self._fleets
+        fleets, context = self._fleets, self._context
         access = FleetAccess(
-            fleets.control, fleets.restore, self._poll_s, self._clock, self._stop_at
+            fleets.control, fleets.restore, context.poll_s, context.clock, context.stop_at
         )
         with Monitor(
             self._request,
@@ -250,9 +223,9 @@ class TransferRun:
                     monitor,
                     status,
                     manifest=self._options.manifest,
-                    clock=self._clock,
-                    rng=self._rng,
-                    may_be_repeated=self._may_be_repeated,
+                    clock=context.clock,
+                    rng=context.rng,
+                    may_be_repeated=context.identity.may_be_repeated,
                 )
         return require_success(result, status)
 

@@ -34,7 +34,6 @@ def test_the_error_of_a_copy_survives_a_cloud_that_cannot_be_asked(
         raise CloudAccessDenied("AWS refuses ec2:DescribeInstances (ExpiredToken)")
 
     client: Any = SimpleNamespace(
-        run=run,
         identity=SimpleNamespace(fleet_key=lambda: "f1ee7"),
         provisioner=SimpleNamespace(describe=describe),
     )
@@ -47,8 +46,9 @@ def test_the_error_of_a_copy_survives_a_cloud_that_cannot_be_asked(
     )
     options = build_parser("cp").parse_args(["cp", "a", "b", *WHERE])
     nothing: Any = None
+    job_run: Any = SimpleNamespace(run=run)
     with pytest.raises(raised):
-        cp._copy(client, nothing, nothing, options, progress, nothing)
+        cp._copy(client, job_run, nothing, options, progress)
     said = capsys.readouterr().err
     assert "ExpiredToken" in said
     assert f"skyplane-orch teardown --fleet-key f1ee7 {' '.join(WHERE)}\n" in said

@@ -18,7 +18,6 @@ from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, ForeignHost
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.storage.source_listing import SourceListing
 
 JOB = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
 QUIET = Console(is_json=True, is_quiet=True)
@@ -53,7 +52,7 @@ def test_a_move_is_of_cp_alone_and_needs_verification(
 def copy(client: Any) -> None:
     options = build_parser("cp").parse_args(["cp", "a", "b"])
     progress = TransferProgress(JOB, QUIET)
-    cp._copy(client, JOB, None, options, progress, SourceListing())  # type: ignore[arg-type]
+    cp._copy(client, client.job_run(JOB), None, options, progress)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [ConfigurationInvalid("no"), ForeignHost("elsewhere")])

@@ -27,12 +27,13 @@ from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.progress_log import heading
+from skyplane_orchestration.transfer.run_options import RunOptions
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.storage.source_listing import SourceListing
+    from skyplane_orchestration.transfer.job_run import JobRun
 
 
 log = logging.getLogger(__name__)
@@ -94,12 +95,12 @@ def run(options: argparse.Namespace, console: Console) -> int:
         if options.dry_run:
             return _dry_run(job, client, console)
         check_destination(client, job)
-        listing = client.source_listing()
-        client.check_deletes(job, listing=listing)
-        result = None if options.manifest else client.unchanged(job, listing=listing)
+        job_run = client.job_run(job)
+        job_run.check_deletes()
+        result = None if options.manifest else job_run.unchanged()
     if result is None:
         with as_bad_input():
-            plan = client.plan(job, proof_s=options.prove_s, listing=listing, may_assume=True)
+            plan = job_run.plan(proof_s=options.prove_s, may_assume=True)
         console.info(heading(job))
         console.info(
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"
@@ -108,7 +109,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             + (", large objects by the store itself" if plan.server_side_copy else "")
         )
         progress = TransferProgress(job, console)
-        result = _copy(client, job, plan, options, progress, listing)
+        result = _copy(client, job_run, plan, options, progress)
     from skyplane_orchestration.cli.result_lines import print_result
 
     print_result(console, result)
@@ -134,21 +135,14 @@ def _regions(options: argparse.Namespace, client: Client) -> Sequence[str]:
 
 def _copy(
     client: Client,
-    job: TransferJob,
+    job_run: JobRun,
     plan: TransferPlan,
     options: argparse.Namespace,
     progress: TransferProgress,
-    listing: SourceListing,
 ) -> TransferResult:
     try:
-        return client.run(
-            job,
-            plan=plan,
-            on_fleet=progress.on_fleet,
-            on_status=progress.on_status,
-            manifest=options.manifest,
-            listing=listing,
-        )
+        watchers = RunOptions(options.manifest, progress.on_status, on_fleet=progress.on_fleet)
+        return job_run.run(plan, watchers)
     except (ConfigurationInvalid, ForeignHost, NotAuthorised) as error:
         if progress.has_fleet:
             raise

@@ -1,0 +1,36 @@
+"""What all runs of one client share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.model.identity import RunIdentity
+from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.monitor import StopAt
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.grids import Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Who runs, with what, and by which clock; see the arguments of `Client`.
+
+    Args:
+        grid: loads the grid on its first call.
+        poll_s: longest pause between two polls of a running transfer, in seconds.
+    """
+
+    identity: RunIdentity
+    fleets: Fleets
+    credentials: CredentialSources
+    clock: Clock
+    rng: random.Random
+    grid: Callable[[], Grid]
+    poll_s: float
+    stop_at: StopAt | None = None

@@ -1,0 +1,219 @@
+"""One run of a job: its checks, its plan, its fleet and its transfer."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    LaunchRefused,
+    TooManyDeletes,
+    TransferFailed,
+)
+from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
+from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.source_listing import SourceListing
+from skyplane_orchestration.transfer import planning
+from skyplane_orchestration.transfer.context import Context
+from skyplane_orchestration.transfer.control import TransferRequest
+from skyplane_orchestration.transfer.fleet_wait import OnFull, with_room
+from skyplane_orchestration.transfer.in_the_way import put_back_others, with_put_back
+from skyplane_orchestration.transfer.replanning import PlanAgain
+from skyplane_orchestration.transfer.run import (
+    DeleteCheck,
+    TransferRun,
+    transfer_key_of,
+)
+from skyplane_orchestration.transfer.run_options import RunOptions
+from skyplane_orchestration.transfer.watch import WatchedTransfer
+
+log = logging.getLogger(__name__)
+
+#: Why a plan that comes without its job is not made again.
+_FIXED_PLAN: Final = "the plan comes without its job, so it is not made again here: plan once more"
+
+
+class JobRun:
+    """The steps of one run of a job. They list the source once, and check its deletes once.
+
+    Keep it no longer than the run: a step leaves out what comes to the source within a minute
+    after an earlier step has listed it.
+    """
+
+    def __init__(self, context: Context, job: TransferJob, transfer_key: str | None = None) -> None:
+        self._context = context
+        self._job = job
+        self._key = transfer_key or transfer_key_of(context.identity, job)
+        self._listing = SourceListing(context.clock)
+        self._deletes = DeleteCheck(context, self._key, self._listing)
+
+    # -- checks and plan
+
+    def check_deletes(self) -> None:
+        """See `Client.check_deletes`; the transfer of this run does not check them again."""
+        self._deletes.in_the_way(self._job)
+
+    def has_nothing_to_copy(self) -> bool:
+        """Whether `unchanged` would find nothing to copy. Changes nothing."""
+        return self._compared() is not None
+
+    def _compared(self) -> TransferResult | None:
+        """The result of a job that has nothing to copy; else None. Changes nothing."""
+        context = self._context
+        if context.fleets.provisioner.describe(context.identity.fleet_key()):
+            return None
+        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
+
+        return result_if_unchanged(
+            self._job, self._key, context.credentials, context.clock, self._listing
+        )
+
+    def unchanged(self) -> TransferResult | None:
+        """See `Client.unchanged`."""
+        job, result = self._job, self._compared()
+        if result is None or not job.delete:
+            return result
+        from skyplane_orchestration.transfer.deletes import delete_extra
+
+        for warning in put_back_others(job, result.transfer_key):
+            log.warning("%s", warning)
+        result = delete_extra(job, self._context.credentials, result, self._context.rng)
+        result = with_put_back(job, result)
+        if not result.succeeded:
+            raise TransferFailed(
+                result.error,
+                result=result,
+                is_permanent=result.error_code in (ConfigurationInvalid.code, TooManyDeletes.code),
+            )
+        return result
+
+    def measured(self) -> tuple[TransferJob, tuple[str, ...]]:
+        """See `Client.measured`."""
+        return planning.measured(self._job, self._context.credentials, self._listing)
+
+    def plan(self, *, proof_s: float | None = None, may_assume: bool = False) -> TransferPlan:
+        """See `Client.plan`."""
+        return self._plan(proof_s=proof_s, may_assume=may_assume)
+
+    def _plan(
+        self,
+        on_measured: planning.OnMeasured = lambda _: None,
+        *,
+        proof_s: float | None = None,
+        may_assume: bool = True,
+    ) -> TransferPlan:
+        context = self._context
+        return planning.plan_job(
+            context.grid(),
+            self._job,
+            context.credentials,
+            context.fleets.provisioner,
+            proof_s,
+            self._listing,
+            on_measured,
+            may_assume=may_assume,
+        )
+
+    # -- from the plan to the end
+
+    def run(
+        self, plan: TransferPlan | None = None, options: RunOptions | None = None
+    ) -> TransferResult:
+        """From the plan to the teardown; see `Client.run`."""
+        options = options or RunOptions()
+        run = self._start(plan, options)
+        return run if isinstance(run, TransferResult) else run.run_and_tear_down()
+
+    def begin(
+        self, fleet: Fleet | None = None, options: RunOptions | None = None
+    ) -> TransferResult | WatchedTransfer:
+        """From the plan to the submit, or the submit alone; see `Client.begin`."""
+        options = options or RunOptions()
+        if fleet is not None and fleet.gateways:
+            given = self.on_fleet(fleet, options)
+            submitted = given.begin()
+            return WatchedTransfer(self._job, given.fleet, submitted)
+        run = self._start(None, options)
+        if isinstance(run, TransferResult):
+            return run
+        if run.fleet.provisioner == IN_PROCESS or not run.fleet.gateways:
+            return run.run_and_tear_down()
+        if options.on_fleet is not None:
+            options.on_fleet(run.fleet)
+        submitted = run.begin_or_tear_down()
+        return WatchedTransfer(self._job, run.fleet, submitted, owns_fleet=True)
+
+    def on_fleet(self, fleet: Fleet, options: RunOptions | None = None) -> TransferRun:
+        """The transfer of this run on a fleet, which has sent nothing yet."""
+        request = TransferRequest(self._key, self._job, self._context.credentials)
+        return TransferRun(
+            request, fleet, self._context, options or RunOptions(), self._listing, self._deletes
+        )
+
+    def _start(
+        self, plan: TransferPlan | None, options: RunOptions
+    ) -> TransferRun | TransferResult:
+        """The transfer on a fleet for this job, or its result if there is nothing to copy."""
+        preflight.require_usable(self._job, options.manifest)
+        if plan is None:
+            preflight.check_destination(self._job, self._context.credentials)
+            done = None if options.manifest else self.unchanged()
+            if done is not None:
+                return done
+            plan = self._plan(lambda job: self._await_room(job, options.on_full))
+        fleet = provision(self._context, plan, self._job, on_full=options.on_full)
+        return self.on_fleet(fleet, options)
+
+    def _await_room(self, job: TransferJob, on_full: OnFull | None) -> None:
+        """Count the fleets before the plan: one made while there is no room would be old later."""
+        context = self._context
+        if context.fleets.is_counted(job.volume_gb):
+            with_room(lambda: require_room(context), on_full, context.clock, context.rng)
+
+
+def require_room(context: Context) -> None:
+    """See `Client.require_room`."""
+    identity = context.identity
+    context.fleets.require_room(identity.fleet_key(), identity.deployment)
+
+
+def provision(
+    context: Context,
+    plan: TransferPlan,
+    job: TransferJob | None = None,
+    generation: int = 0,
+    on_full: OnFull | None = None,
+) -> Fleet:
+    """See `Client.provision`."""
+    key, deployment = context.identity.fleet_key(generation), context.identity.deployment
+
+    def ensure() -> Fleet:
+        return context.fleets.ensure(
+            key, plan, generation, deployment, is_limited=True, plan_again=_planner(context, job)
+        )
+
+    if not plan.needs_gateways:
+        return Fleet.without_gateways(key, deployment, plan)
+    try:
+        return with_room(ensure, on_full, context.clock, context.rng)
+    except LaunchRefused as error:
+        if job is None:
+            raise error.adding(_FIXED_PLAN) from error
+        raise
+
+
+def _planner(context: Context, job: TransferJob | None) -> PlanAgain | None:
+    """Makes another plan for a job whose policy allows that."""
+    if job is None or job.policy.on_no_capacity == "fail":
+        return None
+
+    def plan_again(plan: TransferPlan, refused: RefusedLaunch) -> TransferPlan:
+        return planning.plan_job_again(
+            context.grid(), job, plan, refused, context.fleets.provisioner
+        )
+
+    return plan_again
