@@ -3,7 +3,7 @@
     python -m bench.fit_errors GRID_DIR [--pairs N] [--json]
 
 Use it for your own measurements. It also prints the figures by route kind in
-docs/explanation/throughput-model.md.
+docs/internals/throughput-model.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m bench.fit_throughput_model GRID_DIR --out grids/skyplane_grids/throughput_model.json
 
-docs/explanation/throughput-model.md states the model and what each coefficient means. Both halves
+docs/internals/throughput-model.md states the model and what each coefficient means. Both halves
 are penalised least squares in closed form, repeated a few times with weights that damp outliers, so
 that a fit takes a fraction of a second:
 

@@ -12,7 +12,7 @@ from bench.paper.sweep import NEARLY_MOST
 from bench.paper.tables import refilled
 
 #: Below the folder of the documentation.
-PAGE = "explanation/reproduction.md"
+PAGE = "internals/reproduction.md"
 
 
 def document(evaluation: Evaluation) -> str:

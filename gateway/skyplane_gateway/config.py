@@ -2,7 +2,7 @@
 
 Plain values with a JSON form. A provisioner builds the same classes that a gateway reads.
 
-docs/explanation/memory.md relates these settings to a gateway's memory.
+docs/internals/memory.md relates these settings to a gateway's memory.
 """
 
 from __future__ import annotations

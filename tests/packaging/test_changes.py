@@ -1,4 +1,4 @@
-"""Every file of `changes/` reaches the changelog: towncrier leaves out a kind that it does not know."""
+"""Every file of `changes/` reaches the changelog, since towncrier passes over unknown kinds."""
 
 from __future__ import annotations
 

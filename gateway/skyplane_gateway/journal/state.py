@@ -4,7 +4,7 @@ Events of different keys come in any order. Events of one key come in the order 
 listed, perhaps upload events, then committed, skipped or failed. Ordinary keys are listed in
 ascending order. Memory and document are bounded, whatever the number of keys: `through` passes
 a key that has not ended by naming it in `begun`. Where there is no room for more names,
-`through` stops, or goes back to where it needs none. docs/explanation/memory.md states the
+`through` stops, or goes back to where it needs none. docs/internals/memory.md states the
 bounds.
 """
 

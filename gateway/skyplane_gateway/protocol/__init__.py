@@ -1,6 +1,6 @@
 """Wire protocol v1, sans-io: bytes in, events out.
 
-docs/reference/wire-protocol.md is the specification.
+docs/internals/wire-protocol.md is the specification.
 
 Source:  `ChunkFramer` cuts a chunk into frames, `Connection.send_frame` sends them.
 Relay:   forwards `FrameReceived` and `ReceiptReceived` with `send_frame`, `send_receipt`.

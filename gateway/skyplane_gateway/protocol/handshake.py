@@ -7,7 +7,7 @@
 No third gateway has the key, so a proof identifies its node. A proof is
 HMAC-SHA256(key, label || HELLO || CHALLENGE without its proof). The label differs by side, so
 a proof cannot be reflected. Both messages are covered, so nothing in them can be altered.
-Each side's nonce binds a proof to its connection. See docs/reference/wire-protocol.md.
+Each side's nonce binds a proof to its connection. See docs/internals/wire-protocol.md.
 
 A value that does not fit raises LocalProtocolError, a malformed body RemoteProtocolError.
 """

@@ -7,7 +7,7 @@
 Cables follow coasts, so the slope depends on the pair of areas (roughly continents) of the ends,
 plus a term per region. A curve is a list of rates at a few round trips, log-linear between them.
 All coefficients are in `throughput_model.json`; `bench/fit_throughput_model.py` fits them to a
-measured grid. See docs/explanation/throughput-model.md.
+measured grid. See docs/internals/throughput-model.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skyplane_orchestration.grids.geography import GridRegion
 
 #: Round trip of light in fibre (refractive index 1.47): the smallest slope.
 LEAST_MS_PER_KM = 0.0098
-_REFIT = "docs/explanation/throughput-model.md states the format and how to fit one"
+_REFIT = "docs/internals/throughput-model.md states the format and how to fit one"
 
 
 def area_pair(first: str, second: str) -> str:

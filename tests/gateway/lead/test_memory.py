@@ -1,4 +1,4 @@
-"""The lead's memory does not grow with the number of objects (docs/explanation/memory.md).
+"""The lead's memory does not grow with the number of objects (docs/internals/memory.md).
 
 Every case runs in a process of its own, so that its peak is the lead's and not that of
 another test. The objects are synthetic and take no memory.
@@ -50,7 +50,7 @@ CASES = [
 @pytest.fixture(scope="session")
 def bound_mib(repository: Path) -> float:
     """The bound that the page states."""
-    text = (repository / "docs" / "explanation" / "memory.md").read_text()
+    text = (repository / "docs" / "internals" / "memory.md").read_text()
     (stated,) = re.findall(r"the lead's memory stays below \*\*(\d+) MiB\*\*", text)
     return float(stated)
 

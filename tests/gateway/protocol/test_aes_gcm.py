@@ -56,7 +56,7 @@ def test_the_sink_opens_what_the_source_has_sealed() -> None:
 
 
 def test_the_construction_is_that_of_the_specification() -> None:
-    """docs/reference/wire-protocol.md, done again by hand."""
+    """docs/internals/wire-protocol.md, done again by hand."""
     sealed = sealed_frame()
     info = b"skyplane wire v1 aes-256-gcm frames " + (3).to_bytes(4, "big")
     subkey = HKDF(SHA256(), 32, salt=SOURCE, info=info).derive(KEY)

@@ -1,4 +1,4 @@
-"""docs/reference/wire-protocol.md says what the code does."""
+"""docs/internals/wire-protocol.md says what the code does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from skyplane_gateway.protocol import GoodbyeReason, limits
 from skyplane_gateway.protocol.messages import MessageType
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "wire-protocol.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "internals" / "wire-protocol.md").read_text()
 
 
 def test_limits_are_those_of_the_code() -> None:
