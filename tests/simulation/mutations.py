@@ -138,8 +138,8 @@ MUTATIONS: Final = (
         "order-without",
         (
             "lead/copier.py",
-            "precondition=row.precondition,\n            strict_metadata",
-            "strict_metadata",
+            "precondition=row.precondition,\n            storage_class",
+            "storage_class",
         ),
     ),
     _mutation(

@@ -146,6 +146,10 @@ class KeptProperties:
         return _COOLER[self.kind][index] if index is not None and classes else None
 
 
+#: Of a part, whose upload has the attributes; and of a copy between stores without options.
+PLAIN: Final = KeptProperties("", tags=False, storage_class=False)
+
+
 def kept_properties_of(source: StoreSpec, destination: StoreSpec) -> KeptProperties:
     """By the options of both stores."""
     # Files have no class, so their copies get the bucket's default.

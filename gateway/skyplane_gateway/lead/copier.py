@@ -77,7 +77,7 @@ class Copier:
         await self._fresh.wait(batch)
         began_s = asyncio.get_running_loop().time()
         ranges = tuple(map(self._whole, batch))
-        outcomes, attempts = await self._context.delivery.deliver("objects", ranges)
+        outcomes, attempts = await self._deliver(ranges)
         stale = await self._stale(batch, outcomes, began_s)
         changed = list(stale.values())
         for row, outcome in zip(batch, outcomes, strict=True):
@@ -120,7 +120,7 @@ class Copier:
         Sinks look for them, and write no object in the place of another one.
         """
         ranges = tuple(replace(self._whole(row), precondition=IF_ABSENT) for row in rows)
-        outcomes, attempts = await self._context.delivery.deliver("objects", ranges, was_sent=True)
+        outcomes, attempts = await self._deliver(ranges, was_sent=True)
         rest = []
         for row, outcome in zip(rows, outcomes, strict=True):
             if outcome.error is None:
@@ -128,6 +128,17 @@ class Copier:
             else:
                 rest.append(row)
         return rest
+
+    async def _deliver(
+        self, ranges: tuple[RangeOrder, ...], *, was_sent: bool = False
+    ) -> tuple[list[RangeOutcome], int]:
+        return await self._context.delivery.deliver(
+            "objects",
+            ranges,
+            kept=self._kept,
+            strict_metadata=self._spec.strict_metadata,
+            was_sent=was_sent,
+        )
 
     def _whole(self, row: Selection) -> RangeOrder:
         return RangeOrder(
@@ -137,14 +148,9 @@ class Copier:
             length=row.source.size_bytes,
             destination_key=row.destination_key,
             precondition=row.precondition,
-            strict_metadata=self._spec.strict_metadata,
             storage_class=row.source.storage_class,
-            tags_for=self._kept.tags_for,
             mark=self._kept.mark_of(row.source),
-            keeps_attributes=self._kept.attributes,
-            omits_non_ascii=self._kept.omits_non_ascii,
             crc32c=row.source.crc32c,
-            sets=self._kept.sets,
         )
 
     def _copied(self, row: Selection, outcome: RangeOutcome, attempts: int) -> None:

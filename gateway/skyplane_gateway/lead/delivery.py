@@ -26,6 +26,7 @@ from skyplane_gateway.common.errors import (
     StaleEpoch,
     UnknownTransfer,
 )
+from skyplane_gateway.common.kept_properties import PLAIN, KeptProperties
 from skyplane_gateway.common.objects import IF_ABSENT
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.in_flight import Attempt, InFlight
@@ -117,11 +118,14 @@ class Delivery:
         *,
         upload_id: str = "",
         part_number: int = 0,
+        kept: KeptProperties = PLAIN,
+        strict_metadata: bool = False,
         was_sent: bool = False,
     ) -> tuple[list[RangeOutcome], int]:
         """Send the ranges until each is durable or has failed.
 
         Args:
+            upload_id, part_number, kept, strict_metadata: see `ChunkOrder`.
             was_sent: an earlier lead has sent them, so sinks look for them before they write.
 
         Returns:
@@ -131,7 +135,9 @@ class Delivery:
             GatewayLost: no chunk was delivered for the stall deadline.
             StaleEpoch, UnknownTransfer: the ends do not serve this lead.
         """
-        order = ChunkOrder(next(self._chunks), 0, 0, kind, ranges, upload_id, part_number)
+        number = next(self._chunks)
+        of_part = upload_id, part_number
+        order = ChunkOrder(number, 0, 0, kind, ranges, *of_part, kept, strict_metadata)
         self._attempts[order.chunk] = 0
         try:
             return await self._deliver(order, earlier_attempts=int(was_sent))

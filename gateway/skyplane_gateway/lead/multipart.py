@@ -345,12 +345,15 @@ class MultipartCopier:
             offset,
             min(copy.part_bytes, source.size_bytes - offset),
             upload.key,
-            # A part is read without the object's tags: the look at the whole object decides.
-            strict_metadata=self._spec.strict_metadata and not self._kept.tags,
             storage_class=copy.info.storage_class,
         )
         (outcome,), attempts = await self._context.delivery.deliver(
-            "part", (order,), upload_id=upload.upload_id, part_number=number
+            "part",
+            (order,),
+            upload_id=upload.upload_id,
+            part_number=number,
+            # A part is read without the object's tags: the look at the whole object decides.
+            strict_metadata=self._spec.strict_metadata and not self._kept.tags,
         )
         if source_changed(outcome):
             raise CopyAgain

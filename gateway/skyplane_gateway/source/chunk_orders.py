@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from skyplane_gateway.common.errors import SkyplaneError, from_dict
-from skyplane_gateway.common.objects import UNCONDITIONAL, ObjectAttributes, Precondition
+from skyplane_gateway.common.kept_properties import PLAIN, KeptProperties
+from skyplane_gateway.common.objects import UNCONDITIONAL, Precondition
 from skyplane_gateway.common.schema import Document, as_mapping, decode
 
 ChunkKind = Literal["objects", "part"]
@@ -21,14 +22,9 @@ class RangeOrder:
         source_key, etag: the object, pinned to this version.
         offset, length: the range in bytes.
         precondition: of the write, for whole objects.
-        strict_metadata: fail and send nothing when the copy would lose metadata.
         storage_class: of the copy, as the destination names it; None for its default.
-        tags_for: see `KeptProperties.tags_for`.
         mark: see `KeptProperties.mark_of`.
-        keeps_attributes: see `KeptProperties.attributes`.
-        omits_non_ascii: see `KeptProperties`.
         crc32c: of the whole object, as the source's store lists it; None for parts.
-        sets: see `KeptProperties.sets`; None for parts, whose upload has them.
     """
 
     source_key: str
@@ -37,14 +33,9 @@ class RangeOrder:
     length: int
     destination_key: str
     precondition: Precondition = UNCONDITIONAL
-    strict_metadata: bool = False
     storage_class: str | None = None
-    tags_for: str = ""
     mark: tuple[str, str] | None = None
-    keeps_attributes: bool = True
-    omits_non_ascii: bool = False
     crc32c: int | None = None
-    sets: ObjectAttributes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +47,9 @@ class ChunkOrder(Document, what="a chunk order"):
         route: number of the route to use.
         kind: `objects` (one or more whole objects) or `part` (of a multipart upload).
         upload_id, part_number: for parts.
+        kept: what the copies keep of their sources.
+        strict_metadata: a range fails, and nothing of it is sent, when its copy would lose
+            metadata.
     """
 
     chunk: int
@@ -65,6 +59,8 @@ class ChunkOrder(Document, what="a chunk order"):
     ranges: tuple[RangeOrder, ...]
     upload_id: str = ""
     part_number: int = 0
+    kept: KeptProperties = PLAIN
+    strict_metadata: bool = False
 
     @property
     def length(self) -> int:

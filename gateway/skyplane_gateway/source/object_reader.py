@@ -61,21 +61,23 @@ class ObjectReader:
         stated = stated_of(wanted, reader)
         return ComparingReader(reader, wanted.source_key, wanted.length, stated)
 
-    async def read_small(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
+    async def read_small(
+        self, order: ChunkOrder, wanted: RangeOrder
+    ) -> SmallObject | SkyplaneError:
         """A small object, or why it cannot be read."""
         found = await try_read(
             self._store, wanted.source_key, length=wanted.length, if_match=wanted.etag
         )
         if found is None:
-            return await self.in_thread(self._read_in_thread, wanted)
+            return await self.in_thread(self._read_in_thread, order, wanted)
         if wanted.length > _ON_LOOP_BYTES:
-            return await self.in_thread(_compared, wanted, found)
-        return _compared(wanted, found)
+            return await self.in_thread(_compared, order, wanted, found)
+        return _compared(order, wanted, found)
 
-    def _read_in_thread(self, wanted: RangeOrder) -> SmallObject | SkyplaneError:
+    def _read_in_thread(self, order: ChunkOrder, wanted: RangeOrder) -> SmallObject | SkyplaneError:
         try:
             with self.open(wanted) as reader:
-                kept = kept_of(wanted, reader)
+                kept = kept_of(order, wanted, reader)
                 data = read_exactly(reader, wanted.length)
         except SkyplaneError as error:
             return error
@@ -89,9 +91,11 @@ class ObjectReader:
         return InternalError.of(error, f"reading {key!r}", f"the source gateway {self._node}")
 
 
-def _compared(wanted: RangeOrder, found: WholeObject) -> SmallObject | SkyplaneError:
+def _compared(
+    order: ChunkOrder, wanted: RangeOrder, found: WholeObject
+) -> SmallObject | SkyplaneError:
     try:
-        kept = kept_of(wanted, found)
+        kept = kept_of(order, wanted, found)
         compare(wanted.source_key, found.data, stated_of(wanted, found))
     except SkyplaneError as error:
         return error
@@ -118,24 +122,26 @@ def read_into(
     return found
 
 
-def kept_of(wanted: RangeOrder, reader: Reader | WholeObject) -> tuple[ObjectAttributes, Noted]:
+def kept_of(
+    order: ChunkOrder, wanted: RangeOrder, reader: Reader | WholeObject
+) -> tuple[ObjectAttributes, Noted]:
     """The attributes that the copy gets, and what its result says of it.
 
     Raises MetadataNotCarried where the order is strict and the copy would lack some.
     """
     found, lacks = reader.attributes or ObjectAttributes(), reader.not_carried
-    attributes = marked(with_values(found, wanted.sets), wanted.mark)
-    tags = holdable_tags(wanted.tags_for, attributes.tags)
+    attributes = marked(with_values(found, order.kept.sets), wanted.mark)
+    tags = holdable_tags(order.kept.tags_for, attributes.tags)
     if tags != attributes.tags or wanted.storage_class is not None:
         attributes = replace(attributes, tags=tags, storage_class=wanted.storage_class)
     kept = {"tags": tags, "storage-class": wanted.storage_class}
     lacks = tuple(name for name in lacks if not kept.get(name))
-    if wanted.omits_non_ascii:
+    if order.kept.omits_non_ascii:
         attributes, lost = in_headers(attributes)
         lacks += lost
-    if not wanted.keeps_attributes:
+    if not order.kept.attributes:
         lacks += lost_attributes(found, wanted.destination_key)
-    if wanted.strict_metadata:
+    if order.strict_metadata:
         require_carried(wanted.source_key, lacks)
     stated = stated_of(wanted, reader)
     return attributes, Noted(lacks, "" if stated is None else stated.algorithm)

@@ -291,7 +291,7 @@ class SourceTransfer:
     async def _send_range(self, order: ChunkOrder, wanted: RangeOrder) -> None:
         reader = await self._ask_store(order, self._objects.open, wanted)
         try:
-            attributes, noted = kept_of(wanted, reader)
+            attributes, noted = kept_of(order, wanted, reader)
             content = content_of(order, wanted, attributes)
             # Frames are what a limit paces.
             sink = None if self._is_limited else self._routes.local_sink(order.route)
@@ -345,7 +345,7 @@ class SourceTransfer:
             await self._feed(order, framer, piece)
 
     async def _send_batch(self, order: ChunkOrder) -> None:
-        reads = [self._objects.read_small(wanted) for wanted in order.ranges]
+        reads = [self._objects.read_small(order, wanted) for wanted in order.ranges]
         batch = fill(order.ranges, await asyncio.gather(*reads))
         if not batch.entries:
             rows = tuple(unread(batch.failed[index]) for index in sorted(batch.failed))

@@ -9,12 +9,13 @@ import pytest
 from skyplane_gateway.common.errors import MetadataNotCarried
 from skyplane_gateway.common.kept_properties import (
     CLASSES,
+    PLAIN,
     KeptProperties,
     holdable_tags,
     kept_properties_of,
 )
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, StoreSpec
-from skyplane_gateway.source.chunk_orders import RangeOrder
+from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
 from skyplane_gateway.source.object_reader import kept_of
 from skyplane_gateway.stores.async_requests import WholeObject
 
@@ -86,11 +87,12 @@ def test_text_that_no_header_holds_is_left_out_on_request() -> None:
 
 
 def test_a_source_leaves_it_out_too() -> None:
-    order = RangeOrder("k", "e", 0, 1, "k", omits_non_ascii=True)
-    attributes, noted = kept_of(order, WholeObject(b"x", ODD, ()))
+    wanted, kept = RangeOrder("k", "e", 0, 1, "k"), replace(PLAIN, omits_non_ascii=True)
+    order = ChunkOrder(1, 1, 0, "objects", (wanted,), kept=kept)
+    attributes, noted = kept_of(order, wanted, WholeObject(b"x", ODD, ()))
     assert (attributes.metadata, noted.not_carried) == ((("b", "plain"),), ODD_LOST)
     with pytest.raises(MetadataNotCarried, match="user-metadata"):
-        kept_of(replace(order, strict_metadata=True), WholeObject(b"x", ODD, ()))
+        kept_of(replace(order, strict_metadata=True), wanted, WholeObject(b"x", ODD, ()))
 
 
 def test_an_object_whose_tags_do_not_fit_is_reported() -> None:

@@ -101,7 +101,7 @@ def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
     create_bucket("tagged")
     store = _Tagged(StoreSpec("memory", "tagged"))
     ranges = tuple(
-        RangeOrder(key, store.put(key, b"abc").etag, 0, 3, f"to/{key}", strict_metadata=True)
+        RangeOrder(key, store.put(key, b"abc").etag, 0, 3, f"to/{key}")
         for key in ("a", "b")[:count]
     )
     routes = _Routes()
@@ -109,7 +109,7 @@ def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
     async def scenario() -> list[RangeOutcome]:
         with ThreadPoolExecutor(2) as threads:
             source = _source(threads, store, routes)
-            source.take(ChunkOrder(1, 1, 0, kind, ranges, "upload", 1))
+            source.take(ChunkOrder(1, 1, 0, kind, ranges, "upload", 1, strict_metadata=True))
             _, ended = await source.outcomes(0, 60.0)
             await source.close()
             return list(ended[0].ranges)
