@@ -78,7 +78,6 @@ LONG_FILES: Final = (
     "gateway/service/test_wire_order.py",
     "gateway/service/test_store_faults.py",
     "e2e/test_cloud_kills.py",
-    "provision/aws/test_fleet_e2e.py",
     "provision/local/test_provisioner.py",
     "bench/test_planner_bench.py",
     "planner/test_infeasibility.py",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from skyplane_orchestration.provision.aws.tags import escaped
+from skyplane_orchestration.provision.aws.tags import ALPHABET
 from strict_clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
 from strict_clouds.ec2 import StrictEc2, strict_ec2
 from strict_clouds.gce import StrictGce, strict_gce
@@ -57,7 +57,7 @@ def open_arm(
 def aws_policy(*deployments: str) -> dict[str, Any]:
     """The policy for deployments, whose names stand where the file has `DEPLOYMENT`."""
     text = (_FILES / "aws.json").read_text()
-    names = json.dumps([escaped(one) for one in deployments])
+    names = json.dumps([ALPHABET.escaped(one) for one in deployments])
     policy: dict[str, Any] = json.loads(text.replace('"DEPLOYMENT"', names))
     return policy
 

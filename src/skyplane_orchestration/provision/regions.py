@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from skyplane_orchestration.errors import CloudUnavailable
 from skyplane_orchestration.provision.parallel import in_parallel
@@ -31,6 +31,22 @@ def in_regions(regions: Iterable[str], work: Callable[[str], T]) -> list[T]:
         error.regions = tuple(sorted(silent))
         raise error
     return [result for results in found for result in results]
+
+
+class InRegion(Protocol):
+    @property
+    def region(self) -> str: ...
+
+
+Item = TypeVar("Item", bound=InRegion)
+
+
+def each_region(items: Iterable[Item], work: Callable[[str, Sequence[Item]], T]) -> list[T]:
+    """The results of `work` for each region and its items. Raises as `in_regions`."""
+    by_region: dict[str, list[Item]] = {}
+    for item in items:
+        by_region.setdefault(item.region, []).append(item)
+    return in_regions(by_region, lambda region: work(region, by_region[region]))
 
 
 def answered(

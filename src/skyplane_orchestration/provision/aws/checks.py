@@ -18,21 +18,25 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
 )
 from skyplane_orchestration.provision.aws import tags
-from skyplane_orchestration.provision.aws.describe import described, enabled_regions
-from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, Refusal
+from skyplane_orchestration.provision.aws.describe import (
+    described,
+    enabled_regions,
+    interfaces,
+    volumes,
+)
+from skyplane_orchestration.provision.aws.errors import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.network import groups
 from skyplane_orchestration.provision.aws.quotas import region_quotas
-from skyplane_orchestration.provision.aws.remainders import interfaces, volumes
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import FleetTags
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.options import AwsOptions
-    from skyplane_orchestration.provision.aws.subnets import Networks, Subnet
-    from skyplane_orchestration.provision.aws.types import Types
+    from skyplane_orchestration.provision.aws.types import Networks, Subnet, Types
 
 _CREDENTIALS: Final = "aws credentials"
 _PERMISSIONS: Final = "aws permissions"
@@ -111,7 +115,7 @@ class Checks:
 
     def _attempts(self, region: str) -> list[Callable[[], object]]:
         api = self._api
-        nothing = tags.of_fleet(self._tags.fleet_key)
+        nothing = tags.filter_of("fleet", self._tags.fleet_key)
         with_spot = self._options.spot_relays
         return [
             self._try_regions,

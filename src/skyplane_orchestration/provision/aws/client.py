@@ -24,9 +24,10 @@ from skyplane_orchestration.errors import (
     StoreError,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.aws.errors import Answer, Refusal, translate
+from skyplane_orchestration.provision.aws.errors import answered, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
-from skyplane_orchestration.provision.fleet.retries import retrying
+from skyplane_orchestration.provision.fleet.refusals import Answer, Refusal
+from skyplane_orchestration.provision.fleet.retries import VISIBLE_WAITS_S, retrying, until_visible
 from skyplane_orchestration.security.credentials import API_URLS, CredentialSources
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ Result = TypeVar("Result")
 
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
-#: Together they are longer than AWS usually takes to show what it has made.
-VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: More than the threads of a provisioner, so that none waits for a connection.
 _CONNECTIONS: Final = 16
 #: Credentials are read again so long before they expire.
@@ -163,13 +162,7 @@ class AwsApi:
         return self.call(what, region, request, expected=known)
 
     def until_visible(self, look: Callable[[], T | None]) -> T | None:
-        """What `look` finds within half a minute; None for nothing."""
-        for wait_s in VISIBLE_WAITS_S:
-            found = look()
-            if found is not None:
-                return found
-            self.clock.sleep(wait_s)
-        return look()
+        return until_visible(self.clock, look)
 
     def pages(
         self, what: str, region: str, fetch: Callable[[dict[str, Any]], Result]
@@ -257,12 +250,12 @@ def _descriptions(data_path: str | None) -> Loader:
 def _answer(error: ClientError, region: str) -> Answer:
     told = error.response.get("Error", {})
     operation = error.operation_name
-    return Answer(
-        action=f"{_SERVICES.get(operation, 'ec2')}:{operation}",
-        code=str(told.get("Code", "")),
-        status=int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
-        message=str(told.get("Message", "")),
-        region=region,
+    return answered(
+        f"{_SERVICES.get(operation, 'ec2')}:{operation}",
+        str(told.get("Code", "")),
+        int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
+        str(told.get("Message", "")),
+        region,
     )
 
 

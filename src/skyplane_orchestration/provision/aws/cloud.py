@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import MissingExtra
+from skyplane_orchestration.errors import CloudUnavailable, MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws import tags as aws_tags
 from skyplane_orchestration.provision.aws.checks import Checks
-from skyplane_orchestration.provision.aws.console import console_tail, console_url
 from skyplane_orchestration.provision.aws.denied_regions import DENIED, DeniedRegions
-from skyplane_orchestration.provision.aws.describe import enabled_regions, ours
+from skyplane_orchestration.provision.aws.describe import (
+    delete,
+    enabled_regions,
+    leftovers,
+    ours,
+)
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name
-from skyplane_orchestration.provision.aws.pin import pin_key
 from skyplane_orchestration.provision.aws.quotas import quota_uses, region_quotas
-from skyplane_orchestration.provision.aws.remainders import delete, remainders
-from skyplane_orchestration.provision.aws.subnets import Networks
-from skyplane_orchestration.provision.aws.terminate import terminate
-from skyplane_orchestration.provision.aws.types import Types
+from skyplane_orchestration.provision.aws.types import Networks, Types
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
@@ -33,12 +33,22 @@ from skyplane_orchestration.provision.fleet.machines import (
     Instance,
     LaunchRequest,
     PublicHosts,
+    tail,
 )
-from skyplane_orchestration.provision.regions import in_regions
+from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.tags import KEY
+from skyplane_orchestration.provision.regions import each_region, in_regions
 from skyplane_orchestration.security.credentials import CredentialSources
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
+
+_NO_INSTANCE: Final = "InvalidInstanceID.NotFound"
+_NO_LATEST_CONSOLE: Final = "UnsupportedOperation"
+#: Most instances of one call.
+_PAGE: Final = 1000
+#: AWS shows an instance within a fraction of this time; clocks may differ by as much.
+_FRESH_S: Final = 600.0
 
 
 class AwsCloud:
@@ -104,13 +114,13 @@ class AwsCloud:
         return self._types.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return self._instances(aws_tags.of_fleet(fleet_key), regions)
+        return self._instances(aws_tags.filter_of("fleet", fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
-        filters = aws_tags.of_deployment(deployment)
-        return self._instances(filters, regions), self._remainders(filters, regions)
+        filters = aws_tags.filter_of("deployment", deployment)
+        return self._instances(filters, regions), self._leftovers(filters, regions)
 
     def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
         self._denied.used |= set(regions)
@@ -120,35 +130,63 @@ class AwsCloud:
         return self._launcher.launch(request)
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
-        pin_key(self._api, instance, key_id)
+        ec2, what = self._api.ec2(instance.region), f"writing a tag of {instance.instance}"
+        named = [{"Key": aws_tags.ALPHABET.name(KEY), "Value": key_id}]
+        try:
+            self._api.call_when_visible(
+                what,
+                instance.region,
+                lambda: ec2.create_tags(Resources=[instance.cloud_id], Tags=cast("Any", named)),
+                missing=(_NO_INSTANCE, "InvalidID"),
+            )
+        except Refusal as refusal:
+            raise CloudUnavailable(
+                f"{what}: AWS does not know {instance.cloud_id} any more; try again"
+            ) from refusal
 
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._firewalls.allow(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        by_region = defaultdict(list)
-        for instance in instances:
-            by_region[instance.region].append(instance)
-        in_regions(by_region, lambda region: terminate(self._api, region, by_region[region]))
+        each_region(instances, self._terminate)
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
-        by_region = defaultdict(list)
-        for resource in resources:
-            by_region[resource.region].append(resource)
+        def in_use(region: str, its: Sequence[FleetResource]) -> list[FleetResource]:
+            return [one for one in its if not delete(self._api, one)]
 
-        def in_use(region: str) -> list[FleetResource]:
-            return [one for one in by_region[region] if not delete(self._api, one)]
-
-        return tuple(one for left in in_regions(by_region, in_use) for one in left)
+        return tuple(one for left in each_region(resources, in_use) for one in left)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        return self._remainders(aws_tags.of_fleet(fleet_key), regions)
+        return self._leftovers(aws_tags.filter_of("fleet", fleet_key), regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
-        return console_url(fleet_key, region)
+        """The list of the region's instances, filtered by the fleet's tag."""
+        name = region.partition(":")[2]
+        return (
+            f"https://{name}.console.aws.amazon.com/ec2/home?region={name}"
+            f"#Instances:tag:{aws_tags.FLEET}={fleet_key}"
+        )
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
-        return console_tail(self._api, instance, max_bytes)
+        """Types on the Nitro system tell what is there now.
+
+        Others tell only what AWS has copied some minutes after the boot.
+        """
+        ec2 = self._api.ec2(instance.region)
+        for is_latest in (True, False):
+            try:
+                answer = self._api.call(
+                    f"reading the console of {instance.instance}",
+                    instance.region,
+                    partial(ec2.get_console_output, InstanceId=instance.cloud_id, Latest=is_latest),
+                    expected={_NO_LATEST_CONSOLE, _NO_INSTANCE},
+                )
+            except Refusal as refusal:
+                if refusal.code == _NO_INSTANCE:
+                    return ""
+                continue
+            return tail(answer.get("Output", "").encode(), max_bytes)
+        return ""
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         with_spot = self._options.spot_relays
@@ -175,9 +213,38 @@ class AwsCloud:
             lambda region: ours(self._api, region, filters, has_public_address=is_public),
         )
 
-    def _remainders(
+    def _leftovers(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
     ) -> tuple[FleetResource, ...]:
         return self._denied.search(
-            regions, lambda region: list(remainders(self._api, region, filters))
+            regions, lambda region: list(leftovers(self._api, region, filters))
+        )
+
+    def _terminate(self, region: str, instances: Sequence[Instance]) -> None:
+        for first in range(0, len(instances), _PAGE):
+            page = instances[first : first + _PAGE]
+            try:
+                self._end(region, page, missing=())
+            except Refusal:
+                # AWS ends none of them for one that it does not know.
+                for instance in page:
+                    self._end_one(region, instance)
+
+    def _end_one(self, region: str, instance: Instance) -> None:
+        is_fresh = abs(self._api.clock.wall() - instance.launched_unix_s) < _FRESH_S
+        try:
+            self._end(region, [instance], missing=(_NO_INSTANCE,) if is_fresh else ())
+        except Refusal:
+            return
+
+    def _end(self, region: str, instances: Sequence[Instance], missing: Sequence[str]) -> None:
+        """Raises Refusal: AWS does not know one of them, also after a wait if it may be new."""
+        ec2 = self._api.ec2(region)
+        ids = [instance.cloud_id for instance in instances]
+        self._api.call_when_visible(
+            f"ending {len(ids)} instances in {region}",
+            region,
+            lambda: ec2.terminate_instances(InstanceIds=ids),
+            missing=missing,
+            expected=() if missing else (_NO_INSTANCE,),
         )

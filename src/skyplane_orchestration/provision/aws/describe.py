@@ -1,21 +1,31 @@
-"""Finds instances by their tags."""
+"""Finds by its tags what a fleet has: instances, and what is left of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.provision.aws import tags
+from skyplane_orchestration.provision.aws.network import NO_GROUP, groups
 from skyplane_orchestration.provision.aws.options import region_tag
-from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
+from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
+from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 
 if TYPE_CHECKING:
-    from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
+    from mypy_boto3_ec2.type_defs import (
+        FilterTypeDef,
+        InstanceTypeDef,
+        NetworkInterfaceTypeDef,
+        VolumeTypeDef,
+    )
 
     from skyplane_orchestration.provision.aws.client import AwsApi
 
 _CLOUD: Final = "aws:"
 _PAGE: Final = 1000
+#: The limit of EC2 for disks and interfaces is another one.
+_SMALL_PAGE: Final = 500
 #: AWS stops an instance whose host it retires. It does not end by itself, so it counts as one
 #: that runs and does not answer: it is replaced, and a teardown ends it.
 _STATES: Final[dict[str, InstanceState]] = {
@@ -26,6 +36,25 @@ _STATES: Final[dict[str, InstanceState]] = {
     "stopped": "running",
     "terminated": "ended",
 }
+
+GROUP: Final = "security-group"
+VOLUME: Final = "volume"
+INTERFACE: Final = "network-interface"
+
+_GONE: Final = frozenset(
+    {*NO_GROUP, "InvalidVolume.NotFound", "InvalidNetworkInterfaceID.NotFound"}
+)
+#: The last is that of DeleteNetworkInterface for one in use.
+_IN_USE: Final = frozenset(
+    {
+        "DependencyViolation",
+        "IncorrectState",
+        "InvalidGroup.InUse",
+        "InvalidNetworkInterface.InUse",
+        "VolumeInUse",
+        "InvalidParameterValue",
+    }
+)
 
 
 def described(
@@ -59,33 +88,33 @@ def as_instance(
 ) -> Instance | None:
     """An instance of ours; None without our tags."""
     named = tags.as_mapping(entry.get("Tags", []))
-    fleet = tags.fleet_of(named)
+    fleet = tags.ALPHABET.fleet_of(named)
     if fleet is None:
         return None
     reason = entry.get("StateReason", {})
     address = entry.get("PublicIpAddress" if has_public_address else "PrivateIpAddress")
     return Instance(
         tags=fleet,
-        instance=instance_name(named.get(tags.INSTANCE, ""), region),
+        instance=instance_name(tags.ALPHABET.value(named, INSTANCE), region),
         region=region,
         cloud_id=entry["InstanceId"],
         state=_STATES.get(entry["State"]["Name"], "ending"),
         address=str(address or ""),
-        launch_id=named.get(tags.LAUNCH, ""),
-        key_id=named.get(tags.KEY, ""),
+        launch_id=tags.ALPHABET.value(named, LAUNCH),
+        key_id=tags.ALPHABET.value(named, KEY),
         launched_unix_s=entry["LaunchTime"].timestamp(),
         why_ended=str(reason.get("Message") or reason.get("Code") or ""),
     )
 
 
 def instance_tag(instance: str) -> str:
-    """The value of the tag for an instance's name: no value may begin with `aws:`."""
+    """The text of the tag for an instance's name: no value may begin with `aws:`."""
     return instance.removeprefix(_CLOUD)
 
 
 def instance_name(tag: str, region: str) -> str:
     """The name that `instance_tag` wrote; an instance without one is named by its region."""
-    return _CLOUD + tags.unescaped(tag) if tag else f"{region}/?"
+    return _CLOUD + tag if tag else f"{region}/?"
 
 
 def enabled_regions(api: AwsApi) -> tuple[str, ...]:
@@ -100,3 +129,87 @@ def enabled_regions(api: AwsApi) -> tuple[str, ...]:
         ),
     )
     return tuple(sorted(region_tag(entry["RegionName"]) for entry in answer["Regions"]))
+
+
+def leftovers(
+    api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
+) -> Iterator[FleetResource]:
+    """The region's resources of fleets, groups behind the interfaces that use them. Three calls.
+
+    Disks and interfaces that end with their instance are not among them.
+    """
+    for volume in volumes(api, region, filters):
+        if not _volume_ends(volume):
+            yield from _ours(VOLUME, volume["VolumeId"], region, volume.get("Tags", []))
+    for interface in interfaces(api, region, filters):
+        if not _interface_ends(interface):
+            name = interface["NetworkInterfaceId"]
+            yield from _ours(INTERFACE, name, region, interface.get("TagSet", []))
+    for group in groups(api, region, filters):
+        yield from _ours(GROUP, group["GroupId"], region, group.get("Tags", []))
+
+
+def delete(api: AwsApi, resource: FleetResource) -> bool:
+    """Delete one; False if it is still in use. One that is gone is deleted."""
+    ec2 = api.ec2(resource.region)
+    name = resource.cloud_id
+    deletes: dict[str, Callable[[], object]] = {
+        GROUP: lambda: ec2.delete_security_group(GroupId=name),
+        VOLUME: lambda: ec2.delete_volume(VolumeId=name),
+        INTERFACE: lambda: ec2.delete_network_interface(NetworkInterfaceId=name),
+    }
+    try:
+        api.call(
+            f"deleting the {resource.kind} {name} in {resource.region}",
+            resource.region,
+            deletes[resource.kind],
+            expected=_GONE | _IN_USE,
+        )
+    except Refusal as refusal:
+        return refusal.code in _GONE
+    return True
+
+
+def _ours(kind: str, name: str, region: str, named: Sequence[object]) -> Iterator[FleetResource]:
+    fleet = tags.ALPHABET.fleet_of(tags.as_mapping(named))
+    if fleet is not None:
+        yield FleetResource(kind=kind, cloud_id=name, region=region, tags=fleet)
+
+
+def volumes(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[VolumeTypeDef]:
+    """The region's disks, as AWS describes them."""
+    ec2 = api.ec2(region)
+    pages = api.pages(
+        f"looking for disks in {region}",
+        region,
+        lambda page: ec2.describe_volumes(Filters=filters, MaxResults=_SMALL_PAGE, **page),
+    )
+    for page in pages:
+        yield from page["Volumes"]
+
+
+def interfaces(
+    api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
+) -> Iterator[NetworkInterfaceTypeDef]:
+    """The region's network interfaces, as AWS describes them."""
+    ec2 = api.ec2(region)
+    pages = api.pages(
+        f"looking for network interfaces in {region}",
+        region,
+        lambda page: ec2.describe_network_interfaces(
+            Filters=filters, MaxResults=_SMALL_PAGE, **page
+        ),
+    )
+    for page in pages:
+        yield from page["NetworkInterfaces"]
+
+
+def _volume_ends(volume: VolumeTypeDef) -> bool:
+    attached = volume.get("Attachments", [])
+    return volume.get("State") in ("creating", "deleting", "deleted") or any(
+        one.get("DeleteOnTermination") for one in attached
+    )
+
+
+def _interface_ends(interface: NetworkInterfaceTypeDef) -> bool:
+    return bool(interface.get("Attachment", {}).get("DeleteOnTermination"))

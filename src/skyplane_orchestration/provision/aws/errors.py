@@ -1,25 +1,22 @@
 """What refusals of AWS mean: by code and status, never by text.
 
-AWS's own text is only shown. A refusal with one of the codes that a caller expects is a
-`Refusal`, which never leaves this package.
+AWS's own text is only shown.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from skyplane_orchestration.errors import (
-    CapacityUnavailable,
     CloudAccessDenied,
-    CloudUnavailable,
-    ConfigurationInvalid,
     QuotaExceeded,
     SkyplaneError,
 )
+from skyplane_orchestration.provision.fleet.refusals import Answer, no_capacity, otherwise
 
-THROTTLED: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         "EC2ThrottledException",
         "RequestLimitExceeded",
@@ -30,10 +27,7 @@ THROTTLED: Final = frozenset(
         "ThrottlingException",
         "ThrottledException",
         "TooManyRequestsException",
-    }
-)
-_TRANSIENT: Final = frozenset(
-    {
+        # ---- faults
         "InternalError",
         "InternalFailure",
         "InternalServiceError",
@@ -113,49 +107,27 @@ _SERVICE_OF_QUOTA: Final = {
 _BLOB: Final = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A refusal as AWS sent it.
+def answered(action: str, code: str, status: int, message: str, where: str) -> Answer:
+    """A refusal of AWS.
 
     Args:
         action: as IAM names it, `ec2:RunInstances`.
-        code, status, message: of AWS.
-        region: tag of the region that was asked.
+        where: tag of the region that was asked.
     """
-
-    action: str
-    code: str
-    status: int
-    message: str
-    region: str
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether the same call may succeed in a moment."""
-        known = self.code in NO_CAPACITY or self.code in _QUOTAS
-        return self.code in THROTTLED | _TRANSIENT or (self.status >= 500 and not known)
-
-
-class Refusal(Exception):
-    """A refusal that the caller expects."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(f"{answer.action}: {answer.code}")
-        self.answer = answer
-        self.code = answer.code
+    is_known = code in NO_CAPACITY or code in _QUOTAS
+    is_transient = code in _TRANSIENT or (status >= 500 and not is_known)
+    return Answer(action, code, status, message, where, is_transient)
 
 
 def translate(answer: Answer, what: str) -> SkyplaneError:
     """The error for a refusal; `what` begins its message."""
-    code, action = answer.code, answer.action
-    said = f"{what}: AWS refuses {action} ({code})"
+    code = answer.code
+    said = f"{what}: AWS refuses {answer.action} ({code})"
     message = _BLOB.sub("", answer.message).strip()
     if code in _QUOTAS:
-        return QuotaExceeded(f"{said}; {quota_advice(code, answer.region)}", quota=quota_name(code))
+        return QuotaExceeded(f"{said}; {_advice(code, answer.where)}", quota=_quota_name(code))
     if code in NO_CAPACITY:
-        return CapacityUnavailable(
-            f"{said}; try again later, or plan with another instance type or region"
-        )
+        return no_capacity(said)
     if code in _BAD_CREDENTIALS:
         return CloudAccessDenied(
             f"{said}; the credentials are wrong or expired, the region is not enabled for the"
@@ -164,28 +136,25 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
         )
     if code in _NOT_ALLOWED:
         return CloudAccessDenied(
-            f"{said}; allow this action to the credentials, or leave {answer.region} out of the"
+            f"{said}; allow this action to the credentials, or leave {answer.where} out of the"
             f" setting regions of aws ({message})"
         )
-    if answer.is_transient:
-        return CloudUnavailable(f"{said} and all retries; try again later")
-    if code.startswith("Invalid") or code in ("MissingParameter", "ValidationError"):
-        return ConfigurationInvalid(f"{said}: {message}")
-    return CloudUnavailable(f"{said}: {message}")
+    is_invalid = code.startswith("Invalid") or code in ("MissingParameter", "ValidationError")
+    return otherwise(replace(answer, message=message), said, is_invalid=is_invalid)
 
 
-def quota_name(code: str) -> str:
+def _quota_name(code: str) -> str:
     """The quota of a refusal: its code and its name."""
     quota, name = _QUOTAS[code]
     return f"{quota} ({name})"
 
 
-def quota_advice(code: str, region: str) -> str:
+def _advice(code: str, region: str) -> str:
     """Names the quota of a refusal, and how to ask for more."""
     quota, _ = _QUOTAS[code]
     service = _SERVICE_OF_QUOTA.get(quota, "ec2")
     return (
-        f"the quota {quota_name(code)} of {region} is used up: end other instances, plan with"
+        f"the quota {_quota_name(code)} of {region} is used up: end other instances, plan with"
         " fewer, or ask for more with `aws service-quotas request-service-quota-increase"
         f" --service-code {service} --quota-code {quota} --region {region.partition(':')[2]}"
         " --desired-value N`"

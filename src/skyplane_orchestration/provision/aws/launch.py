@@ -19,9 +19,11 @@ from skyplane_orchestration.provision.aws.describe import (
     instance_tag,
     ours,
 )
-from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, Refusal, translate
+from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, translate
 from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.tags import INSTANCE
 from skyplane_orchestration.provision.fleet.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
 
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.options import AwsOptions
-    from skyplane_orchestration.provision.aws.subnets import Networks, Subnet
-    from skyplane_orchestration.provision.aws.types import Types
+    from skyplane_orchestration.provision.aws.types import Networks, Subnet, Types
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +180,8 @@ class Launcher:
         named = tags.for_fleet(
             request.tags,
             options.user_tags,
-            {tags.INSTANCE: instance_tag(request.instance), tags.LAUNCH: request.launch_id},
+            instance=instance_tag(request.instance),
+            launch=request.launch_id,
         )
         arguments["TagSpecifications"] = [{"ResourceType": kind, "Tags": named} for kind in kinds]
         return arguments
@@ -261,8 +263,7 @@ def end_arguments(options: AwsOptions) -> dict[str, Any]:
 
 
 def _same_name(request: LaunchRequest) -> list[FilterTypeDef]:
-    name = tags.escaped(instance_tag(request.instance))
     return [
-        *tags.of_fleet(request.tags.fleet_key),
-        {"Name": f"tag:{tags.INSTANCE}", "Values": [name]},
+        *tags.filter_of("fleet", request.tags.fleet_key),
+        *tags.filter_of(INSTANCE, instance_tag(request.instance)),
     ]

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws import tags
-from skyplane_orchestration.provision.aws.errors import Refusal
 from skyplane_orchestration.provision.fleet.firewall import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.subnets import Networks
+    from skyplane_orchestration.provision.aws.types import Networks
 
 _DESCRIPTION: Final = "Gateways of one skyplane-orchestration fleet"
 _PAGE: Final = 1000
@@ -95,7 +95,7 @@ class Firewalls:
     def _find(self, fleet_key: str, region: str) -> SecurityGroupTypeDef | None:
         """By the fleet's tag; None if AWS shows no such group in our VPC."""
         vpc_id = self._networks.of(region).vpc_id
-        for group in groups(self._api, region, tags.of_fleet(fleet_key)):
+        for group in groups(self._api, region, tags.filter_of("fleet", fleet_key)):
             if group.get("VpcId") == vpc_id:
                 self._remember(fleet_key, region, group["GroupId"])
                 return group
@@ -136,7 +136,7 @@ class Firewalls:
                 f"AWS says that the security group {name} exists in {region}, and does not show"
                 " it; try again"
             )
-        found = tags.fleet_of(tags.as_mapping(group.get("Tags", [])))
+        found = tags.ALPHABET.fleet_of(tags.as_mapping(group.get("Tags", [])))
         if found is None or found.fleet_key != fleet.fleet_key:
             raise ConfigurationInvalid(
                 f"the security group {name} of {vpc_id} in {region} does not have the tags of"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws.describe import described
-from skyplane_orchestration.provision.aws.errors import ON_DEMAND_QUOTA, SPOT_QUOTA, Refusal
+from skyplane_orchestration.provision.aws.errors import ON_DEMAND_QUOTA, SPOT_QUOTA
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef

@@ -28,18 +28,18 @@ from tenacity import RetryCallState
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
-from skyplane_orchestration.provision.azure.actions import action_of
 from skyplane_orchestration.provision.azure.credentials import credential_of
-from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Answer, Refusal, translate
+from skyplane_orchestration.provision.azure.errors import NOT_FOUND, answered, translate
 from skyplane_orchestration.provision.azure.options import AzureOptions
+from skyplane_orchestration.provision.azure.permissions import action_of
+from skyplane_orchestration.provision.azure.tags import Resource
+from skyplane_orchestration.provision.fleet.refusals import Answer, Refusal
 from skyplane_orchestration.provision.fleet.retries import random_wait_s, retrying
 from skyplane_orchestration.security.credentials import CredentialSources
 
 T = TypeVar("T")
 #: A method of the SDK that begins an operation; gets how to wait for its end.
 Begin = Callable[["Polling"], LROPoller[Any]]
-#: A resource as Azure writes it in JSON.
-Resource = dict[str, Any]
 
 _AZURE: Final = "https://management.azure.com"
 _CONNECT_TIMEOUT_S: Final = 10
@@ -300,10 +300,6 @@ def as_json(found: Any) -> Resource:
     return {} if found is None else cast("Resource", found.as_dict())
 
 
-def properties_of(resource: Resource) -> Resource:
-    return cast("Resource", resource.get("properties") or {})
-
-
 def _is_answer(error: HttpResponseError) -> bool:
     """Whether Azure has answered, and not something else such as a proxy."""
     return error.response is not None and not isinstance(error, DecodeError)
@@ -319,12 +315,12 @@ def _answer(error: HttpResponseError, first_request: Any, where: str) -> Answer:
     is_failed_operation = response.status_code < 400 and first_request is not None
     request = first_request if is_failed_operation else response.request
     told = error.error
-    return Answer(
-        action=action_of(request.method, request.url),
-        code=str(getattr(told, "code", "") or ""),
-        status=int(response.status_code),
-        message=str(getattr(told, "message", "") or error.reason or ""),
-        where=where,
+    return answered(
+        action_of(request.method, request.url),
+        str(getattr(told, "code", "") or ""),
+        int(response.status_code),
+        str(getattr(told, "message", "") or error.reason or ""),
+        where,
     )
 
 

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, Final, cast
+from urllib.parse import quote
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure import tags as azure_tags
-from skyplane_orchestration.provision.azure.names import group_name
+from skyplane_orchestration.provision.azure.checks import Checks, usable_regions
+from skyplane_orchestration.provision.azure.describe import PowerStates, ours
+from skyplane_orchestration.provision.azure.errors import NOT_FOUND
+from skyplane_orchestration.provision.azure.launch import Launcher
+from skyplane_orchestration.provision.azure.leftovers import Leftovers
+from skyplane_orchestration.provision.azure.network import Networks
 from skyplane_orchestration.provision.azure.options import AzureOptions
+from skyplane_orchestration.provision.azure.quotas import quota_uses, region_quotas
+from skyplane_orchestration.provision.azure.tags import group_name, machine_of
+from skyplane_orchestration.provision.azure.types import Sizes
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
@@ -21,10 +31,18 @@ from skyplane_orchestration.provision.fleet.machines import (
     Instance,
     LaunchRequest,
     PublicHosts,
+    tail,
 )
+from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.tags import KEY
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.regions import in_regions
 from skyplane_orchestration.security.credentials import CredentialSources
+
+#: Codes for a machine that has no output yet, or none any more.
+_NO_CONSOLE: Final = NOT_FOUND | {"BlobNotFound", "BootDiagnosticsNotEnabled", "Conflict"}
+#: How long the address of the output can be read.
+_CONSOLE_MINUTES: Final = 5
 
 
 class AzureCloud:
@@ -48,11 +66,6 @@ class AzureCloud:
     ) -> None:
         try:
             from skyplane_orchestration.provision.azure.client import AzureApi
-            from skyplane_orchestration.provision.azure.describe import PowerStates
-            from skyplane_orchestration.provision.azure.launch import Launcher
-            from skyplane_orchestration.provision.azure.network import Networks
-            from skyplane_orchestration.provision.azure.remainders import Remainders
-            from skyplane_orchestration.provision.azure.types import Sizes
         except ModuleNotFoundError as error:
             raise MissingExtra.of("the provisioner 'azure'", "azure") from error
         self._options = options
@@ -60,7 +73,7 @@ class AzureCloud:
         self._networks = Networks(self._api, options)
         self._sizes = Sizes(self._api, options)
         self._powers = PowerStates(self._api)
-        self._remainders = Remainders(self._api)
+        self._leftovers = Leftovers(self._api)
         self._launcher = Launcher(self._api, options, self._networks, self._sizes)
 
     @property
@@ -75,8 +88,6 @@ class AzureCloud:
         return PublicHosts("management.azure.com", "www.msftconnecttest.com")
 
     def regions(self) -> tuple[str, ...]:
-        from skyplane_orchestration.provision.azure.checks import usable_regions
-
         return self._options.regions or usable_regions(self._api)
 
     def vcpus(self, region: str, instance_type: str) -> int:
@@ -100,7 +111,7 @@ class AzureCloud:
         instances = in_parallel(
             [partial(self._instances, group["name"], regions) for group in found]
         )
-        rest = in_parallel([partial(self._remainders.of_group, group, regions) for group in found])
+        rest = in_parallel([partial(self._leftovers.of_group, group, regions) for group in found])
         return (
             tuple(one for row in instances for one in row),
             tuple(one for row in rest for one in row),
@@ -117,44 +128,70 @@ class AzureCloud:
         return self._launcher.launch(request)
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
-        from skyplane_orchestration.provision.azure.pin import pin_key
-
-        pin_key(self._api, self._options.subscription_id, instance, key_id)
+        """The other tags stay as they are."""
+        tags = {azure_tags.ALPHABET.name(KEY): key_id}
+        body = cast("Any", {"operation": "Merge", "properties": {"tags": tags}})
+        scope = (
+            f"{self._group_path(instance.tags.fleet_key)}/providers/Microsoft.Compute"
+            f"/virtualMachines/{machine_of(instance)}"
+        )
+        resources = self._api.resources
+        self._api.finished(
+            f"writing a tag of {instance.instance}",
+            instance.region,
+            lambda polling: resources.tags.begin_update_at_scope(scope, body, polling=polling),
+        )
 
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._networks.allow(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        from skyplane_orchestration.provision.azure.terminate import terminate
+        """Forced: there is nothing on the disks to be saved.
 
-        terminate(self._api, instances)
+        Azure deletes disk, interface and address with each machine.
+        """
+        in_parallel([partial(self._terminate, instance) for instance in instances])
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         by_fleet = defaultdict(list)
         for resource in resources:
             by_fleet[resource.tags.fleet_key].append(resource)
-        left = in_parallel([partial(self._remainders.delete, its) for its in by_fleet.values()])
+        left = in_parallel([partial(self._leftovers.delete, its) for its in by_fleet.values()])
         return tuple(one for row in left for one in row)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        return self._remainders.of_fleet(fleet_key, regions)
+        return self._leftovers.of_fleet(fleet_key, regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
+        """The resource group of the fleet, which has its instances in all regions."""
         # Other Resource Managers, such as those of sovereign clouds, have other portals.
         if self._options.endpoint_url:
             return ""
-        from skyplane_orchestration.provision.azure.console import console_url
-
-        return console_url(self._options.subscription_id, fleet_key)
+        return f"https://portal.azure.com/#resource/{self._group_path(fleet_key)}/overview"
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
-        from skyplane_orchestration.provision.azure.console import console_tail
-
-        return console_tail(self._api, instance, max_bytes)
+        compute = self._api.compute
+        what = f"reading the console of {instance.instance}"
+        try:
+            found = self._api.call(
+                what,
+                instance.region,
+                lambda: compute.virtual_machines.retrieve_boot_diagnostics_data(
+                    group_name(instance.tags.fleet_key),
+                    machine_of(instance),
+                    sas_uri_expiration_time_in_minutes=_CONSOLE_MINUTES,
+                ),
+                expected=_NO_CONSOLE,
+            )
+        except Refusal:
+            return ""
+        address = found.serial_console_log_blob_uri
+        if not address or max_bytes <= 0:
+            return ""
+        output = self._api.download(what, instance.region, address, most_bytes=max_bytes)
+        return tail(output, max_bytes)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
-        from skyplane_orchestration.provision.azure.quotas import region_quotas
-
         with_spot = self._options.spot_relays
         found = in_regions(
             regions, lambda region: region_quotas(self._api, region, with_spot=with_spot)
@@ -162,18 +199,33 @@ class AzureCloud:
         return tuple(quota for rows in found for quota in rows)
 
     def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
-        from skyplane_orchestration.provision.azure.quotas import quota_uses
-
         found = in_regions(regions, lambda region: quota_uses(self._api, self._sizes, region))
         return tuple(use for rows in found for use in rows)
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        from skyplane_orchestration.provision.azure.checks import Checks
-
         return Checks(self._api, self._options, self._sizes).findings()
 
     def _instances(self, group: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        from skyplane_orchestration.provision.azure.describe import ours
-
         is_public = self._options.public_address
         return tuple(ours(self._api, self._powers, group, regions, has_public_address=is_public))
+
+    def _group_path(self, fleet_key: str) -> str:
+        subscription = quote(self._options.subscription_id, safe="")
+        return f"subscriptions/{subscription}/resourceGroups/{group_name(fleet_key)}"
+
+    def _terminate(self, instance: Instance) -> None:
+        compute = self._api.compute
+        try:
+            self._api.begin(
+                f"ending {instance.instance}",
+                instance.region,
+                lambda: compute.virtual_machines.begin_delete(
+                    group_name(instance.tags.fleet_key),
+                    machine_of(instance),
+                    force_deletion=True,
+                    polling=False,
+                ),
+                expected=NOT_FOUND,
+            )
+        except Refusal:
+            return

@@ -7,12 +7,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.provision.azure import tags
-from skyplane_orchestration.provision.azure.client import Resource, properties_of
-from skyplane_orchestration.provision.azure.errors import NOT_FOUND, Refusal
-from skyplane_orchestration.provision.azure.names import address_name, cloud_id, interface_name
+from skyplane_orchestration.provision.azure.errors import NOT_FOUND
 from skyplane_orchestration.provision.azure.options import region_tag
+from skyplane_orchestration.provision.azure.tags import (
+    Resource,
+    address_name,
+    cloud_id,
+    interface_name,
+    properties_of,
+)
 from skyplane_orchestration.provision.fleet.answers import AnswerCache
 from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
+from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -107,7 +114,7 @@ def ours(
 def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
     """An instance of ours; None without our tags."""
     named = machine.get("tags") or {}
-    fleet = tags.fleet_of(named)
+    fleet = tags.ALPHABET.fleet_of(named)
     if fleet is None:
         return None
     region = region_tag(machine["location"])
@@ -116,13 +123,13 @@ def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
     state = _state(progress, power)
     return Instance(
         tags=fleet,
-        instance=named.get(tags.INSTANCE) or f"{region}/?",
+        instance=tags.ALPHABET.value(named, INSTANCE) or f"{region}/?",
         region=region,
         cloud_id=cloud_id(machine["name"], facts.get("vmId") or ""),
         state=state,
         address=address,
-        launch_id=named.get(tags.LAUNCH, ""),
-        key_id=named.get(tags.KEY, ""),
+        launch_id=tags.ALPHABET.value(named, LAUNCH),
+        key_id=tags.ALPHABET.value(named, KEY),
         launched_unix_s=_unix_s(facts.get("timeCreated") or ""),
         why_ended="" if state in ("starting", "running") else power or progress.lower(),
     )

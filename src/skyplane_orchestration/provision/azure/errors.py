@@ -1,22 +1,19 @@
 """What refusals of Azure mean: by code and status, never by text.
 
-Azure's own text is only shown. A refusal with one of the codes that a caller expects is a
-`Refusal`, which never leaves this package.
+Azure's own text is only shown.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from skyplane_orchestration.errors import (
-    CapacityUnavailable,
     CloudAccessDenied,
-    CloudUnavailable,
     ConfigurationInvalid,
     QuotaExceeded,
     SkyplaneError,
 )
+from skyplane_orchestration.provision.fleet.refusals import Answer, no_capacity, otherwise
 
 #: No such instance in this zone now.
 NO_CAPACITY: Final = frozenset(
@@ -70,37 +67,16 @@ GROUP_ENDS: Final = frozenset({"ResourceGroupBeingDeleted", "ResourceGroupDeleti
 CHANGED: Final = frozenset({"PreconditionFailed"})
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A refusal as Azure sent it.
+def answered(action: str, code: str, status: int, message: str, where: str) -> Answer:
+    """A refusal of Azure.
 
     Args:
         action: as roles name it, `Microsoft.Compute/virtualMachines/write`.
-        code, status, message: of Azure.
         where: region tag, or what else was asked.
     """
-
-    action: str
-    code: str
-    status: int
-    message: str
-    where: str
-
-    @property
-    def is_transient(self) -> bool:
-        """Whether the same call may succeed in a moment."""
-        if self.code in NO_CAPACITY | VCPU_QUOTA or self.code in _QUOTAS:
-            return False
-        return self.code in _TRANSIENT or self.status == 429 or self.status >= 500
-
-
-class Refusal(Exception):
-    """A refusal that the caller expects."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(f"{answer.action}: {answer.code}")
-        self.answer = answer
-        self.code = answer.code
+    is_known = code in NO_CAPACITY | VCPU_QUOTA or code in _QUOTAS
+    is_transient = not is_known and (code in _TRANSIENT or status == 429 or status >= 500)
+    return Answer(action, code, status, message, where, is_transient)
 
 
 def translate(answer: Answer, what: str) -> SkyplaneError:
@@ -114,9 +90,7 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
             quota=_QUOTAS[code],
         )
     if code in NO_CAPACITY:
-        return CapacityUnavailable(
-            f"{said}; try again later, or plan with another instance type or region"
-        )
+        return no_capacity(said)
     if code == _NO_PROVIDER:
         return ConfigurationInvalid(
             f"{said}; register the resource provider with `az provider register --namespace"
@@ -130,14 +104,7 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
         )
     if answer.status == 403:
         return CloudAccessDenied(f"{said}; allow this action to the credentials ({answer.message})")
-    if answer.is_transient:
-        return CloudUnavailable(f"{said} and all retries; try again later")
     if code in VCPU_QUOTA and action == _LAUNCH:
-        return QuotaExceeded(
-            f"{said} in {answer.where}: {answer.message}",
-            # Only the text names it.
-            quota=answer.message,
-        )
-    if answer.status == 400:
-        return ConfigurationInvalid(f"{said}: {answer.message}")
-    return CloudUnavailable(f"{said}: {answer.message}")
+        # Only the text names the quota.
+        return QuotaExceeded(f"{said} in {answer.where}: {answer.message}", quota=answer.message)
+    return otherwise(answer, said, is_invalid=answer.status == 400)

@@ -25,28 +25,29 @@ from skyplane_orchestration.provision.azure.errors import (
     NO_CAPACITY,
     NO_GROUP,
     VCPU_QUOTA,
-    Refusal,
     translate,
 )
-from skyplane_orchestration.provision.azure.names import (
-    address_name,
-    disk_name,
-    group_name,
-    interface_name,
-    machine_name,
-)
-from skyplane_orchestration.provision.azure.network import match_none
 from skyplane_orchestration.provision.azure.options import region_name
 from skyplane_orchestration.provision.azure.quotas import REGIONAL, SPOT, exceeded
 from skyplane_orchestration.provision.azure.self_delete import (
     allow_to_delete_itself,
     deleting_itself,
 )
+from skyplane_orchestration.provision.azure.tags import (
+    Resource,
+    address_name,
+    disk_name,
+    group_name,
+    interface_name,
+    machine_name,
+    machine_of,
+)
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.fleet.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.provision.azure.client import AzureApi, Resource
+    from skyplane_orchestration.provision.azure.client import AzureApi
     from skyplane_orchestration.provision.azure.network import Networks
     from skyplane_orchestration.provision.azure.options import AzureOptions
     from skyplane_orchestration.provision.azure.types import Sizes
@@ -97,7 +98,7 @@ class Launcher:
         """The instance, which may delete itself from now on if the options say so."""
         role = self._options.self_delete_role
         if role:
-            name = instance.cloud_id.partition("/")[0]
+            name = machine_of(instance)
             try:
                 machine = self._get(request, name)
             except Refusal:
@@ -175,7 +176,7 @@ class Launcher:
             f"launching {request.instance} ({request.instance_type}) in {region}",
             region,
             lambda polling: compute.virtual_machines.begin_create_or_update(
-                group, name, machine, polling=polling, **match_none()
+                group, name, machine, headers={"If-None-Match": "*"}, polling=polling
             ),
             expected={*NO_CAPACITY, *VCPU_QUOTA, *_EXISTS, NO_GROUP},
         )
@@ -238,7 +239,7 @@ class Launcher:
         alive = [
             one
             for one in named
-            if (look := self._found(request, one.cloud_id.partition("/")[0])) and look.is_alive
+            if (look := self._found(request, machine_of(one))) and look.is_alive
         ]
         return sorted(alive, key=lambda one: (one.launched_unix_s, one.cloud_id))
 
@@ -267,16 +268,17 @@ class Launcher:
         return self._options.spot_relays and not request.is_end
 
     def _named(self, request: LaunchRequest) -> dict[str, str]:
-        return tags.for_fleet(
+        return tags.ALPHABET.written(
             request.tags,
             self._options.user_tags,
-            {tags.INSTANCE: request.instance, tags.LAUNCH: request.launch_id},
+            instance=request.instance,
+            launch=request.launch_id,
         )
 
     def _address(self, request: LaunchRequest) -> dict[str, Any]:
         return {
             "location": region_name(request.region),
-            "tags": tags.for_fleet(request.tags, self._options.user_tags),
+            "tags": tags.ALPHABET.written(request.tags, self._options.user_tags),
             "sku": {"name": "Standard"},
             "properties": {
                 "publicIPAllocationMethod": "Static",
@@ -300,7 +302,7 @@ class Launcher:
         size = self._sizes.of(region, request.instance_type)
         return {
             "location": region_name(region),
-            "tags": tags.for_fleet(request.tags, self._options.user_tags),
+            "tags": tags.ALPHABET.written(request.tags, self._options.user_tags),
             "properties": {
                 "enableAcceleratedNetworking": size.is_accelerated,
                 "networkSecurityGroup": {"id": self._networks.firewall_id(fleet_key, region)},

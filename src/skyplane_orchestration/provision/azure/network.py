@@ -9,26 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from azure.core import MatchConditions
-
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.azure import tags
-from skyplane_orchestration.provision.azure.client import Resource, properties_of
 from skyplane_orchestration.provision.azure.errors import (
     CHANGED,
     GROUP_ENDS,
     NO_GROUP,
-    Refusal,
 )
-from skyplane_orchestration.provision.azure.names import (
+from skyplane_orchestration.provision.azure.options import region_name
+from skyplane_orchestration.provision.azure.tags import (
     SUBNET,
+    Resource,
     firewall_name,
     group_name,
     network_name,
+    properties_of,
 )
-from skyplane_orchestration.provision.azure.options import region_name
 from skyplane_orchestration.provision.fleet.firewall import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -68,7 +67,7 @@ class Networks:
         except Refusal:
             found = {}
         if found and properties_of(found).get("provisioningState") != "Deleting":
-            known = tags.fleet_of(found.get("tags"))
+            known = tags.ALPHABET.fleet_of(found.get("tags"))
             if known is None or (known.fleet_key, known.deployment) != (
                 fleet.fleet_key,
                 fleet.deployment,
@@ -83,7 +82,7 @@ class Networks:
             "Any",
             {
                 "location": region_name(region),
-                "tags": tags.for_fleet(fleet, self._options.user_tags),
+                "tags": tags.ALPHABET.written(fleet, self._options.user_tags),
             },
         )
         for wait_s in _GROUP_WAITS_S:
@@ -185,7 +184,7 @@ class Networks:
         groups = self._api.network.network_security_groups
         body: dict[str, Any] = {
             "location": region_name(region),
-            "tags": tags.for_fleet(fleet, self._options.user_tags),
+            "tags": tags.ALPHABET.written(fleet, self._options.user_tags),
             "properties": {"securityRules": _security_rules(rules)},
         }
         condition = {"If-None-Match": "*"} if found is None else {"If-Match": found["etag"]}
@@ -221,7 +220,7 @@ class Networks:
     def _network_body(self, fleet: FleetTags, region: str) -> dict[str, Any]:
         return {
             "location": region_name(region),
-            "tags": tags.for_fleet(fleet, self._options.user_tags),
+            "tags": tags.ALPHABET.written(fleet, self._options.user_tags),
             "properties": {
                 "addressSpace": {"addressPrefixes": [_NETWORK_CIDR]},
                 "subnets": [
@@ -255,11 +254,6 @@ class Networks:
             f"{what}: the resource group is gone; another worker may be tearing the fleet down:"
             " try again"
         )
-
-
-def match_none() -> dict[str, Any]:
-    """Arguments of a request that makes a resource, and changes none that is there."""
-    return {"etag": "*", "match_condition": MatchConditions.IfMissing}
 
 
 def _security_rules(rules: frozenset[Ingress]) -> list[dict[str, Any]]:

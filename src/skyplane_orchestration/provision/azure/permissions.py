@@ -1,4 +1,4 @@
-"""Which actions fleets need, and which of them the credentials have.
+"""Which actions requests and fleets need, and which of them the credentials have.
 
 Azure tells the roles of the caller at a scope, those of the scopes above it included. It does not
 tell deny assignments, nor whether the condition of a role assignment holds.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from skyplane_orchestration.errors import SkyplaneError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
     from skyplane_orchestration.provision.azure.options import AzureOptions
 
+_VERBS: Final = {"GET": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"}
+_RESOURCES: Final = "Microsoft.Resources"
 #: Of `doctor` alone; fleets do without.
 ONLY_DOCTOR: Final = frozenset(
     {"Microsoft.Authorization/permissions/read", "Microsoft.Network/locations/usages/read"}
@@ -140,3 +143,22 @@ def _matches(action: str, patterns: Iterable[str]) -> bool:
     return any(
         re.fullmatch(re.escape(one).replace(r"\*", ".*"), action, re.IGNORECASE) for one in patterns
     )
+
+
+def action_of(method: str, url: str) -> str:
+    """The action of a request to the Resource Manager."""
+    parts = urlsplit(url).path.strip("/").split("/")
+    lower = [part.lower() for part in parts]
+    verb = _VERBS.get(method, "")
+    if not verb:
+        verb = f"{parts.pop()}/action"
+        lower.pop()
+    if "providers" not in lower:
+        # subscriptions/S/resourceGroups[/G[/resources]], subscriptions/S/operationresults/O
+        return "/".join([_RESOURCES, "subscriptions", *parts[2::2], verb])
+    last = len(lower) - 1 - lower[::-1].index("providers")
+    after = parts[last + 1 :]
+    if len(after) == 1:
+        return f"{_RESOURCES}/subscriptions/providers/{verb}"
+    kinds = [after[0], *after[1::2]]
+    return "/".join([*kinds, verb])

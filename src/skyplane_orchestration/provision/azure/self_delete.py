@@ -10,10 +10,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from skyplane_orchestration.provision.azure.tags import Resource
 from skyplane_orchestration.provision.fleet.user_data import with_last_act
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.provision.azure.client import AzureApi, Resource
+    from skyplane_orchestration.provision.azure.client import AzureApi
 
 _PUBLIC_CLOUD: Final = "https://management.azure.com"
 _COMPUTE_VERSION: Final = "2024-07-01"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.provision.azure.options import region_name
+from skyplane_orchestration.provision.azure.tags import Resource
 from skyplane_orchestration.provision.fleet.answers import AnswerCache
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.provision.azure.client import AzureApi, Resource
+    from skyplane_orchestration.provision.azure.client import AzureApi
     from skyplane_orchestration.provision.azure.options import AzureOptions
 
 _MACHINES: Final = "virtualMachines"

@@ -197,6 +197,11 @@ class PublicHosts(NamedTuple):
     web: str
 
 
+def tail(output: bytes, most_bytes: int) -> str:
+    """The end of a console's output, as text."""
+    return output[-most_bytes:].decode(errors="replace") if most_bytes > 0 else ""
+
+
 class Machines(Protocol):
     """One cloud's API. Every verb may be repeated, and may run at the same time elsewhere.
 

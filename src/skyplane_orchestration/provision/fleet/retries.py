@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
@@ -15,6 +15,11 @@ _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 20.0
 #: A request that gets no answer takes a minute, and nine of them would take nine.
 _LONGEST_SILENCE_S: Final = 120.0
+
+#: Together they are longer than a cloud takes to show what it has made.
+VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+T = TypeVar("T")
 
 #: A random time that doubles, in seconds.
 random_wait_s: Final = wait_random_exponential(multiplier=_FIRST_WAIT_S, max=_LONGEST_WAIT_S)
@@ -55,3 +60,13 @@ def retrying(
         retry=again,
         reraise=True,
     )
+
+
+def until_visible(clock: Clock, look: Callable[[], T | None]) -> T | None:
+    """What `look` finds within half a minute; None for nothing."""
+    for wait_s in VISIBLE_WAITS_S:
+        found = look()
+        if found is not None:
+            return found
+        clock.sleep(wait_s)
+    return look()

@@ -23,9 +23,10 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
 )
-from skyplane_orchestration.provision.fleet.retries import retrying
+from skyplane_orchestration.provision.fleet.refusals import Answer, Refusal
+from skyplane_orchestration.provision.fleet.retries import retrying, until_visible
 from skyplane_orchestration.provision.gcp.credentials import GoogleCredentials, credentials_of
-from skyplane_orchestration.provision.gcp.errors import Answer, Refusal, translate
+from skyplane_orchestration.provision.gcp.errors import answered, translate
 from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
 from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
 from skyplane_orchestration.security.credentials import CredentialSources
@@ -49,8 +50,6 @@ _WAIT_TIMEOUT_S: Final = 150.0
 _OPERATION_S: Final = 600.0
 #: Google may answer a wait early.
 _WAIT_PAUSE_S: Final = 1.0
-#: Together they are longer than Google takes to show what it has made.
-_VISIBLE_WAITS_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _PAGE: Final = 500
 _NO_ANSWER: Final = (GoogleAPIError, RequestException, TransportError)
 
@@ -151,6 +150,20 @@ class GcpApi:
             expected=expected,
         )
 
+    def done(
+        self,
+        method: str,
+        request: Mapping[str, Any],
+        *,
+        what: str,
+        where: str = "",
+        expected: Collection[str] = (),
+    ) -> None:
+        """`call` of a method that begins an operation, and `wait` for its end."""
+        operation = self.call(method, request, what=what, where=where, expected=expected)
+        project = str(request.get("project", ""))
+        self.wait(operation, method, what=what, where=where, project=project, expected=expected)
+
     def held_permissions(self, project: str, permissions: Collection[str]) -> frozenset[str]:
         """Those of the permissions that the credentials have for a project. Raises as `call`."""
         base = self._options.endpoint_url or _RESOURCE_MANAGER
@@ -220,7 +233,7 @@ class GcpApi:
         def may_help(error: BaseException) -> bool:
             if isinstance(error, GoogleAPICallError):
                 answer = _answer(error, permission, where)
-                return answer.is_transient and answer.reason not in expected
+                return answer.is_transient and answer.code not in expected
             return isinstance(error, _NO_ANSWER)
 
         repeated = retrying(
@@ -230,7 +243,7 @@ class GcpApi:
             return repeated(send)
         except GoogleAPICallError as error:
             answer = _answer(error, permission, where)
-            if answer.reason in expected:
+            if answer.code in expected:
                 raise Refusal(answer) from error
             raise translate(answer, what) from error
         except _NO_ANSWER as error:
@@ -323,27 +336,21 @@ class GcpApi:
         for error in operation.error.errors:
             quotas = [detail.quota_info for detail in error.error_details]
             quota = next((one for one in quotas if one.limit_name), None)
-            answer = Answer(
-                permission=PERMISSIONS[method][0],
-                code=error.code,
-                status=operation.http_error_status_code,
-                message=error.message,
-                where=where or f"project {self._options.project}",
+            answer = answered(
+                PERMISSIONS[method][0],
+                error.code,
+                operation.http_error_status_code,
+                error.message,
+                where or f"project {self._options.project}",
                 quota=quota.limit_name if quota else "",
                 metric=quota.metric_name if quota else "",
             )
-            if answer.reason in expected:
+            if answer.code in expected:
                 raise Refusal(answer)
             raise translate(answer, what)
 
     def until_visible(self, look: Callable[[], T | None]) -> T | None:
-        """What `look` finds within half a minute; None for nothing."""
-        for wait_s in _VISIBLE_WAITS_S:
-            found = look()
-            if found is not None:
-                return found
-            self.clock.sleep(wait_s)
-        return look()
+        return until_visible(self.clock, look)
 
     def _client(self, name: str) -> Any:
         """One client for all threads."""
@@ -371,10 +378,5 @@ class GcpApi:
 
 def _answer(error: GoogleAPICallError, permission: str, where: str) -> Answer:
     reasons = [entry.get("reason", "") for entry in error.errors if isinstance(entry, dict)]
-    return Answer(
-        permission=permission,
-        code=next(filter(None, reasons), ""),
-        status=int(error.code or 0),
-        message=str(error.message),
-        where=where,
-    )
+    code = next(filter(None, reasons), "")
+    return answered(permission, code, int(error.code or 0), str(error.message), where)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, Final
+from urllib.parse import urlencode
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import MissingExtra
+from skyplane_orchestration.errors import CloudUnavailable, MissingExtra, NotAuthorised
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.base import Finding
@@ -17,21 +19,32 @@ from skyplane_orchestration.provision.fleet.machines import (
     Instance,
     LaunchRequest,
     PublicHosts,
+    tail,
 )
+from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.tags import KEY
 from skyplane_orchestration.provision.gcp import tags as gcp_tags
 from skyplane_orchestration.provision.gcp.checks import findings
-from skyplane_orchestration.provision.gcp.console import console_tail, console_url
-from skyplane_orchestration.provision.gcp.describe import ours, usable_regions
+from skyplane_orchestration.provision.gcp.describe import (
+    delete_disk,
+    disks,
+    ours,
+    usable_regions,
+    zone_and_id,
+)
+from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, NOT_READY, STALE
 from skyplane_orchestration.provision.gcp.launch import Launcher
 from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
 from skyplane_orchestration.provision.gcp.options import GcpOptions
-from skyplane_orchestration.provision.gcp.pin import pin_key
 from skyplane_orchestration.provision.gcp.quotas import quota_uses, region_quotas
-from skyplane_orchestration.provision.gcp.remainders import delete_disk, disks
-from skyplane_orchestration.provision.gcp.terminate import terminate
 from skyplane_orchestration.provision.gcp.types import Types
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.security.credentials import CredentialSources
+
+#: Attempts to pin a key: each is spoilt by another change of the labels at the same moment.
+_PIN_ATTEMPTS: Final = 5
+#: Google shows an instance within a fraction of this time; clocks may differ by as much.
+_FRESH_S: Final = 600.0
 
 
 class GcpCloud:
@@ -80,12 +93,12 @@ class GcpCloud:
         return self._types.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return self._instances(gcp_tags.filter_of_fleet(fleet_key), regions)
+        return self._instances(gcp_tags.filter_of("fleet", fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
-        chosen = gcp_tags.filter_of_deployment(deployment)
+        chosen = gcp_tags.filter_of("deployment", deployment)
         firewalls = self._firewalls.of_deployment(deployment)
         rest = (
             *(one for one in firewalls if one.region in regions),
@@ -100,13 +113,34 @@ class GcpCloud:
         return self._launcher.launch(request)
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
-        pin_key(self._api, instance, key_id)
+        """The fingerprint of the labels keeps two workers apart.
+
+        Raises NotAuthorised: another key is pinned already.
+        """
+        api, key = self._api, gcp_tags.ALPHABET.name(KEY)
+        what = f"writing a label of {instance.instance}"
+        for _ in range(_PIN_ATTEMPTS):
+            entry = api.until_visible(lambda: self._get(instance, what))
+            if entry is None:
+                raise CloudUnavailable(f"{what}: Google Cloud does not know the instance any more")
+            labels = dict(entry.labels)
+            pinned = labels.get(key, "")
+            if pinned == key_id:
+                return
+            if pinned:
+                raise NotAuthorised(
+                    f"instance {instance.instance} shows the key {key_id}, and another one"
+                    f" ({pinned}) is pinned; end the instance"
+                )
+            if self._is_labelled(instance, entry, {**labels, key: key_id}, what):
+                return
+        raise CloudUnavailable(f"{what}: others change its labels all the time; try again")
 
     def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._firewalls.allow(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
-        in_parallel([partial(terminate, self._api, instance) for instance in instances])
+        in_parallel([partial(self._terminate, instance) for instance in instances])
 
     def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
         used = self._used_firewalls(resources)
@@ -117,7 +151,7 @@ class GcpCloud:
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
         firewalls = self._firewalls.of_fleet(fleet_key)
-        chosen = gcp_tags.filter_of_fleet(fleet_key)
+        chosen = gcp_tags.filter_of("fleet", fleet_key)
         return (
             *(
                 one
@@ -128,10 +162,24 @@ class GcpCloud:
         )
 
     def console_url(self, fleet_key: str, region: str) -> str:
-        return console_url(self._options.project)
+        """The list of the project's instances; no filter is documented for its address."""
+        query = urlencode({"project": self._options.project})
+        return f"https://console.cloud.google.com/compute/instances?{query}"
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
-        return console_tail(self._api, instance, max_bytes)
+        """The end of the output of the first serial port."""
+        try:
+            answer = self._api.call(
+                "instances.getSerialPortOutput",
+                {**zone_and_id(instance), "port": 1},
+                what=f"reading the console of {instance.instance}",
+                where=instance.region,
+                # It has not started, or has stopped for long.
+                expected=NOT_FOUND | NOT_READY,
+            )
+        except Refusal:
+            return ""
+        return tail(str(answer.contents).encode(), max_bytes)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
         return region_quotas(self._api, regions, with_spot=self._options.spot_relays)
@@ -164,4 +212,55 @@ class GcpCloud:
         if (resource.tags.fleet_key, resource.region) in used:
             return False
         self._firewalls.delete(resource)
+        return True
+
+    def _get(self, instance: Instance, what: str) -> Any | None:
+        try:
+            return self._api.call(
+                "instances.get",
+                zone_and_id(instance),
+                what=what,
+                where=instance.region,
+                expected=NOT_FOUND,
+            )
+        except Refusal:
+            return None
+
+    def _is_labelled(
+        self, instance: Instance, entry: Any, labels: dict[str, str], what: str
+    ) -> bool:
+        """False if the labels have changed since they were read."""
+        change = {"labels": labels, "label_fingerprint": entry.label_fingerprint}
+        try:
+            self._api.done(
+                "instances.setLabels",
+                {**zone_and_id(instance), "instances_set_labels_request_resource": change},
+                what=what,
+                where=instance.region,
+                expected=STALE,
+            )
+        except Refusal:
+            return False
+        return True
+
+    def _terminate(self, instance: Instance) -> None:
+        """Begin to delete an instance, stopped ones included, also if Google shows it later."""
+        if self._is_ending(instance):
+            return
+        if abs(self._api.clock.wall() - instance.launched_unix_s) < _FRESH_S:
+            self._api.until_visible(lambda: self._is_ending(instance) or None)
+
+    def _is_ending(self, instance: Instance) -> bool:
+        """Whether the end has begun; False if Google does not know the instance."""
+        try:
+            self._api.call(
+                "instances.delete",
+                zone_and_id(instance),
+                what=f"ending {instance.instance}",
+                where=instance.region,
+                # Another worker ends it at this moment.
+                expected=NOT_FOUND | NOT_READY,
+            )
+        except Refusal as refusal:
+            return refusal.code not in NOT_FOUND
         return True

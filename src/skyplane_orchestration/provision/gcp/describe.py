@@ -1,4 +1,4 @@
-"""Finds instances by their labels."""
+"""Finds by its labels what a fleet has: instances, and disks that are left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
+from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
+from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 from skyplane_orchestration.provision.gcp import tags
+from skyplane_orchestration.provision.gcp.errors import IN_USE, NOT_FOUND
 from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ _STATES: Final[dict[str, InstanceState]] = {
     "STAGING": "starting",
     "RUNNING": "running",
 }
+DISK: Final = "disk"
 #: Of an instance that was stopped, not deleted.
 _STOPPED: Final = frozenset({"STOPPED", "SUSPENDED", "TERMINATED"})
 
@@ -54,7 +58,7 @@ def ours(
 def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance | None:
     """An instance of ours; None without our labels."""
     labels = dict(entry.labels)
-    fleet = tags.fleet_of(labels)
+    fleet = tags.ALPHABET.fleet_of(labels)
     if fleet is None:
         return None
     region = region_of_zone(zone)
@@ -63,13 +67,13 @@ def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance 
         why = entry.status_message or f"{entry.status}: it has stopped, and its disk remains"
     return Instance(
         tags=fleet,
-        instance=tags.unescaped(labels.get(tags.INSTANCE, "")) or f"{region}/?",
+        instance=tags.ALPHABET.value(labels, INSTANCE) or f"{region}/?",
         region=region,
         cloud_id=cloud_id(zone, entry.id),
         state=_STATES.get(entry.status, "ending"),
         address=_address(entry, has_public_address=has_public_address),
-        launch_id=labels.get(tags.LAUNCH, ""),
-        key_id=labels.get(tags.KEY, ""),
+        launch_id=tags.ALPHABET.value(labels, LAUNCH),
+        key_id=tags.ALPHABET.value(labels, KEY),
         launched_unix_s=datetime.fromisoformat(entry.creation_timestamp).timestamp(),
         why_ended=why,
     )
@@ -101,3 +105,57 @@ def _address(entry: Any, *, has_public_address: bool) -> str:
         for access in interface.access_configs:
             return str(access.nat_i_p)
     return ""
+
+
+def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[FleetResource]:
+    """Disks in these regions that a filter chooses, but for those that end with an instance.
+
+    One call per page, and one for instances if there are disks.
+    """
+    found = [
+        (zone, disk)
+        for zone, disk in api.in_zones(
+            "disks.aggregatedList",
+            "disks",
+            {"filter": filter_},
+            what="looking for disks",
+            regions=regions,
+        )
+        if region_of_zone(zone) in regions
+    ]
+    is_used = any(disk.users for _, disk in found)
+    ending = _ending_disks(api, filter_, regions) if is_used else frozenset()
+    for zone, disk in found:
+        fleet = tags.ALPHABET.fleet_of(dict(disk.labels))
+        if fleet is not None and (zone, disk.name) not in ending:
+            yield FleetResource(DISK, cloud_id(zone, disk.id), region_of_zone(zone), fleet)
+
+
+def delete_disk(api: GcpApi, disk: FleetResource) -> bool:
+    """Delete one; False if an instance still uses it. One that is gone is deleted."""
+    zone, _, number = disk.cloud_id.partition("/")
+    what = f"deleting the disk {disk.cloud_id}"
+    expected = IN_USE | NOT_FOUND
+    try:
+        api.done(
+            "disks.delete",
+            {"zone": zone, "disk": number},
+            what=what,
+            where=disk.region,
+            expected=expected,
+        )
+    except Refusal as refusal:
+        return refusal.code in NOT_FOUND
+    return True
+
+
+def _ending_disks(
+    api: GcpApi, filter_: str, regions: Collection[str]
+) -> frozenset[tuple[str, str]]:
+    """Zone and name of the disks that are deleted with their instance."""
+    return frozenset(
+        (zone, disk.source.rpartition("/")[2])
+        for zone, entry in instances(api, filter_, regions)
+        for disk in entry.disks
+        if disk.auto_delete
+    )

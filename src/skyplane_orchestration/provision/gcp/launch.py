@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.describe import as_instance, ours
 from skyplane_orchestration.provision.gcp.errors import (
     EXISTS,
     NO_CAPACITY,
     NOT_FOUND,
-    Refusal,
     translate,
 )
-from skyplane_orchestration.provision.gcp.names import instance_name, network_tag
+from skyplane_orchestration.provision.gcp.tags import instance_name, network_tag
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -89,7 +89,7 @@ class Launcher:
         name = instance_name(request.tags.fleet_key, request.instance, number)
         what = f"launching {request.instance} ({request.instance_type}) in {zone}"
         try:
-            operation = self._api.call(
+            self._api.done(
                 "instances.insert",
                 {
                     "zone": zone,
@@ -97,13 +97,6 @@ class Launcher:
                     # For the retries of this one request: another launch is another request.
                     "request_id": str(uuid.uuid4()),
                 },
-                what=what,
-                where=request.region,
-                expected=NO_CAPACITY | EXISTS,
-            )
-            self._api.wait(
-                operation,
-                "instances.insert",
                 what=what,
                 where=request.region,
                 expected=NO_CAPACITY | EXISTS,
@@ -152,7 +145,7 @@ class Launcher:
         """The living instances of this name, the oldest first."""
         found = ours(
             self._api,
-            tags.filter_of_fleet(request.tags.fleet_key),
+            tags.filter_of("fleet", request.tags.fleet_key),
             [request.region],
             has_public_address=self._options.public_address,
         )
@@ -164,10 +157,11 @@ class Launcher:
     def _body(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
         """The instance, for instances.insert."""
         options = self._options
-        labels = tags.for_fleet(
+        labels = tags.ALPHABET.written(
             request.tags,
             options.user_labels,
-            {tags.INSTANCE: request.instance, tags.LAUNCH: request.launch_id},
+            instance=request.instance,
+            launch=request.launch_id,
         )
         body: dict[str, Any] = {
             "name": name,

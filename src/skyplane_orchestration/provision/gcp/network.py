@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.firewall import normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.gcp import tags
-from skyplane_orchestration.provision.gcp.errors import EXISTS, NOT_FOUND, Refusal
-from skyplane_orchestration.provision.gcp.names import fleet_prefix, network_tag
+from skyplane_orchestration.provision.gcp.errors import EXISTS, NOT_FOUND
+from skyplane_orchestration.provision.gcp.tags import fleet_prefix, network_tag
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -184,11 +185,8 @@ class Firewalls:
     def _done(
         self, method: str, what: str, request: Mapping[str, Any], expected: Iterable[str]
     ) -> None:
-        codes = frozenset(expected)
-        operation = self._api.call(
-            method, {"project": self._project, **request}, what=what, expected=codes
-        )
-        self._api.wait(operation, method, what=what, project=self._project, expected=codes)
+        request = {"project": self._project, **request}
+        self._api.done(method, request, what=what, expected=frozenset(expected))
 
     def _find(self, name: str) -> Any | None:
         try:

@@ -11,12 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.provision.azure import tags
-from skyplane_orchestration.provision.azure.client import Resource, properties_of
 from skyplane_orchestration.provision.azure.describe import machines_of
-from skyplane_orchestration.provision.azure.errors import GROUP_ENDS, NOT_FOUND, Refusal
-from skyplane_orchestration.provision.azure.names import group_name, network_name
+from skyplane_orchestration.provision.azure.errors import GROUP_ENDS, NOT_FOUND
 from skyplane_orchestration.provision.azure.options import region_tag
+from skyplane_orchestration.provision.azure.tags import (
+    Resource,
+    group_name,
+    network_name,
+    properties_of,
+)
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags
+from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -48,7 +53,7 @@ _IN_USE: Final = frozenset(
 )
 
 
-class Remainders:
+class Leftovers:
     """The resources of fleets. Threads may share it."""
 
     def __init__(self, api: AzureApi) -> None:
@@ -64,7 +69,7 @@ class Remainders:
 
         Disks, interfaces and addresses that end with their machine are not among them.
         """
-        fleet = tags.fleet_of(group.get("tags"))
+        fleet = tags.ALPHABET.fleet_of(group.get("tags"))
         if fleet is None:
             return ()
         name = group["name"]

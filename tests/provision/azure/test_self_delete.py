@@ -52,21 +52,6 @@ def worker(arm: StrictArm, **options: str) -> InstanceProvisioner:
     return parse_clouds(document).open(CredentialSources())
 
 
-def test_a_fleet_comes_up_and_leaves_nothing(tmp_path: Path) -> None:
-    with World(tmp_path, GATEWAY) as world, open_arm(world) as arm:
-        arm.conditions.hidden_for = 2
-        arm.conditions.operation_polls = 0
-        spec = FleetSpec(KEY, 0, "test", plan(), FleetTimes(start_within_s=60.0))
-        fleet = worker(arm).ensure(spec, Authority(SECRET, KEY))
-        addresses = {machine.address for machine in world.machines}
-        assert {gateway.control[0] for gateway in fleet.gateways} == addresses
-        assert len(addresses) == 2
-        again = worker(arm).ensure(spec, Authority(SECRET, KEY))
-        assert again.gateways == fleet.gateways
-        assert len(worker(arm).destroy(KEY)) == 2
-        assert arm.leftovers() == {}
-
-
 @pytest.mark.long
 def test_an_instance_whose_gateways_end_is_billed_until_the_sweep(tmp_path: Path) -> None:
     with World(tmp_path, GATEWAY) as world, open_arm(world) as arm:

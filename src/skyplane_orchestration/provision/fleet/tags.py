@@ -1,0 +1,112 @@
+"""How the tags of fleets are written in the alphabet of a cloud, and read again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.fleet.machines import FleetTags
+
+#: Short names of the tags that instances have besides those of their fleet.
+INSTANCE: Final = "instance"
+LAUNCH: Final = "launch"
+KEY: Final = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class TagAlphabet:
+    """How a cloud writes tags.
+
+    A character outside the alphabet is written as `escape` and two hexadecimal digits per byte of
+    its UTF-8, so every value can be read back.
+
+    Args:
+        cloud: as people write it, for messages.
+        kind: the cloud's word for a tag.
+        prefix: begins the names of our tags.
+        hyphen: between the words of a name.
+        most_characters: of a value.
+        refused: a character that values cannot have, `escape` included; None if they have any.
+        escape: empty without `refused`.
+        is_upper: hexadecimal digits are upper-case.
+        reserved: no value may begin with it.
+    """
+
+    cloud: str
+    kind: str
+    prefix: str
+    hyphen: str
+    most_characters: int
+    refused: re.Pattern[str] | None = None
+    escape: str = ""
+    is_upper: bool = False
+    reserved: str = ""
+
+    def name(self, short: str) -> str:
+        """The tag of a short name, such as `hard_end`."""
+        return self.prefix + short.replace("_", self.hyphen)
+
+    def written(self, tags: FleetTags, user_tags: Mapping[str, str], **more: str) -> dict[str, str]:
+        """The tags of a resource; ours win.
+
+        Args:
+            more: short name -> value of tags that only this resource has.
+
+        Raises ConfigurationInvalid: the deployment is too long.
+        """
+        texts = {**tags.to_texts(), **more}
+        values = {short: self.escaped(text) for short, text in texts.items()}
+        for short, value in values.items():
+            if len(value) > self.most_characters:
+                raise ConfigurationInvalid(
+                    f"{short} {texts[short]!r} is longer than the {self.most_characters} characters"
+                    f" of a {self.kind} on {self.cloud}"
+                    + ("; special ones take three or more of them" if self.escape else "")
+                )
+        return {**user_tags, **{self.name(short): value for short, value in values.items()}}
+
+    def fleet_of(self, named: Mapping[str, str] | None) -> FleetTags | None:
+        """The fleet of a resource; None if it is none of ours."""
+        return FleetTags.from_texts(
+            {
+                name.removeprefix(self.prefix).replace(self.hyphen, "_"): self.unescaped(value)
+                for name, value in (named or {}).items()
+                if name.startswith(self.prefix)
+            }
+        )
+
+    def value(self, named: Mapping[str, str], short: str) -> str:
+        """The text of a tag; empty if the resource does not have it."""
+        return self.unescaped(named.get(self.name(short), ""))
+
+    def escaped(self, text: str) -> str:
+        """Text in the alphabet."""
+        plain = text if self.refused is None else self.refused.sub(self._hexadecimal, text)
+        if self.reserved and plain.startswith(self.reserved):
+            plain = self._hexadecimal(plain[0]) + plain[1:]
+        return plain
+
+    def unescaped(self, text: str) -> str:
+        """The text of a value; what is no escape stands for itself."""
+        if not self.escape:
+            return text
+        digits = "0-9A-F" if self.is_upper else "0-9a-f"
+        return re.sub(
+            rf"((?:{re.escape(self.escape)}[{digits}]{{2}})+)",
+            lambda found: bytes.fromhex(found[1].replace(self.escape, "")).decode(errors="replace"),
+            text,
+        )
+
+    def _hexadecimal(self, found: re.Match[str] | str) -> str:
+        character = found if isinstance(found, str) else found[0]
+        form = "02X" if self.is_upper else "02x"
+        return "".join(f"{self.escape}{byte:{form}}" for byte in character.encode())
+
+
+def check_count(what: str, user_tags: Mapping[str, str], most: int, kind: str) -> None:
+    """Raise ConfigurationInvalid for more tags of the user than a resource takes beside ours."""
+    if len(user_tags) > most:
+        raise ConfigurationInvalid(f"{what} can have {most} {kind}s at most")
