@@ -42,6 +42,7 @@ By hand, in files that exist:
   grids/skyplane_grids/                     rows in regions.csv, limits.csv, price_rules.yaml
   tests/provision/fleet/
       cloud_harnesses.py                    "$name": ${name}_harness in HARNESSES
+      test_cloud_settings.py                its class, options and SDK in CLOUDS
   mkdocs.yml                                the three pages in nav
   CHANGELOG.md, README.md                   a line each
 """
