@@ -61,7 +61,7 @@ from skyplane_orchestration.provision.in_process.small_jobs import (
     SmallJobsProvisioner,
     is_small_on_this_machine,
 )
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight

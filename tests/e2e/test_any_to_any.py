@@ -23,7 +23,7 @@ from skyplane_gateway.stores.base import read_object
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.planner.pricing.costs import REQUESTS_PER_PRICE, request_usd
 from skyplane_orchestration.provision.in_process import InProcessProvisioner
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.local.run_directory import RunRoot
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit

@@ -16,7 +16,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.provision.in_process import InProcessProvisioner
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.transfer.progress_log import ProgressMeter
 
 if TYPE_CHECKING:

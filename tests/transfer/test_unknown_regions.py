@@ -18,7 +18,7 @@ from skyplane_orchestration.provision.in_process.small_jobs import (
     SmallJobsProvisioner,
     is_small_beside_clouds,
 )
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.security.credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import spec_of

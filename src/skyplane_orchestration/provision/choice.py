@@ -15,7 +15,7 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.location import CLOUDS
-from skyplane_orchestration.provision.processes.settings import check_processes_per_instance
+from skyplane_orchestration.provision.local.settings import check_processes_per_instance
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.base import Provisioner

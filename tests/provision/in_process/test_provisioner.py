@@ -27,7 +27,7 @@ from skyplane_orchestration.provision.in_process.small_jobs import (
     is_small_on_this_machine,
 )
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 if TYPE_CHECKING:

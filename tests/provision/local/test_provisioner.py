@@ -39,12 +39,12 @@ from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
 from skyplane_orchestration.provision.local.options import loopback_address
-from skyplane_orchestration.provision.processes.run_directory import (
+from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     GatewayFiles,
     default_run_root,
 )
-from skyplane_orchestration.provision.processes.settings import (
+from skyplane_orchestration.provision.local.settings import (
     PROCESSES_VARIABLE,
     processes_per_instance,
 )

@@ -20,7 +20,7 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.processes.run_directory import GatewayFiles
+from skyplane_orchestration.provision.local.run_directory import GatewayFiles
 from skyplane_orchestration.provision.ssh.containers import ContainerProgram
 from skyplane_orchestration.provision.ssh.engine import Engine
 

@@ -256,15 +256,15 @@ def test_all_hosts_are_worked_on_at_once(
     """The first request of a kind to each host waits until the other host has one as well."""
     met = threading.Barrier(2)
     seen: set[str] = set()
-    real = RemoteMachine._call
+    real = RemoteMachine.call
 
-    def call(machine: RemoteMachine, called: str, *given: Any, **options: Any) -> Any:
+    def call(machine: RemoteMachine, called: str, *given: Any) -> Any:
         if called == verb and machine.name not in seen:
             seen.add(machine.name)
             met.wait(timeout=30.0)
-        return real(machine, called, *given, **options)
+        return real(machine, called, *given)
 
-    monkeypatch.setattr(RemoteMachine, "_call", call)
+    monkeypatch.setattr(RemoteMachine, "call", call)
     fleet = ensure(ssh)
     assert len(seen) == 2
     assert len(fleet.gateways) == len(ssh.running()) == 5
@@ -273,14 +273,14 @@ def test_all_hosts_are_worked_on_at_once(
 def test_a_host_that_cannot_start_gateways_ends_those_of_the_other(
     ssh: SshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = RemoteMachine._call
+    real = RemoteMachine.call
 
-    def call(machine: RemoteMachine, called: str, *given: Any, **options: Any) -> Any:
+    def call(machine: RemoteMachine, called: str, *given: Any) -> Any:
         if called == "start" and ADDRESSES[1] in machine.name:
             raise OSError(errno.EAGAIN, "no more processes")
-        return real(machine, called, *given, **options)
+        return real(machine, called, *given)
 
-    monkeypatch.setattr(RemoteMachine, "_call", call)
+    monkeypatch.setattr(RemoteMachine, "call", call)
     with pytest.raises(ProvisionFailed, match="no more processes"):
         ensure(ssh)
     assert ssh.traces() == []

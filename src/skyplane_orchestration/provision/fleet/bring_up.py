@@ -43,8 +43,8 @@ from skyplane_orchestration.provision.fleet.machines import (
     data_port,
 )
 from skyplane_orchestration.provision.fleet.teardown import end_instances
+from skyplane_orchestration.provision.local.settings import processes_per_instance
 from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.processes.settings import processes_per_instance
 from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
 from skyplane_orchestration.timing import timed
 

@@ -21,10 +21,9 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
-from skyplane_orchestration.provision.local import hosts
+from skyplane_orchestration.provision.local import hosts, launch
 from skyplane_orchestration.provision.local.options import loopback_address
-from skyplane_orchestration.provision.processes import launch
-from skyplane_orchestration.provision.processes.run_directory import (
+from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
     FleetDirectory,
     FleetMeta,

@@ -18,7 +18,7 @@ from skyplane_orchestration.provision.base import (
     Provisioner,
 )
 from skyplane_orchestration.provision.in_process.provisioner import InProcessProvisioner
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.local.run_directory import RunRoot
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

@@ -6,13 +6,17 @@ import socket
 from pathlib import Path
 
 from skyplane_orchestration.errors import ForeignHost
-from skyplane_orchestration.provision.processes.run_directory import machine_of
 
 
 def host_identity() -> str:
     """`host name/boot id`: processes of another boot are gone."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{socket.gethostname()}/{boot_id}"
+
+
+def machine_of(host: str) -> str:
+    """The host name of a host identity."""
+    return host.rpartition("/")[0]
 
 
 def require_this_host(host: str, fleet_key: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.processes.settings import (
+from skyplane_orchestration.provision.local.settings import (
     check_gateway_settings,
     check_processes_per_instance,
 )

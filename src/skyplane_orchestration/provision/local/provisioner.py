@@ -26,19 +26,22 @@ from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
+from skyplane_orchestration.provision.local.fleet_files import (
+    FleetFiles,
+    InstanceSettings,
+    ProcessProgram,
+)
+from skyplane_orchestration.provision.local.fleets import ProcessFleets
+from skyplane_orchestration.provision.local.launch import Addresses
 from skyplane_orchestration.provision.local.options import LocalOptions
-from skyplane_orchestration.provision.processes.fleets import ProcessFleets
-from skyplane_orchestration.provision.processes.launch import Addresses
-from skyplane_orchestration.provision.processes.place import FleetPlace, ProcessProgram, Seat
-from skyplane_orchestration.provision.processes.run_directory import (
+from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     RunRoot,
     default_run_root,
-    machine_of,
 )
-from skyplane_orchestration.provision.processes.runner import Runner
-from skyplane_orchestration.provision.processes.settings import processes_per_instance
-from skyplane_orchestration.provision.processes.teardown import sweep_fleets
+from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.local.settings import processes_per_instance
+from skyplane_orchestration.provision.local.teardown import sweep_fleets
 from skyplane_orchestration.provision.routes import node_names
 
 if TYPE_CHECKING:
@@ -85,16 +88,18 @@ class LocalProvisioner:
         self.root.prepare()
         directory = self.root.fleet(spec.key)
         meta = directory.read_meta()
-        if meta is not None and machine_of(meta.host) != machine_of(hosts.host_identity()):
+        if meta is not None and hosts.machine_of(meta.host) != hosts.machine_of(
+            hosts.host_identity()
+        ):
             hosts.require_this_host(meta.host, spec.key)
-        seats = {
-            instance: self._seat(region, directory)
+        settings = {
+            instance: self._settings(region, directory)
             for region, names in instances.items()
             for instance in names
         }
-        place = FleetPlace((directory,), seats)
+        fleet_files = FleetFiles((directory,), settings)
         admission = self._admission(spec)
-        return self._fleets().ensure(spec, authority, place, instances, processes, admission)
+        return self._fleets().ensure(spec, authority, fleet_files, instances, processes, admission)
 
     @contextlib.contextmanager
     def _admission(self, spec: FleetSpec) -> Iterator[None]:
@@ -108,17 +113,17 @@ class LocalProvisioner:
             yield
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        return self._fleets().describe(self._place(fleet_key))
+        return self._fleets().describe(self._fleet_files(fleet_key))
 
     def recorded(self, fleet_key: str) -> Fleet | None:
-        return self._fleets().recorded(self._place(fleet_key))
+        return self._fleets().recorded(self._fleet_files(fleet_key))
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         self.root.prepare()
-        return self._fleets().destroy(self._place(fleet_key))
+        return self._fleets().destroy(self._fleet_files(fleet_key))
 
     def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
-        return self._fleets().log_tails(self._place(fleet_key), max_bytes)
+        return self._fleets().log_tails(self._fleet_files(fleet_key), max_bytes)
 
     def check_host(self, fleet: Fleet) -> None:
         require_made_by(self.name, fleet)
@@ -135,9 +140,9 @@ class LocalProvisioner:
         self.root.prepare()
         return sweep_fleets(
             self._runner,
-            [FleetPlace((directory,)) for directory in self.root.fleets()],
+            [FleetFiles((directory,)) for directory in self.root.fleets()],
             deployment,
-            host=machine_of(hosts.host_identity()),
+            host=hosts.machine_of(hosts.host_identity()),
             dry_run=dry_run,
             older_than_s=older_than_s,
             authority_of=authority_of,
@@ -157,9 +162,11 @@ class LocalProvisioner:
     def _fleets(self) -> ProcessFleets:
         return ProcessFleets(self.name, self._runner, hosts.host_identity())
 
-    def _place(self, fleet_key: str) -> FleetPlace:
-        return FleetPlace((self.root.fleet(fleet_key),))
+    def _fleet_files(self, fleet_key: str) -> FleetFiles:
+        return FleetFiles((self.root.fleet(fleet_key),))
 
-    def _seat(self, region: str, directory: FleetDirectory) -> Seat:
+    def _settings(self, region: str, directory: FleetDirectory) -> InstanceSettings:
         addresses = Addresses(self.options.address(region))
-        return Seat(directory, addresses, ProcessProgram(self.options.command_line(region)))
+        return InstanceSettings(
+            directory, addresses, ProcessProgram(self.options.command_line(region))
+        )

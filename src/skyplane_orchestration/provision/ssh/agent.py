@@ -16,13 +16,10 @@ import platform
 import select
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from skyplane_orchestration.provision.processes.this_machine import ThisMachine
-from skyplane_orchestration.provision.ssh.environment import EnvironmentMaker
 from skyplane_orchestration.provision.ssh.programs import Programs
 
 #: The agent ends after this time without a request: a broken network may not end its session.
@@ -31,37 +28,15 @@ _ATTEMPTS: Final = 20
 READY: Final = "ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """The verbs of `machine.Machine`, and those that a machine elsewhere needs besides."""
-
-    machine: ThisMachine = field(default_factory=ThisMachine)
-    environments: EnvironmentMaker = field(default_factory=EnvironmentMaker)
-    programs: Programs = field(default_factory=Programs)
-
-    def verbs(self) -> dict[str, Callable[..., Any]]:
-        machine = self.machine
-        return {
-            verb.__name__: verb
-            for verb in (
-                *(machine.make_root, machine.exists, machine.directories, machine.fill),
-                *(machine.write, machine.read, machine.read_end, machine.clear, machine.remove),
-                *(machine.try_lock, machine.unlock, machine.scan, machine.send, machine.start),
-                *(machine.poll, machine.free_ports, machine.processors, machine.open_files_limit),
-                *(self.make_directory, self.remove_root, self.default_root, self.missing_modules),
-                *(self.put, self.python_version, machine.wall_s, self.why_not_listen),
-                *(self.environments.make_environment, self.start_container),
-                *(self.programs.program_path, self.programs.account),
-                *(self.programs.begin_program, self.programs.end_of_program),
-            )
-        }
+class Agent(Programs):
+    """What a machine does, and what one elsewhere does besides."""
 
     def make_directory(self, path: Path) -> None:
         """As `Machine.make_directory`; its root may be removed at the same time."""
         for attempt in range(_ATTEMPTS):
-            self.machine.make_root(path.parent)
+            self.make_root(path.parent)
             try:
-                return self.machine.make_directory(path)
+                return super().make_directory(path)
             except FileNotFoundError:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -73,9 +48,10 @@ class Agent:
             path.rmdir()
 
     def default_root(self) -> str:
+        """The directory for fleets where a host names none."""
         return f"/tmp/skyplane-orch-ssh-{os.geteuid()}"
 
-    def missing_modules(self, names: list[str]) -> list[str]:
+    def missing_modules(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if importlib.util.find_spec(name) is None]
 
     def python_version(self) -> str:
@@ -99,7 +75,7 @@ class Agent:
         if owner is not None:
             for path in (directory, *directory.iterdir()):
                 os.chown(path, owner, owner)
-        return self.machine.launch(directory, command, os.environ)
+        return self.launch(directory, command, os.environ)
 
     def put(self, path: Path, content_base64: str) -> None:
         """Write a private file."""
@@ -116,7 +92,7 @@ def serve() -> None:
     A request is `{"verb", "paths", "values", "options"}`, an answer `{"value"}` or
     `{"error": [errno, reason, file]}`.
     """
-    verbs = Agent().verbs()
+    agent = Agent()
     # `select` does not see what a buffer holds. So nothing is sent before this answer, and no
     # request before the answer to the last one.
     _answer({"value": READY})
@@ -127,7 +103,8 @@ def serve() -> None:
         request = json.loads(line)
         paths = [Path(path) for path in request["paths"]]
         try:
-            value = verbs[request["verb"]](*paths, *request["values"], **request["options"])
+            verb = getattr(agent, request["verb"])
+            value = verb(*paths, *request["values"], **request["options"])
             answer = {"value": value}
         except OSError as error:
             answer = {"error": [error.errno, error.strerror or str(error), error.filename]}

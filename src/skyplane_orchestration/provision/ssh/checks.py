@@ -11,8 +11,8 @@ from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.provision.base import Finding
-from skyplane_orchestration.provision.processes.launch import require_open_files
-from skyplane_orchestration.provision.processes.runner import Runner
+from skyplane_orchestration.provision.local.launch import require_open_files
+from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.ssh.container_hosts import free_images, why_no_container
 from skyplane_orchestration.provision.ssh.containers import ContainerMachine
 from skyplane_orchestration.provision.ssh.logins import Login, OpenHost
@@ -124,7 +124,7 @@ def _described(entry: OpenHost, clock: Clock) -> str:
 def _free_ports(entry: OpenHost) -> list[int]:
     host = entry.host
     addresses = [host.address, host.data_address or host.address]
-    return entry.machine.free_ports(addresses, host.port_range)
+    return entry.machine.free_ports(addresses, list(host.port_range))
 
 
 def _seconds_ahead(entry: OpenHost, clock: Clock) -> float:

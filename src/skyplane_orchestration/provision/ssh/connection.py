@@ -41,8 +41,7 @@ _MARK: Final = "skyplane-agent "
 _MODULES: Final = tuple(
     (f"skyplane_orchestration.provision.{package}", module)
     for package, module in (
-        ("processes", "this_machine"),
-        ("ssh", "environment"),
+        ("local", "machine"),
         ("ssh", "programs"),
         ("ssh", "agent"),
     )

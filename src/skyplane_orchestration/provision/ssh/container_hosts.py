@@ -8,9 +8,9 @@ from functools import partial
 
 from skyplane_orchestration.errors import ConfigurationInvalid, ProvisionFailed
 from skyplane_orchestration.model.sweep_report import SweptFleet
+from skyplane_orchestration.provision.local.run_directory import DirectoryBusy, FleetDirectory
+from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.processes.run_directory import DirectoryBusy, FleetDirectory
-from skyplane_orchestration.provision.processes.runner import Runner
 from skyplane_orchestration.provision.ssh.containers import (
     Container,
     ContainerMachine,

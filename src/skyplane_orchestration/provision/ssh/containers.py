@@ -13,8 +13,8 @@ from typing import Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.container import MOST_OPEN_FILES, run_options
-from skyplane_orchestration.provision.processes.run_directory import GatewayFiles
-from skyplane_orchestration.provision.processes.this_machine import PROXIES
+from skyplane_orchestration.provision.local.machine import PROXIES
+from skyplane_orchestration.provision.local.run_directory import GatewayFiles
 from skyplane_orchestration.provision.ssh.engine import Engine, find_engine, usable_engine
 from skyplane_orchestration.provision.ssh.machine import WORK_TIMEOUT_S, RemoteMachine
 
@@ -112,7 +112,7 @@ class ContainerMachine(RemoteMachine):
         self, directory: Path, argv: Sequence[str], search_path: Sequence[str], *, is_end: bool
     ) -> int:
         owner = None if self.engine is None else self.engine.owner
-        return int(self._call("start_container", directory, list(argv), owner))
+        return self.start_container(directory, list(argv), owner)
 
     def send(self, directory: Path, pid: int, owner: int, number: int) -> None:
         # It is process 1 there, which no SIGTERM ends before the gateway waits for one. Until

@@ -14,7 +14,7 @@ from typing import Final
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import ProvisionFailed
-from skyplane_orchestration.provision.processes.run_directory import FleetDirectory, RunRoot
+from skyplane_orchestration.provision.local.run_directory import FleetDirectory, RunRoot
 from skyplane_orchestration.provision.ssh.engine import Engine
 from skyplane_orchestration.provision.ssh.machine import WORK_TIMEOUT_S, RemoteMachine
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import MissingExtra
-from skyplane_orchestration.provision.processes.run_directory import RunRoot
+from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.provision.ssh.containers import ContainerMachine
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 from skyplane_orchestration.provision.ssh.machine import RemoteMachine
@@ -41,7 +41,7 @@ class Login:
         """Wait for its end. Raises the errors of `AgentSession`."""
         kind = ContainerMachine if self.host.image else RemoteMachine
         machine = kind(self.host.name, self.session.result().call)
-        path = Path(self.host.directory) if self.host.directory else machine.default_root()
+        path = Path(self.host.directory) if self.host.directory else Path(machine.default_root())
         return OpenHost(self.host, machine, RunRoot(path, machine))
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Runs programs of a machine, such as podman, as long as they take.
 
-It runs within the agent, so it imports the standard library only.
+It runs within the agent, so it imports the standard library and `Machine` only.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
+
+from skyplane_orchestration.provision.local.machine import Machine
 
 #: An answer must come before the session's timeout.
 _WAIT_S: Final = 15.0
@@ -34,11 +36,12 @@ class _Running:
     deadline_s: float
 
 
-@dataclass(slots=True)
-class Programs:
+class Programs(Machine):
     """Programs get the agent's environment. They run on when its session ends."""
 
-    _running: dict[int, _Running] = field(default_factory=dict)
+    def __init__(self, name: str = "") -> None:
+        super().__init__(name)
+        self._running: dict[int, _Running] = {}
 
     def program_path(self, name: str) -> str:
         """Where it is; empty if it is not installed."""

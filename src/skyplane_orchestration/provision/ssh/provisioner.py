@@ -37,18 +37,18 @@ from skyplane_orchestration.provision.base import (
 from skyplane_orchestration.provision.clocks import name_difference
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
-from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.processes.fleets import ProcessFleets
-from skyplane_orchestration.provision.processes.launch import Addresses
-from skyplane_orchestration.provision.processes.place import (
-    FleetPlace,
+from skyplane_orchestration.provision.local.fleet_files import (
+    FleetFiles,
+    InstanceSettings,
     ProcessProgram,
     Program,
-    Seat,
 )
-from skyplane_orchestration.provision.processes.runner import Runner
-from skyplane_orchestration.provision.processes.settings import processes_per_instance
-from skyplane_orchestration.provision.processes.teardown import sweep_fleets
+from skyplane_orchestration.provision.local.fleets import ProcessFleets
+from skyplane_orchestration.provision.local.launch import Addresses
+from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.local.settings import processes_per_instance
+from skyplane_orchestration.provision.local.teardown import sweep_fleets
+from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.routes import node_names
 from skyplane_orchestration.provision.ssh.checks import findings
 from skyplane_orchestration.provision.ssh.container_hosts import (
@@ -109,10 +109,10 @@ class SshProvisioner:
                 try:
                     in_parallel([entry.root.prepare for entry in opened])
                     programs = self._programs(opened, spec.deployment)
-                    place = self._seated(spec.key, opened, host_of, programs)
+                    fleet_files = self._with_settings(spec.key, opened, host_of, programs)
                     processes = self._processes(opened, host_of)
                     fleets = self._fleets_on(opened)
-                    return fleets.ensure(spec, authority, place, instances, processes)
+                    return fleets.ensure(spec, authority, fleet_files, instances, processes)
                 except SkyplaneError:
                     self._remove_remains(opened)
                     raise
@@ -121,19 +121,19 @@ class SshProvisioner:
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         with self._open(self.options.all_hosts()) as opened:
-            return self._fleets.describe(_place(fleet_key, opened))
+            return self._fleets.describe(_fleet_files(fleet_key, opened))
 
     def recorded(self, fleet_key: str) -> Fleet | None:
         with self._open_reachable() as (opened, failures):
             if failures and not opened:
                 raise failures[0]
-            return self._fleets.recorded(_place(fleet_key, opened))
+            return self._fleets.recorded(_fleet_files(fleet_key, opened))
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         try:
             with self._open_reachable() as (opened, failures):
                 in_parallel([entry.root.prepare for entry in opened])
-                stopped = self._fleets.destroy(_place(fleet_key, opened)) if opened else ()
+                stopped = self._fleets.destroy(_fleet_files(fleet_key, opened)) if opened else ()
                 self._remove_remains(opened)
             if failures:
                 raise failures[0]
@@ -148,7 +148,7 @@ class SshProvisioner:
         with self._open_reachable() as (opened, _):
             if not opened:
                 return {}
-            return self._fleets.log_tails(_place(fleet_key, opened), max_bytes)
+            return self._fleets.log_tails(_fleet_files(fleet_key, opened), max_bytes)
 
     def check_host(self, fleet: Fleet) -> None:
         """Every process with the hosts file reaches the fleet."""
@@ -171,7 +171,7 @@ class SshProvisioner:
                     having.setdefault(directory.key, []).append(entry)
             report = sweep_fleets(
                 self._runner,
-                [_place(key, having[key]) for key in sorted(having)],
+                [_fleet_files(key, having[key]) for key in sorted(having)],
                 deployment,
                 host="",
                 dry_run=dry_run,
@@ -243,7 +243,9 @@ class SshProvisioner:
                 return bring_container_program(entry, deployment)
             if self.options.command:
                 return ProcessProgram(self.options.command)
-            return ProcessProgram((python_of_gateways(entry), "-m", "skyplane_gateway"))
+            return ProcessProgram(
+                (python_of_gateways(entry, self._runner.clock), "-m", "skyplane_gateway")
+            )
 
         found = in_parallel([partial(of_host, entry) for entry in opened])
         return {entry.host: program for entry, program in zip(opened, found, strict=True)}
@@ -256,32 +258,32 @@ class SshProvisioner:
             elif not self.options.command:
                 entry.machine.bring(gateway_package(), directory.path)
 
-        def prepare(place: FleetPlace) -> None:
-            in_parallel([partial(bring, entry, place.key) for entry in opened])
+        def prepare(fleet_files: FleetFiles) -> None:
+            in_parallel([partial(bring, entry, fleet_files.key) for entry in opened])
 
         return ProcessFleets(self.name, self._runner, prepare=prepare)
 
-    def _seated(
+    def _with_settings(
         self,
         fleet_key: str,
         opened: Sequence[OpenHost],
         host_of: Mapping[str, SshHost],
         programs: Mapping[SshHost, Program],
-    ) -> FleetPlace:
-        """The place of a fleet, with a seat for each instance."""
+    ) -> FleetFiles:
+        """The files of a fleet, with settings for each instance."""
         root_of = {entry.host: entry.root for entry in opened}
         package = gateway_package().name
-        seats: dict[str, Seat] = {}
+        settings: dict[str, InstanceSettings] = {}
         for instance, host in host_of.items():
             directory = root_of[host].fleet(fleet_key)
-            seats[instance] = Seat(
+            settings[instance] = InstanceSettings(
                 directory,
                 Addresses(host.address, host.data_address),
                 programs[host],
                 (str(directory.path / package),),
                 host.port_range,
             )
-        return replace(_place(fleet_key, opened), seats=seats)
+        return replace(_fleet_files(fleet_key, opened), settings=settings)
 
     def _processes(self, opened: Sequence[OpenHost], host_of: Mapping[str, SshHost]) -> int:
         """Gateways of each instance: as many as the machine with the fewest processors bears."""
@@ -307,5 +309,5 @@ class SshProvisioner:
         in_parallel([partial(remove, entry) for entry in opened])
 
 
-def _place(fleet_key: str, opened: Sequence[OpenHost]) -> FleetPlace:
-    return FleetPlace(tuple(entry.root.fleet(fleet_key) for entry in opened))
+def _fleet_files(fleet_key: str, opened: Sequence[OpenHost]) -> FleetFiles:
+    return FleetFiles(tuple(entry.root.fleet(fleet_key) for entry in opened))

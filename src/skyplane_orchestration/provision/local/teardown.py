@@ -10,40 +10,40 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.base import AuthorityOf
 from skyplane_orchestration.provision.control_sessions import is_living
-from skyplane_orchestration.provision.processes.place import FleetPlace
-from skyplane_orchestration.provision.processes.run_directory import (
+from skyplane_orchestration.provision.local.fleet_files import FleetFiles
+from skyplane_orchestration.provision.local.hosts import machine_of
+from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
     FleetMeta,
     GatewayProcess,
-    machine_of,
 )
-from skyplane_orchestration.provision.processes.runner import Runner
+from skyplane_orchestration.provision.local.runner import Runner
 
 log = logging.getLogger(__name__)
 
 
-def remove_fleet(runner: Runner, place: FleetPlace) -> tuple[str, ...]:
+def remove_fleet(runner: Runner, fleet_files: FleetFiles) -> tuple[str, ...]:
     """End the gateways of a locked fleet and delete its directory; the nodes that still ran.
 
     Raises TeardownIncomplete.
     """
-    stopped = {process.node for process in place.processes()}
-    runner.stop_fleet(place)
+    stopped = {process.node for process in fleet_files.processes()}
+    runner.stop_fleet(fleet_files)
     try:
-        place.remove()
+        fleet_files.remove()
     except OSError as error:
         raise TeardownIncomplete(
-            f"the gateways of fleet {place.key} have ended, but its directory"
+            f"the gateways of fleet {fleet_files.key} have ended, but its directory"
             f" cannot be removed: {error}"
         ) from error
     if stopped:
-        log.info("fleet %s: %s ended", place.key, counted(len(stopped), "gateway"))
+        log.info("fleet %s: %s ended", fleet_files.key, counted(len(stopped), "gateway"))
     return tuple(sorted(stopped))
 
 
 def sweep_fleets(
     runner: Runner,
-    places: Iterable[FleetPlace],
+    fleets: Iterable[FleetFiles],
     deployment: str,
     *,
     host: str,
@@ -57,21 +57,21 @@ def sweep_fleets(
     """
     orphans: list[SweptFleet] = []
     kept: list[str] = []
-    for place in places:
+    for fleet_files in fleets:
         try:
-            with place.locked(create=False, timeout_s=0.0, clock=runner.clock):
-                meta = place.read_meta()
+            with fleet_files.locked(create=False, timeout_s=0.0, clock=runner.clock):
+                meta = fleet_files.read_meta()
                 if meta is not None and meta.deployment != deployment:
                     continue
-                reason = _orphan_reason(runner, place, meta, host, older_than_s, authority_of)
+                reason = _orphan_reason(runner, fleet_files, meta, host, older_than_s, authority_of)
                 if reason:
-                    orphans.append(_sweep_one(runner, place, reason, dry_run=dry_run))
+                    orphans.append(_sweep_one(runner, fleet_files, reason, dry_run=dry_run))
                 else:
-                    kept.append(place.key)
+                    kept.append(fleet_files.key)
         except DirectoryBusy:
-            meta = place.read_meta()
+            meta = fleet_files.read_meta()
             if meta is None or meta.deployment == deployment:
-                kept.append(place.key)
+                kept.append(fleet_files.key)
         except FileNotFoundError:
             continue  # Another process has torn it down.
     return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
@@ -79,20 +79,20 @@ def sweep_fleets(
 
 def _orphan_reason(
     runner: Runner,
-    place: FleetPlace,
+    fleet_files: FleetFiles,
     meta: FleetMeta | None,
     host: str,
     older_than_s: float | None,
     authority_of: AuthorityOf | None,
 ) -> str:
     """Why the fleet is abandoned; empty if it may be in use."""
-    running = place.processes()
+    running = fleet_files.processes()
     if meta is None:
         # The process that made the directory has ended before it wrote the record.
         return "" if running else "left without a record"
-    now_s = place.wall_s(runner.clock)
+    now_s = fleet_files.wall_s(runner.clock)
     if now_s >= meta.hard_end_unix_s and not is_living(
-        place.key, _addresses(running), authority_of, runner.connect
+        fleet_files.key, _addresses(running), authority_of, runner.connect
     ):
         return "past its hard end"
     if machine_of(meta.host) != host:
@@ -112,12 +112,14 @@ def _addresses(running: Iterable[GatewayProcess]) -> Iterator[tuple[str, tuple[s
             yield files.node, (config.control_host, ports[0])
 
 
-def _sweep_one(runner: Runner, place: FleetPlace, reason: str, *, dry_run: bool) -> SweptFleet:
-    gateways = {process.node for process in place.processes()}
+def _sweep_one(
+    runner: Runner, fleet_files: FleetFiles, reason: str, *, dry_run: bool
+) -> SweptFleet:
+    gateways = {process.node for process in fleet_files.processes()}
     failure = ""
     if not dry_run:
         try:
-            remove_fleet(runner, place)
+            remove_fleet(runner, fleet_files)
         except TeardownIncomplete as error:
             failure = str(error)
-    return SweptFleet(place.key, reason, tuple(sorted(gateways)), failure)
+    return SweptFleet(fleet_files.key, reason, tuple(sorted(gateways)), failure)

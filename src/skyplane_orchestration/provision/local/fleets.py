@@ -1,4 +1,4 @@
-"""The verbs of a provisioner whose gateways are processes, for fleets in reachable places."""
+"""The verbs of a provisioner whose gateways are processes, here or on hosts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
-from skyplane_orchestration.provision.processes.bring_up import bring_up
-from skyplane_orchestration.provision.processes.place import FleetPlace
-from skyplane_orchestration.provision.processes.run_directory import DirectoryBusy, FleetMeta
-from skyplane_orchestration.provision.processes.runner import Runner
-from skyplane_orchestration.provision.processes.teardown import remove_fleet
+from skyplane_orchestration.provision.local.bring_up import bring_up
+from skyplane_orchestration.provision.local.fleet_files import FleetFiles
+from skyplane_orchestration.provision.local.run_directory import DirectoryBusy, FleetMeta
+from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.local.teardown import remove_fleet
 from skyplane_orchestration.provision.routes import route_document, split_into_processes
 
 if TYPE_CHECKING:
@@ -52,19 +52,19 @@ class ProcessFleets:
     Args:
         provisioner: its name, for fleet documents.
         host: `name/boot id` of this machine if the gateways run on it, or else empty.
-        prepare: called with a locked place before gateways are started.
+        prepare: called with the files of a locked fleet before gateways are started.
     """
 
     provisioner: str
     runner: Runner
     host: str = ""
-    prepare: Callable[[FleetPlace], None] = lambda place: None
+    prepare: Callable[[FleetFiles], None] = lambda fleet_files: None
 
     def ensure(
         self,
         spec: FleetSpec,
         authority: Authority,
-        place: FleetPlace,
+        fleet_files: FleetFiles,
         instances: Mapping[str, Sequence[str]],
         processes: int,
         admission: AbstractContextManager[None] | None = None,
@@ -82,14 +82,16 @@ class ProcessFleets:
             with ExitStack() as held:
                 with admission or nullcontext():
                     held.enter_context(
-                        place.locked(create=not spec.must_exist, timeout_s=timeout_s, clock=clock)
+                        fleet_files.locked(
+                            create=not spec.must_exist, timeout_s=timeout_s, clock=clock
+                        )
                     )
-                meta = self._prepare_record(place, spec, processes)
-                self.prepare(place)
+                meta = self._prepare_record(fleet_files, spec, processes)
+                self.prepare(fleet_files)
                 nodes = split_into_processes(
                     instances, dict.fromkeys(instances, meta.processes_per_instance)
                 )
-                gateways, routes = bring_up(spec, meta, nodes, place, authority, self.runner)
+                gateways, routes = bring_up(spec, meta, nodes, fleet_files, authority, self.runner)
                 fleet = Fleet(
                     key=spec.key,
                     generation=spec.generation,
@@ -102,10 +104,10 @@ class ProcessFleets:
                     provision_s=clock.monotonic() - began_s,
                     hard_end_unix_s=meta.hard_end_unix_s,
                 )
-                place.write_fleet(fleet.to_dict())
+                fleet_files.write_fleet(fleet.to_dict())
                 return fleet
         except FileNotFoundError as error:
-            if not spec.must_exist or place.exists():
+            if not spec.must_exist or fleet_files.exists():
                 raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
             raise FleetLost(f"fleet {spec.key} was torn down") from error
         except DirectoryBusy as error:
@@ -115,42 +117,44 @@ class ProcessFleets:
         except (SkyplaneError, OSError) as error:
             raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
 
-    def describe(self, place: FleetPlace) -> tuple[FoundGateway, ...]:
+    def describe(self, fleet_files: FleetFiles) -> tuple[FoundGateway, ...]:
         pids: dict[str, list[str]] = {}
-        for process in place.processes():
+        for process in fleet_files.processes():
             pids.setdefault(process.node, []).append(str(process.pid))
         return tuple(
             FoundGateway(node=node, details={"pid": ",".join(pids[node])}) for node in sorted(pids)
         )
 
-    def recorded(self, place: FleetPlace) -> Fleet | None:
-        document = place.read_fleet()
+    def recorded(self, fleet_files: FleetFiles) -> Fleet | None:
+        document = fleet_files.read_fleet()
         try:
             fleet = None if document is None else Fleet.from_dict(document)
         except ConfigurationInvalid as error:
-            log.info("the record of fleet %s cannot be used: %s", place.key, error)
+            log.info("the record of fleet %s cannot be used: %s", fleet_files.key, error)
             return None
         return fleet if fleet is not None and fleet.host == self.host else None
 
-    def destroy(self, place: FleetPlace) -> tuple[str, ...]:
+    def destroy(self, fleet_files: FleetFiles) -> tuple[str, ...]:
         timeout_s = self.runner.lock_timeout_s
         try:
             # Missing directories are created: without the lock, a concurrent `ensure` could
             # lose some of its gateways.
-            with place.locked(create=True, timeout_s=timeout_s, clock=self.runner.clock):
-                return remove_fleet(self.runner, place)
+            with fleet_files.locked(create=True, timeout_s=timeout_s, clock=self.runner.clock):
+                return remove_fleet(self.runner, fleet_files)
         except DirectoryBusy as error:
-            left = ", ".join(gateway.node for gateway in self.describe(place))
+            left = ", ".join(gateway.node for gateway in self.describe(fleet_files))
             raise TeardownIncomplete(f"{error}; still running: {left or 'nothing yet'}") from error
 
-    def log_tails(self, place: FleetPlace, max_bytes: int) -> Mapping[str, str]:
-        tails = {files.node: files.log_tail(max_bytes) for files in place.gateways()}
+    def log_tails(self, fleet_files: FleetFiles, max_bytes: int) -> Mapping[str, str]:
+        tails = {files.node: files.log_tail(max_bytes) for files in fleet_files.gateways()}
         return {node: tail for node, tail in tails.items() if tail}
 
-    def _prepare_record(self, place: FleetPlace, spec: FleetSpec, processes: int) -> FleetMeta:
+    def _prepare_record(
+        self, fleet_files: FleetFiles, spec: FleetSpec, processes: int
+    ) -> FleetMeta:
         """The record of the existing fleet, or the new record of a new one."""
-        now = place.wall_s(self.runner.clock)
-        meta = place.read_meta()
+        now = fleet_files.wall_s(self.runner.clock)
+        meta = fleet_files.read_meta()
         if meta is not None:
             if meta.deployment != spec.deployment:
                 raise ConfigurationInvalid(
@@ -158,14 +162,14 @@ class ProcessFleets:
                     f" not to {spec.deployment!r}"
                 )
             if meta.host == self.host and meta.hard_end_unix_s > now:
-                place.write_meta(meta)
+                fleet_files.write_meta(meta)
                 return meta
             # The machine has restarted, or the fleet is past its hard end.
-            self.runner.stop_fleet(place)
-            place.clear()
-        elif spec.must_exist and len(place.directories) > 1:
+            self.runner.stop_fleet(fleet_files)
+            fleet_files.clear()
+        elif spec.must_exist and len(fleet_files.directories) > 1:
             # It was torn down after its directories were looked for.
-            place.remove()
+            fleet_files.remove()
             raise FileNotFoundError(f"fleet {spec.key} is gone")
         meta = FleetMeta(
             deployment=spec.deployment,
@@ -175,5 +179,5 @@ class ProcessFleets:
             host=self.host,
             processes_per_instance=processes,
         )
-        place.write_meta(meta)
+        fleet_files.write_meta(meta)
         return meta

@@ -1,4 +1,4 @@
-"""The files and gateway processes of this user on this machine.
+"""The files and gateway processes of this user on a machine.
 
 The kernel's list of processes stands for a cloud's tags: it is complete even if the process
 that started the gateways died before it wrote a record.
@@ -23,7 +23,6 @@ import stat
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -57,16 +56,23 @@ _PASSED_TO_ENDS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ThisMachine:
-    """See `machine.Machine`."""
+class Machine:
+    """The machine of this process; `ssh.machine.RemoteMachine` is one elsewhere.
 
-    name: str = ""
-    _launchers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict, compare=False)
+    Each verb raises OSError if the machine refuses, with the machine's own reason.
+
+    Args:
+        name: for messages; empty for this machine.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self._launchers: dict[int, subprocess.Popen[bytes]] = {}
 
     # -- files
 
     def make_root(self, path: Path) -> None:
+        """Make a directory private to the user, with its parents, or check that it is."""
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -77,24 +83,28 @@ class ThisMachine:
             path.chmod(0o700)
 
     def make_directory(self, path: Path) -> None:
+        """Make a private directory; an existing one stays."""
         path.mkdir(mode=0o700, exist_ok=True)
 
     def exists(self, path: Path) -> bool:
         return path.exists()
 
     def directories(self, path: Path) -> list[str]:
+        """Sorted names of the directories in a directory, which may be missing."""
         try:
             return sorted(entry.name for entry in path.iterdir() if entry.is_dir())
         except FileNotFoundError:
             return []
 
     def fill(self, path: Path, files: Mapping[str, str]) -> None:
+        """Make a private directory that has exactly these private files."""
         self.remove(path)
         path.mkdir(mode=0o700)
         for name, text in files.items():
             self.write(path / name, text)
 
     def write(self, path: Path, text: str) -> None:
+        """Write a file, with mode 0600, atomically."""
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -102,12 +112,14 @@ class ThisMachine:
         draft.rename(path)
 
     def read(self, path: Path) -> str | None:
+        """The text of a file; None if it is missing."""
         try:
             return path.read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read_end(self, path: Path, max_bytes: int) -> str:
+        """The end of a file; empty if it cannot be read."""
         try:
             with path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -117,6 +129,7 @@ class ThisMachine:
             return ""
 
     def clear(self, path: Path) -> None:
+        """Delete the content of a directory."""
         for entry in path.iterdir():
             if entry.is_dir():
                 self.remove(entry)
@@ -124,12 +137,14 @@ class ThisMachine:
                 entry.unlink()
 
     def remove(self, path: Path) -> None:
+        """Delete a directory, which may be missing."""
         # An ending gateway deletes its own files concurrently.
         shutil.rmtree(path, ignore_errors=True)
         if path.exists():
             shutil.rmtree(path)
 
     def try_lock(self, path: Path) -> int | None:
+        """Lock a directory until `unlock` or the end of the caller; None if it is taken or gone."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -150,7 +165,7 @@ class ThisMachine:
     # -- processes
 
     def scan(self, run_root: Path, fleet_key: str) -> list[tuple[int, str, int]]:
-        """As `Machine.scan`.
+        """(process id, directory, user id) of the fleet's gateways, sorted.
 
         A process belongs to the fleet if its command line has `--fleet <key>` and a `--config`
         in the fleet's directory, and if its user owns the gateway's directory, since any user can
@@ -173,6 +188,7 @@ class ThisMachine:
         return sorted(found)
 
     def send(self, directory: Path, pid: int, owner: int, number: int) -> None:
+        """Send a signal to a process that `scan` has found, if it is still the same."""
         # The process id may have been reused.
         if _read(pid)[1:] == (directory, owner):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -181,9 +197,13 @@ class ThisMachine:
     def start(
         self, directory: Path, argv: Sequence[str], search_path: Sequence[str], *, is_end: bool
     ) -> int:
-        """As `Machine.start`.
+        """Start the gateway whose files are in `directory`; the launcher's process id.
 
         A gateway inherits no environment.
+
+        Args:
+            search_path: where Python looks for modules first.
+            is_end: the gateway talks to object stores.
         """
         return self.launch(
             directory, argv, _gateway_environment(directory, search_path, is_end=is_end)
@@ -210,18 +230,22 @@ class ThisMachine:
         return launcher.pid
 
     def poll(self, launcher: int) -> int | None:
+        """The exit status of a launcher; None while it runs."""
         return self._launchers[launcher].poll()
 
     def free_ports(self, addresses: Sequence[str], ports: Sequence[int]) -> list[int]:
+        """Those of the ports that are free on each of the addresses."""
         return [port for port in ports if all(_is_free(address, port) for address in addresses)]
 
     def processors(self) -> int:
         return usable_processors()
 
     def wall_s(self) -> float:
+        """The time of its clock, in seconds since 1970."""
         return time.time()
 
     def open_files_limit(self) -> int:
+        """Most open files of a process; negative if there is no limit."""
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         return -1 if limit == resource.RLIM_INFINITY else limit
 
@@ -272,9 +296,9 @@ def _gateway_environment(
 
 def _owner_of(directory: Path) -> int:
     """The owner of a gateway's directory, or of the next parent: an ending gateway deletes it."""
-    for place in (directory, directory.parent, directory.parent.parent):
+    for folder in (directory, directory.parent, directory.parent.parent):
         with contextlib.suppress(FileNotFoundError):
-            return place.stat().st_uid
+            return folder.stat().st_uid
     return os.geteuid()
 
 

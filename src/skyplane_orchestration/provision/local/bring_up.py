@@ -18,17 +18,17 @@ from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
-from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.processes import launch
-from skyplane_orchestration.provision.processes.machine import Machine
-from skyplane_orchestration.provision.processes.place import FleetPlace, Seat
-from skyplane_orchestration.provision.processes.run_directory import (
+from skyplane_orchestration.provision.local import launch
+from skyplane_orchestration.provision.local.fleet_files import FleetFiles, InstanceSettings
+from skyplane_orchestration.provision.local.machine import Machine
+from skyplane_orchestration.provision.local.run_directory import (
     FleetMeta,
     GatewayFiles,
     GatewayProcess,
     names_of,
 )
-from skyplane_orchestration.provision.processes.runner import Runner
+from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.routes import build_routes, connections_of, neighbours
 from skyplane_orchestration.timing import timed
 
@@ -48,7 +48,7 @@ def bring_up(
     spec: FleetSpec,
     meta: FleetMeta,
     nodes: dict[str, tuple[str, ...]],
-    place: FleetPlace,
+    fleet_files: FleetFiles,
     authority: Authority,
     runner: Runner,
 ) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
@@ -57,7 +57,7 @@ def bring_up(
     An error or an interruption ends the gateways that this call has started. `nodes` maps a
     region tag to the wanted gateways.
     """
-    attempt = _BringUp(spec, meta, nodes, place, authority, runner)
+    attempt = _BringUp(spec, meta, nodes, fleet_files, authority, runner)
     try:
         return attempt.run()
     except BaseException:
@@ -70,7 +70,7 @@ class _BringUp:
     spec: FleetSpec
     meta: FleetMeta
     nodes: dict[str, tuple[str, ...]]
-    place: FleetPlace
+    fleet_files: FleetFiles
     authority: Authority
     runner: Runner
 
@@ -84,7 +84,7 @@ class _BringUp:
 
     def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
         # Here: a machine takes one request at a time, and gateways are started all at once.
-        self._now_unix_s = self.place.wall_s(self.runner.clock)
+        self._now_unix_s = self.fleet_files.wall_s(self.runner.clock)
         routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
         self._require_open_files(routes)
@@ -94,11 +94,11 @@ class _BringUp:
             missing = [node for node in self._region_of if node not in self._adopted]
             found = counted(len(self._adopted), "gateway")
             log.info("fleet %s: %s found running, %d to start", self.spec.key, found, len(missing))
-            deadline = _StartupDeadline(self.place, self.runner)
+            deadline = _StartupDeadline(self.fleet_files, self.runner)
             with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
-                self.place.on_machines(missing, self._start)
+                self.fleet_files.on_machines(missing, self._start)
                 self._wait_until_ready(missing, deadline)
-                found_handles = self.place.on_machines(
+                found_handles = self.fleet_files.on_machines(
                     self._region_of, lambda node: self._handle(node, deadline)
                 )
                 handles = {node: found_handles[node] for node in self._region_of}
@@ -107,7 +107,7 @@ class _BringUp:
                     handles,
                     routes,
                     is_changed=bool(missing),
-                    place=self.place,
+                    fleet_files=self.fleet_files,
                     sessions=sessions,
                     deadline=deadline,
                 )
@@ -125,12 +125,12 @@ class _BringUp:
                 f"fleet {self.spec.key} did not come up and these processes cannot be ended:"
                 f" {names_of(left)}"
             )
-        for directory in self.place.directories:
+        for directory in self.fleet_files.directories:
             if not directory.processes():
                 directory.remove()
 
     def _running(self) -> tuple[GatewayProcess, ...]:
-        return self.place.processes()
+        return self.fleet_files.processes()
 
     def _require_open_files(self, routes: tuple[Route, ...]) -> None:
         store_threads = self.runner.store_threads
@@ -138,7 +138,7 @@ class _BringUp:
         in_parallel(
             [
                 partial(launch.require_open_files, directory.machine, connections, store_threads)
-                for directory in self.place.directories
+                for directory in self.fleet_files.directories
             ]
         )
 
@@ -147,7 +147,7 @@ class _BringUp:
     def _adopt(self, sessions: ControlSessions) -> None:
         running = {process.files for process in self._running()}
         for node in self._region_of:
-            files = self.place.gateway(node)
+            files = self.fleet_files.gateway(node)
             if files in running and self._is_usable(node, files, sessions):
                 self._adopted.add(node)
 
@@ -162,7 +162,7 @@ class _BringUp:
 
     def _stop_others(self) -> None:
         """End gateways that do not respond, never became ready, or are not in the plan."""
-        adopted = {self.place.gateway(node) for node in self._adopted}
+        adopted = {self.fleet_files.gateway(node) for node in self._adopted}
         left = self.runner.stop(
             lambda: [process for process in self._running() if process.files not in adopted]
         )
@@ -174,14 +174,15 @@ class _BringUp:
     # -- missing gateways
 
     def _start(self, node: str) -> None:
-        region, plan, seat = self._region_of[node], self.spec.plan, self.place.seat(node)
-        files = self.place.gateway(node)
+        region, plan = self._region_of[node], self.spec.plan
+        settings = self.fleet_files.settings_of(node)
+        files = self.fleet_files.gateway(node)
         launch.write_files(
             files,
             self.spec,
             self.authority,
             node=node,
-            addresses=self._with_ports(node, seat),
+            addresses=self._with_ports(node, settings),
             peers=self._neighbours[node],
             hard_end_unix_s=self.meta.hard_end_unix_s,
             now_unix_s=self._now_unix_s,
@@ -193,8 +194,8 @@ class _BringUp:
         try:
             self._launchers[files] = files.machine.start(
                 files.directory,
-                seat.program.command(files, self.spec.key, is_end=is_end),
-                seat.search_path,
+                settings.program.command(files, self.spec.key, is_end=is_end),
+                settings.search_path,
                 is_end=is_end,
             )
         except OSError as error:
@@ -202,18 +203,18 @@ class _BringUp:
                 f"gateway {node} cannot be started: {error}; check launch_prefix and python"
             ) from error
 
-    def _with_ports(self, node: str, seat: Seat) -> launch.Addresses:
-        """The seat's addresses, with two free ports where it has a range of ports."""
-        addresses, machine = seat.addresses, seat.directory.machine
-        if not seat.ports:
+    def _with_ports(self, node: str, settings: InstanceSettings) -> launch.Addresses:
+        """Its addresses, with two free ports where it has a range of ports."""
+        addresses, machine = settings.addresses, settings.directory.machine
+        if not settings.ports:
             return addresses
         # A gateway that has just been started may not listen yet.
-        untaken = [port for port in seat.ports if (machine, port) not in self._given_ports]
+        untaken = [port for port in settings.ports if (machine, port) not in self._given_ports]
         names = [addresses.control, addresses.data or addresses.control]
         free = machine.free_ports(names, untaken)
         if len(free) < 2:
             raise ProvisionFailed(
-                f"gateway {node} needs two of the ports {seat.ports[0]}-{seat.ports[-1]} of"
+                f"gateway {node} needs two of the ports {settings.ports[0]}-{settings.ports[-1]} of"
                 f" {machine.name}, of which {len(free)} are free; name more ports, or wait until"
                 " another fleet ends"
             )
@@ -227,14 +228,14 @@ class _BringUp:
             polls += 1
             # The order matters: the scan finds a gateway once its launcher has exited, and a
             # gateway that the scan does not find may have written its ready file before.
-            has_launched = self.place.on_machines(
+            has_launched = self.fleet_files.on_machines(
                 waiting, lambda node: self._has_launched(node, deadline)
             )
             launched = [node for node in waiting if has_launched[node]]
             is_scan_due = polls % _POLLS_PER_SCAN == 0
             alive = {process.node for process in self._running()} if is_scan_due else launched
-            ports = self.place.on_machines(
-                launched, lambda node: self.place.gateway(node).read_ports()
+            ports = self.fleet_files.on_machines(
+                launched, lambda node: self.fleet_files.gateway(node).read_ports()
             )
             waiting = [node for node in waiting if ports.get(node) is None]
             for node in waiting:
@@ -244,7 +245,7 @@ class _BringUp:
                 deadline.pause(waiting[0], "did not become ready")
 
     def _has_launched(self, node: str, deadline: _StartupDeadline) -> bool:
-        files = self.place.gateway(node)
+        files = self.fleet_files.gateway(node)
         status = files.machine.poll(self._launchers[files])
         if status:
             raise deadline.failure(node, f"exited with status {status}")
@@ -253,7 +254,7 @@ class _BringUp:
     def _handle(self, node: str, deadline: _StartupDeadline) -> GatewayHandle:
         from skyplane_orchestration.security.authority import fingerprint_of
 
-        files = self.place.gateway(node)
+        files = self.fleet_files.gateway(node)
         config, ports = files.read_config(), files.read_ports()
         certificate = files.read_certificate()
         if config is None or ports is None or certificate is None:
@@ -264,7 +265,7 @@ class _BringUp:
             control=(config.control_host, ports[0]),
             data=(config.data_host, ports[1]),
             fingerprint=fingerprint_of(certificate),
-            details=self.place.seat(node).program.details(files, ports[2]),
+            details=self.fleet_files.settings_of(node).program.details(files, ports[2]),
         )
 
 
@@ -273,7 +274,7 @@ def _connect(
     routes: tuple[Route, ...],
     *,
     is_changed: bool,
-    place: FleetPlace,
+    fleet_files: FleetFiles,
     sessions: ControlSessions,
     deadline: _StartupDeadline,
 ) -> None:
@@ -286,19 +287,19 @@ def _connect(
     topology = topology_of(routes, handles)
     document = topology.to_dict()
     # An unchanged fleet may have a transfer in progress: its topology stays.
-    if is_changed or place.read_topology() != document:
+    if is_changed or fleet_files.read_topology() != document:
         send_topology(topology, handles.values(), sessions, deadline)
-        place.write_topology(document)
+        fleet_files.write_topology(document)
     wait_connected(
-        handles, sessions, deadline, lambda: {process.node for process in place.processes()}
+        handles, sessions, deadline, lambda: {process.node for process in fleet_files.processes()}
     )
 
 
 class _StartupDeadline:
     """The deadline of one `ensure`, which begins when the object is made."""
 
-    def __init__(self, place: FleetPlace, runner: Runner) -> None:
-        self._place = place
+    def __init__(self, fleet_files: FleetFiles, runner: Runner) -> None:
+        self._fleet_files = fleet_files
         self._timeout_s = runner.ready_timeout_s
         self._clock = runner.clock
         self._deadline_s = runner.clock.monotonic() + runner.ready_timeout_s
@@ -311,6 +312,6 @@ class _StartupDeadline:
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its log."""
-        tail = self._place.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
+        tail = self._fleet_files.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
         said = f"the end of its log:\n{tail}" if tail else "it left no log"
-        return ProvisionFailed(f"gateway {node} of fleet {self._place.key} {what}; {said}")
+        return ProvisionFailed(f"gateway {node} of fleet {self._fleet_files.key} {what}; {said}")

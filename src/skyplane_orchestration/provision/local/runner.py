@@ -15,8 +15,8 @@ from skyplane_orchestration.provision.control_sessions import (
     SessionFactory,
     open_sessions,
 )
-from skyplane_orchestration.provision.processes.place import FleetPlace
-from skyplane_orchestration.provision.processes.run_directory import GatewayProcess, names_of
+from skyplane_orchestration.provision.local.fleet_files import FleetFiles
+from skyplane_orchestration.provision.local.run_directory import GatewayProcess, names_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -74,12 +74,12 @@ class Runner:
             running = tuple(find())
         return running
 
-    def stop_fleet(self, place: FleetPlace) -> None:
+    def stop_fleet(self, fleet_files: FleetFiles) -> None:
         """End all gateways of a fleet. Raises TeardownIncomplete."""
-        left = self.stop(place.processes)
+        left = self.stop(fleet_files.processes)
         if left:
             raise TeardownIncomplete(
-                f"gateways of fleet {place.key} still run: {names_of(left)};"
+                f"gateways of fleet {fleet_files.key} still run: {names_of(left)};"
                 " end them by hand or run teardown again"
             )
 

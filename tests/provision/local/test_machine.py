@@ -13,13 +13,13 @@ import pytest
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.provision.local import hosts
-from skyplane_orchestration.provision.processes.run_directory import (
+from skyplane_orchestration.provision.local.machine import usable_processors
+from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     GatewayFiles,
     GatewayProcess,
 )
-from skyplane_orchestration.provision.processes.runner import Runner
-from skyplane_orchestration.provision.processes.this_machine import usable_processors
+from skyplane_orchestration.provision.local.runner import Runner
 
 RunIdle = Callable[..., "subprocess.Popen[bytes]"]
 

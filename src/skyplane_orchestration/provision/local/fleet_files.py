@@ -1,4 +1,4 @@
-"""Where the gateways of one fleet run: a directory on each of its machines."""
+"""The files of one fleet: a directory on each of its machines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.fleet import instance_of
-from skyplane_orchestration.provision.parallel import by_group, in_parallel
-from skyplane_orchestration.provision.processes.launch import Addresses
-from skyplane_orchestration.provision.processes.run_directory import (
+from skyplane_orchestration.provision.local.launch import Addresses
+from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     FleetMeta,
     GatewayFiles,
     GatewayProcess,
 )
+from skyplane_orchestration.provision.parallel import by_group, in_parallel
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class ProcessProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class InstanceSettings:
     """Where and how the gateways of one instance run.
 
     Args:
@@ -71,24 +71,24 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetPlace:
+class FleetFiles:
     """The directories of one fleet, at least one, each on another machine.
 
-    `seats` has the seat of each instance, for a fleet that is brought up.
+    `settings` has those of each instance, for a fleet that is brought up.
     """
 
     directories: tuple[FleetDirectory, ...]
-    seats: Mapping[str, Seat] = field(default_factory=dict)
+    settings: Mapping[str, InstanceSettings] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         return self.directories[0].key
 
-    def seat(self, node: str) -> Seat:
-        return self.seats[instance_of(node)]
+    def settings_of(self, node: str) -> InstanceSettings:
+        return self.settings[instance_of(node)]
 
     def gateway(self, node: str) -> GatewayFiles:
-        return self.seat(node).directory.gateway(node)
+        return self.settings_of(node).directory.gateway(node)
 
     def exists(self) -> bool:
         return any(self._each(lambda directory: directory.machine.exists(directory.path)))
@@ -102,7 +102,7 @@ class FleetPlace:
 
     def on_machines(self, nodes: Iterable[str], call: Callable[[str], T]) -> dict[str, T]:
         """Node -> result. Nodes of a machine are called in turn, and all machines at once."""
-        return by_group(nodes, lambda node: self.seat(node).directory, call)
+        return by_group(nodes, lambda node: self.settings_of(node).directory, call)
 
     def _each(self, call: Callable[[FleetDirectory], T]) -> list[T]:
         """The results for all directories, at once."""

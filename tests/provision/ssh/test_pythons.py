@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from skyplane_orchestration.provision.ssh.environment import EnvironmentMaker
+from skyplane_gateway.common.clock import SYSTEM_CLOCK
+from skyplane_orchestration.errors import ProvisionFailed
+from skyplane_orchestration.provision.local.run_directory import RunRoot
+from skyplane_orchestration.provision.ssh.agent import Agent
+from skyplane_orchestration.provision.ssh.hosts import SshHost
+from skyplane_orchestration.provision.ssh.logins import OpenHost
+from skyplane_orchestration.provision.ssh.machine import RemoteMachine
 from skyplane_orchestration.provision.ssh.package import gateway_requirements
+from skyplane_orchestration.provision.ssh.pythons import make_environment
 
 
 def made(path: Path, requirements: str) -> str:
-    maker = EnvironmentMaker()
-    while (reason := maker.make_environment(path, requirements)) is None:
-        pass
-    return reason
+    """Why the environment cannot be made by an agent without a session; empty if it is made."""
+    agent = Agent()
+
+    def call(verb: str, paths: tuple[str, ...], values: tuple[Any, ...], more: Any) -> Any:
+        return getattr(agent, verb)(*map(Path, paths), *values, **more)
+
+    machine = RemoteMachine("here", call)
+    host = SshHost("127.0.0.1", python=sys.executable)
+    entry = OpenHost(host, machine, RunRoot(path.parent, machine))
+    try:
+        make_environment(entry, path, requirements, SYSTEM_CLOCK)
+    except ProvisionFailed as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.long

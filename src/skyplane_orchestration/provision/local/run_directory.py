@@ -29,10 +29,9 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.processes.machine import Machine
-from skyplane_orchestration.provision.processes.this_machine import ThisMachine
+from skyplane_orchestration.provision.local.machine import Machine
 
-THIS_MACHINE: Final[Machine] = ThisMachine()
+THIS_MACHINE: Final = Machine()
 
 _HEX: Final = frozenset("0123456789abcdef")
 _POLL_S: Final = 0.05
@@ -55,11 +54,6 @@ class FleetMeta:
     hard_end_unix_s: float
     host: str
     processes_per_instance: int = 1
-
-
-def machine_of(host: str) -> str:
-    """The host name of a host identity, `name/boot id`."""
-    return host.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Fleets whose gateways are processes of machines: this one, or others over ssh."""
