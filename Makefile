@@ -25,7 +25,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo demo-dagster demo-clouds demo-clouds-stores test test-long test-matrix e2e-airflow e2e-dagster screenshots \
-	test-image check docs bench soak constraints matrix-pins clean
+	test-image check coverage dist release docs bench soak constraints matrix-pins clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)  ## one transfer as an Airflow DAG, on servers embedded in this machine
@@ -65,6 +65,28 @@ check: $(INSTALLED)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --config setup.cfg --no-logo
 	@$(BIN)/codespell $(PROSE)
+
+coverage: $(PROGRAMS)  ## the tests of `make test`, with lines and branches that they do not reach
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(BIN)/coverage combine --quiet && $(BIN)/coverage report
+
+dist: $(INSTALLED)  ## wheel and source archive, from a clean checkout
+	@rm -rf dist && $(BIN)/python -m build --installer uv --outdir dist
+
+release: $(INSTALLED)  ## VERSION=1.2.3: changelog, version, commit and tag; the tag starts the release workflow
+	@printf '%s' "$(VERSION)" | grep -Eqx '[0-9]+\.[0-9]+\.[0-9]+' || \
+		{ echo 'name it: make release VERSION=1.2.3' >&2; exit 1; }
+	@test -z "$$(git status --porcelain)" || { echo 'commit or remove your changes first' >&2; exit 1; }
+	@git fetch --quiet --tags origin main && git merge-base --is-ancestor origin/main HEAD || \
+		{ echo 'main of origin has commits that are not here' >&2; exit 1; }
+	@! git rev-parse --quiet --verify "refs/tags/v$(VERSION)" >/dev/null || \
+		{ echo 'v$(VERSION) is released' >&2; exit 1; }
+	@$(BIN)/towncrier build --yes --version "$(VERSION)"
+	@sed -i 's/^version = ".*"$$/version = "$(VERSION)"/' pyproject.toml
+	@git commit --quiet --all --message "Release $(VERSION)"
+	@git tag --annotate "v$(VERSION)" --message "Release $(VERSION)"
+	@git push --atomic origin HEAD:main "v$(VERSION)"
 
 docs: $(INSTALLED)  ## the site goes to build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

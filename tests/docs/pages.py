@@ -94,6 +94,7 @@ def all_pages() -> list[Page]:
         "README.md",
         "CONTRIBUTING.md",
         "CHANGELOG.md",
+        "SECURITY.md",
         "gateway/README.md",
         "tests/strict_clouds/README.md",
     )

@@ -12,10 +12,10 @@ from tests.packaging.environments import uv
 
 
 def test_a_release_builds_the_image_for_both_processors(repository: Path) -> None:
-    text = (repository / ".github" / "workflows" / "gateway-image.yml").read_text()
+    text = (repository / ".github" / "workflows" / "release.yml").read_text()
     document: dict[Any, Any] = yaml.safe_load(text)
     # YAML 1.1 reads the word `on` as a truth value.
-    assert document[True] == {"release": {"types": ["published"]}}
+    assert document[True] == {"push": {"tags": ["v*"]}}
     (build,) = [
         step["with"]
         for step in document["jobs"]["image"]["steps"]
