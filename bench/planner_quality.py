@@ -19,7 +19,7 @@ from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput, MinimizeCost, Objective
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner import PROOF_S, build_problem, frontier, plan, violations
+from skyplane_orchestration.planner import build_problem, frontier, plan, violations
 from skyplane_orchestration.planner.formulation import cost_per_second
 from skyplane_orchestration.planner.solve import solve_integers
 
@@ -65,7 +65,6 @@ def timed_plans(
     problems: Sequence[Problem],
     objectives: Sequence[Objective],
     runs: int,
-    proof_s: float = PROOF_S,
 ) -> list[TimedPlan]:
     """The plan of every problem, timed."""
     found = []
@@ -79,7 +78,6 @@ def timed_plans(
                 problem["src"],
                 problem["dst"],
                 objective,
-                proof_s=proof_s,
                 limits=Limits(instance_limit=limit),
             )
             seconds.append(time.perf_counter() - started)
@@ -142,39 +140,34 @@ def gap_case(kind: str, found: Sequence[TimedPlan]) -> Case:
 def cost_cases(grid: Grid, runs: int, count: int | None = None) -> list[Case]:
     """Least cost exactly at a goal: worst cost over the optimum, feasibility, times.
 
-    First with the default time for proofs, then without: most of the time is spent on the proof.
     Last, the time of the full model.
     """
     problems = reference_problems("goals", count)
-    found = _answers_at_goals(grid, problems, runs, PROOF_S)
-    without = _answers_at_goals(grid, problems, runs, 0.0)
+    found = _answers_at_goals(grid, problems, runs)
     return [
-        *_cost_cases(found, ""),
+        *_cost_cases(found),
         gap_case("cost", found),
-        *_cost_cases(without, " without proof"),
         plain_case(grid, found[:: max(1, len(found) // PLAIN_PROBLEMS)]),
     ]
 
 
-def _answers_at_goals(
-    grid: Grid, problems: Sequence[Problem], runs: int, proof_s: float
-) -> list[TimedPlan]:
+def _answers_at_goals(grid: Grid, problems: Sequence[Problem], runs: int) -> list[TimedPlan]:
     objectives = [MinimizeCost(problem["goal_gbps"], exactly=True) for problem in problems]
-    return timed_plans(grid, problems, objectives, runs, proof_s)
+    return timed_plans(grid, problems, objectives, runs)
 
 
-def _cost_cases(found: Sequence[TimedPlan], how: str) -> list[Case]:
+def _cost_cases(found: Sequence[TimedPlan]) -> list[Case]:
     ratios = [timed.plan.cost.usd_per_gb / timed.problem["usd_per_gb"] for timed in found]
     return [
         Case(
-            f"optimal{how}: worst cost of {len(found)} plans over the full integer optimum",
+            f"optimal: worst cost of {len(found)} plans over the full integer optimum",
             max(ratios),
             "x optimum",
             floor=FLOOR_OF_OPTIMUM,
             goal=GOAL_OF_OPTIMUM,
         ),
-        feasible_case(f"optimal{how}", found),
-        *time_cases(f"cost{how}", found, MEDIAN_GOAL_S, WORST_GOAL_S),
+        feasible_case("optimal", found),
+        *time_cases("cost", found, MEDIAN_GOAL_S, WORST_GOAL_S),
     ]
 
 

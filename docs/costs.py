@@ -73,7 +73,6 @@ def _rows(grid: Grid, src: str, dst: str) -> Iterator[tuple[str, ...]]:
             volume_gb=volume_gb,
             objects=objects,
             limits=NO_LIMITS,
-            proof_s=0,
         )
         yield (size, _way(cheapest), *_figures(cheapest))
         quotes = [

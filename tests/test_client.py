@@ -1079,7 +1079,7 @@ def test_the_objective_of_the_job_counts(client: Client) -> None:
 def test_a_plan_to_several_places_cannot_be_run(client: Client) -> None:
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     job = replace(JOB, objective=MinimizeCost(2.0), objects=5)
-    plan = client.plan_to_all(job, [far], proof_s=0.0)
+    plan = client.plan_to_all(job, [far])
     assert (plan.src, plan.destinations, plan.volume_gb) == (A, (B, far.region), 10.0)
     assert plan.cost.request_usd is not None
     with pytest.raises(ConfigurationInvalid, match="one plan per destination"):

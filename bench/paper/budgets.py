@@ -85,9 +85,8 @@ def route(grid: Grid, src: str, dst: str, benefit: str) -> Route:
             dst,
             MaximizeThroughput(max_usd_per_gb=budget * alone.cost.usd_per_gb),
             limits=ONE_INSTANCE,
-            proof_s=0.0,
         )
-        # Without the time for a proof a plan may be a hair slower than one for less money.
+        # Within its gap a plan may be a hair slower than one for less money.
         faster = found.throughput_gbps > points[-1].gbps
         relays = found.relays if faster else points[-1].relays
         points.append(Point(budget, max(found.throughput_gbps, points[-1].gbps), relays))

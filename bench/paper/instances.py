@@ -103,7 +103,6 @@ def example(grid: Grid, src: str, dst: str) -> Example:
             dst,
             MaximizeThroughput(max_usd_per_gb=ANY_USD_PER_GB),
             limits=Limits(instance_limit=count),
-            proof_s=0.0,
         ).throughput_gbps
         for count in COUNTS
     ]

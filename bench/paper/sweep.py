@@ -147,7 +147,7 @@ def _fastest(grid: Grid, src: str, dst: str, most: float) -> TransferPlan:
 
 def _cheapest_at(grid: Grid, src: str, dst: str, gbps: float) -> TransferPlan:
     goal = MinimizeCost(gbps, exactly=True)
-    return plan(grid, src, dst, goal, limits=ONE_INSTANCE, proof_s=0.0)
+    return plan(grid, src, dst, goal, limits=ONE_INSTANCE)
 
 
 def _within_budgets(grid: Grid, alone: TransferPlan, best: TransferPlan) -> dict[str, float]:

@@ -34,6 +34,7 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
 from skyplane_orchestration.provision.base import (
     Finding,
     FleetTimes,
@@ -178,7 +179,7 @@ class Client:
         within the quotas of the provisioner's account.
 
         Args:
-            proof_s: seconds for each attempt to prove that no plan is better; see `planner.plan`.
+            proof_s: without effect, with a warning; the next release refuses it.
             may_assume: where the gateways run on this machine, an end whose region neither its
                 store nor the job names counts as in that of the other end, with a note in the plan.
 
@@ -188,7 +189,8 @@ class Client:
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
-        return self.job_run(job).plan(proof_s=proof_s, may_assume=may_assume)
+        warn_of_proof_s(proof_s)
+        return self.job_run(job).plan(may_assume=may_assume)
 
     def plan_to_all(
         self, job: TransferJob, further: Sequence[Location], *, proof_s: float | None = None
@@ -197,8 +199,9 @@ class Client:
 
         Raises ConfigurationInvalid when two ends lie in one region; else as `plan`.
         """
+        warn_of_proof_s(proof_s)
         return planning.plan_job_to_all(
-            self.grid, job, further, self._credentials, self.provisioner, proof_s
+            self.grid, job, further, self._credentials, self.provisioner
         )
 
     def plan_together(self, jobs: Sequence[TransferJob]) -> TransferPlan:

@@ -95,7 +95,7 @@ def test_the_plain_model_agrees_with_the_planner_on_few_regions(grid: Grid) -> N
     found = fit_reference_plans.at_goal(grid, fit_reference_plans.Drawn(SRC, DST, 1, 0.0))
     assert found is not None
     objective = MinimizeCost(float(found["goal_gbps"]), exactly=True)
-    ours = plan(grid, SRC, DST, objective, proof_s=5.0, limits=Limits(instance_limit=1))
+    ours = plan(grid, SRC, DST, objective, limits=Limits(instance_limit=1))
     assert found["usd_per_gb"] == pytest.approx(ours.cost.usd_per_gb, rel=3e-4)
 
 
@@ -103,7 +103,7 @@ def test_the_plain_model_keeps_to_a_ceiling(grid: Grid) -> None:
     found = fit_reference_plans.under_ceiling(grid, fit_reference_plans.Drawn(SRC, DST, 1, 0.3))
     assert found is not None
     objective = MaximizeThroughput(max_usd_per_gb=float(found["ceiling_usd_per_gb"]))
-    ours = plan(grid, SRC, DST, objective, proof_s=5.0, limits=Limits(instance_limit=1))
+    ours = plan(grid, SRC, DST, objective, limits=Limits(instance_limit=1))
     assert found["throughput_gbps"] == pytest.approx(ours.throughput_gbps, rel=1e-3)
 
 

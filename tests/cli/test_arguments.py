@@ -21,7 +21,6 @@ from skyplane_orchestration.model.job import (
     Objective,
     Policy,
 )
-from skyplane_orchestration.planner import PROOF_S
 
 REGIONS = ("aws:eu-west-1", "aws:us-east-1", "gcp:europe-west1")
 
@@ -95,11 +94,13 @@ def test_the_rule_for_refused_launches_is_for_subcommands_that_launch() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "0.0", "1e-3", "60"])
-def test_prove_s_is_zero_or_a_positive_number(text: str) -> None:
+def test_prove_s_warns_that_it_has_no_effect(text: str, caplog: pytest.LogCaptureFixture) -> None:
     parser = Parser(prog="x")
     planner_options.add_proof(parser)
-    assert parser.parse_args(["--prove-s", text]).prove_s == float(text)
-    assert parser.parse_args([]).prove_s is None
+    parser.parse_args([])
+    assert not caplog.messages
+    parser.parse_args(["--prove-s", text])
+    assert "--prove-s has no effect" in caplog.text
     for bad in ("-1", "nan", "inf", "soon"):
         with pytest.raises(ConfigurationInvalid, match="above zero"):
             parser.parse_args(["--prove-s", bad])
@@ -155,15 +156,6 @@ def test_a_pattern_of_keys_that_once_was_one_of_regions_is_named(
     assert [region in one and "--exclude-regions" in one for one in caplog.messages] == (
         [True] if region else []
     )
-
-
-def test_the_help_states_the_planners_own_time_for_proofs() -> None:
-    """The command does not load the planner to print its help."""
-    parser = Parser(prog="x")
-    planner_options.add_proof(parser)
-    assert f"(default: {PROOF_S:g})" in " ".join(parser.format_help().split())
-    assert planner_options.proof_s_from(parser.parse_args([])) == PROOF_S
-    assert planner_options.proof_s_from(parser.parse_args(["--prove-s", "0"])) == 0.0
 
 
 def test_filters_reach_the_job(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 
 from skyplane_orchestration.grids import Grid, GridRegion, InstanceType, load_grid
 from skyplane_orchestration.grids.grid import EdgeValues
-from skyplane_orchestration.model.job import Limits
-from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 
 GridOf = Callable[..., Grid]
+#: Twelve regions of the public measurement of January 2022, and problems with their optima.
+DOZEN = Path(__file__).with_name("measured_dozen")
 
 
 def grid_of(
@@ -65,28 +64,6 @@ def small_grid() -> GridOf:
 
 
 @pytest.fixture(scope="session")
-def random_problem() -> Callable[[int], PlanProblem]:
-    """By seed: eleven regions, rates and prices at random, one or two instances each."""
-
-    def problem_of(seed: int) -> PlanProblem:
-        chooser = random.Random(seed)
-        tags = ["aws:s", "gcp:t", *(f"azure:r{number}" for number in range(9))]
-        edges = {
-            (src, dst): (chooser.uniform(0.5, 6.0), round(chooser.uniform(0.01, 0.2), 3))
-            for src in tags
-            for dst in tags
-            if src != dst
-        }
-        limit = chooser.choice([1, 2])
-        goal = chooser.uniform(0.3, 0.9) * 5.0 * limit
-        return build_problem(
-            grid_of(edges), tags[0], tags[1], goal_gbps=goal, limits=Limits(instance_limit=limit)
-        )
-
-    return problem_of
-
-
-@pytest.fixture(scope="session")
 def triangle() -> Grid:
     """Direct 2.5 Gbit/s at 0.10; over azure:r 5 Gbit/s at 0.04 + 0.08; 3.6 USD an hour."""
     return grid_of(
@@ -102,6 +79,11 @@ def triangle() -> Grid:
 @pytest.fixture(scope="session")
 def shipped() -> Grid:
     return load_grid()
+
+
+@pytest.fixture(scope="session")
+def dozen() -> Grid:
+    return load_grid(DOZEN)
 
 
 @pytest.fixture(scope="session")

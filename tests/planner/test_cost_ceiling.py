@@ -44,7 +44,6 @@ def test_a_short_job_gets_as_many_instances_as_its_money_brings_up(
         MaximizeThroughput(max_cost_usd=money),
         volume_gb=volume_gb,
         limits=Limits(instance_limit=100),
-        proof_s=0.0,
     )
     assert answer.cost.total_usd is not None
     assert answer.cost.total_usd <= money

@@ -59,7 +59,7 @@ def test_no_plan_at_its_rate_is_a_thousandth_cheaper(
     assert len(plans) > 3
     for one in plans:
         goal = MinimizeCost(one.throughput_gbps * (1 - 1e-9), exactly=True)
-        alone = plan(measured, *ends, goal, limits=limits, proof_s=0.0)
+        alone = plan(measured, *ends, goal, limits=limits)
         assert one.cost.usd_per_gb <= alone.cost.usd_per_gb * 1.001
         assert violations(one, measured, limits) == []
 
@@ -69,7 +69,7 @@ def test_of_the_fastest_plans_the_cheapest_is_the_end(shipped: Grid) -> None:
     ends = "azure:uksouth", "azure:australiasoutheast"
     last = frontier(shipped, *ends, points=2)[-1]
     goal = MinimizeCost(last.throughput_gbps * (1 - 1e-9), exactly=True)
-    alone = plan(shipped, *ends, goal, proof_s=0.0)
+    alone = plan(shipped, *ends, goal)
     assert last.cost.usd_per_gb <= alone.cost.usd_per_gb * 1.001
     assert last.solver.gap <= 0.01
 
@@ -106,7 +106,7 @@ def test_on_random_grids_it_has_both_ends_and_nothing_dearer_than_needed(
     for one in plans:
         # The solver may exceed the highest rate by its tolerance.
         goal = MinimizeCost(one.throughput_gbps * (1 - 1e-5), exactly=True)
-        alone = plan(grid, *ENDS, goal, proof_s=0.0)
+        alone = plan(grid, *ENDS, goal)
         # A point this near to what no plan can beat is not looked for any further.
         assert one.cost.usd_per_gb <= alone.cost.usd_per_gb * 1.004
         assert one.solver.bound <= alone.cost.usd_per_gb * (1 + 2e-5)

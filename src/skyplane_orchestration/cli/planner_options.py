@@ -165,11 +165,16 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
 def add_proof(parser: Parser) -> None:
     parser.add_argument(
         "--prove-s",
-        type=number_from_zero,
+        type=_ignored_seconds,
         metavar="S",
-        help="seconds for each proof that no plan is better, left out below one second"
-        " (default: 0.15)",
+        help="has no effect: every plan states its gap; the next release refuses it",
     )
+
+
+def _ignored_seconds(text: str) -> float:
+    seconds = number_from_zero(text)
+    log.warning("--prove-s has no effect: every plan states its gap; the next release refuses it")
+    return seconds
 
 
 def add_grid(parser: Parser) -> None:
@@ -235,15 +240,7 @@ def request_from(options: argparse.Namespace, regions: Sequence[str]) -> dict[st
         "objects": options.objects,
         "limits": limits_from(options),
         "policy": policy_from(options, regions),
-        "proof_s": proof_s_from(options),
     }
-
-
-def proof_s_from(options: argparse.Namespace) -> float:
-    """Seconds for the proof of each search; default: the planner's."""
-    from skyplane_orchestration.planner import PROOF_S
-
-    return PROOF_S if options.prove_s is None else float(options.prove_s)
 
 
 def policy_from(options: argparse.Namespace, regions: Sequence[str]) -> Policy:

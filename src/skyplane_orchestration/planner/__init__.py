@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         multicast_plan,
         multicast_violations,
     )
-    from skyplane_orchestration.planner.optimize import PROOF_S, plan
+    from skyplane_orchestration.planner.optimize import plan
     from skyplane_orchestration.planner.pareto import frontier
     from skyplane_orchestration.planner.plots.frontier_chart import frontier_svg
     from skyplane_orchestration.planner.plots.plan_map import plan_svg
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.planner.problem import build_problem
 
 __all__ = [
-    "PROOF_S",
     "Comparison",
     "Explanation",
     "best_relay",
@@ -50,7 +49,6 @@ __all__ = [
 #: The module of each public name. No module has the name of a public function: Python makes an
 #: imported submodule an attribute of its package.
 _MODULES: Final = {
-    "PROOF_S": "optimize",
     "Comparison": "comparison",
     "Explanation": "explain",
     "best_relay": "baselines",

@@ -26,8 +26,9 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.planner.baselines import baselines, default_objective
+from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
-from skyplane_orchestration.planner.optimize import PROOF_S, plan
+from skyplane_orchestration.planner.optimize import plan
 from skyplane_orchestration.planner.pricing.transfer_services import ServiceQuote, quote_services
 from skyplane_orchestration.planner.single_region import is_single_region
 
@@ -137,6 +138,7 @@ class Comparison:
         }
 
 
+@ignores_proof_s
 def compare(
     grid: Grid,
     src: str,
@@ -147,7 +149,6 @@ def compare(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
-    proof_s: float = PROOF_S,
 ) -> Comparison:
     """Every plan and service from one region tag to another, side by side.
 
@@ -174,7 +175,6 @@ def compare(
         objects=objects,
         limits=limits,
         policy=policy,
-        proof_s=proof_s,
     )
     goal, words = _goal(grid, src, dst, objective, limits)
     cheapest = plan_for(goal)

@@ -49,13 +49,13 @@ class Ceilings:
 
 
 def fastest_under(
-    request: PlanRequest, problem: PlanProblem, ceilings: Ceilings, wait_s: float, proof_s: float
+    request: PlanRequest, problem: PlanProblem, ceilings: Ceilings, wait_s: float
 ) -> BoundedCandidate | None:
     """The fastest plan within the ceilings; None when no plan is that cheap.
 
     Every plan is billed for `wait_s`. The bound is in Gbit/s.
     """
-    search = _CeilingSearch(request, problem, ceilings, wait_s, proof_s, problem.most_gbps)
+    search = _CeilingSearch(request, problem, ceilings, wait_s, problem.most_gbps)
     search.by_price()
     search.by_total()
     search.bisect()
@@ -77,7 +77,6 @@ class _CeilingSearch:
     problem: PlanProblem
     ceilings: Ceilings
     wait_s: float
-    proof_s: float
     bound: float
     best: Candidate | None = None
 
@@ -142,7 +141,7 @@ class _CeilingSearch:
         """
         if usd_per_gbit <= 0:
             return None
-        found = fastest(problem, usd_per_gbit, proof_s=self.proof_s)
+        found = fastest(problem, usd_per_gbit)
         if found is None:
             return None
         self.bound = min(self.bound, max(found.bound, beyond_gbps))
@@ -153,11 +152,11 @@ class _CeilingSearch:
         """Keep the cheapest plans at this rate or above; whether the ceilings allow one."""
         upwards = self.problem.with_goal(gbps, max(gbps, self.bound))
         if math.isfinite(self.ceilings.usd_per_gb):
-            found = cheapest(upwards, exactly=False, proof_s=0.0)
+            found = cheapest(upwards, exactly=False)
             if found and self._keep(candidate_from(self.request, found.solution, self.wait_s)):
                 return True
         if math.isfinite(self.ceilings.usd):
-            least = least_total(self.request, upwards, self.wait_s, 0.0)
+            least = least_total(self.request, upwards, self.wait_s)
             return least is not None and self._keep(least.candidate)
         return False
 

@@ -24,6 +24,7 @@ from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.burst import counted, rate_sentences
 from skyplane_orchestration.planner.constraint_names import INSTANCE_QUOTA, VCPU_QUOTA
+from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.infeasibility import describe_limit
 from skyplane_orchestration.planner.optimize import plan
 
@@ -111,18 +112,18 @@ def price_of(explained: TransferPlan) -> float:
     return explained.cost.usd_per_gb if total is None else total
 
 
+@ignores_proof_s
 def explain_plan(
     grid: Grid,
     explained: TransferPlan,
     *,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
-    proof_s: float = 0.0,
 ) -> Explanation:
     """Explain a plan by planning again: without each relay, with more money, with a larger quota.
 
     The arguments are those that the plan was made with (see `plan`). The explanation ignores the
-    policy's `max_job_usd`, and gives the second plans no time for proofs.
+    policy's `max_job_usd`.
 
     Raises what `plan` raises, except PlanInfeasible, which is a result here.
     """
@@ -147,7 +148,6 @@ def explain_plan(
                 volume_gb=explained.volume_gb,
                 limits=within[1],
                 policy=Policy(policy.allow_regions, (*policy.exclude_regions, *without)),
-                proof_s=proof_s,
             )
         except PlanInfeasible:
             return None

@@ -148,15 +148,13 @@ def best_over_waits(
 
 
 def least_total(
-    request: PlanRequest, problem: PlanProblem, wait_s: float, proof_s: float
+    request: PlanRequest, problem: PlanProblem, wait_s: float
 ) -> BoundedCandidate | None:
     """The plan with the least total at any rate from the goal up; None when infeasible.
 
     Every plan is billed for `wait_s`. The bound is in USD.
     """
-    at_goal = cheapest(
-        priced_at(request, problem, problem.goal_gbps, wait_s), exactly=False, proof_s=proof_s
-    )
+    at_goal = cheapest(priced_at(request, problem, problem.goal_gbps, wait_s), exactly=False)
     if at_goal is None:
         return None
     bound = request.total_usd(at_goal.bound)
@@ -168,11 +166,11 @@ def least_total(
     goal = problem.goal_gbps
     for part, gbps in ((problem, best.gbps), (problem.with_goal(goal, goal), goal)):
         exactly = part is not problem
-        found = cheapest(priced_at(request, part, gbps, wait_s), exactly=exactly, proof_s=0.0)
+        found = cheapest(priced_at(request, part, gbps, wait_s), exactly=exactly)
         if found is not None:
             candidate = candidate_from(request, found.solution, wait_s)
             best = min(best, candidate, key=lambda one: one.usd)
-    bound = max(bound, _bound_by_ends(request, problem, wait_s, proof_s))
+    bound = max(bound, _bound_by_ends(request, problem, wait_s))
     return BoundedCandidate(best, min(best.usd, bound))
 
 
@@ -180,14 +178,12 @@ def _is_near(best: Candidate, bound_usd: float) -> bool:
     return bound_usd >= best.usd * (1 - OPTIMAL_GAP)
 
 
-def _bound_by_ends(
-    request: PlanRequest, problem: PlanProblem, wait_s: float, proof_s: float
-) -> float:
+def _bound_by_ends(request: PlanRequest, problem: PlanProblem, wait_s: float) -> float:
     """Another bound in USD: the least (4a) plus the wait of the fewest instances at the ends.
 
     The wait is most of the instance cost of a job of a minute or two.
     """
-    found = cheapest(problem, exactly=False, proof_s=proof_s)
+    found = cheapest(problem, exactly=False)
     if found is None:
         return 0.0
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)

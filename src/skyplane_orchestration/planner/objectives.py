@@ -71,13 +71,11 @@ class ObjectiveSearch:
     Attributes:
         problem: its goal is `least_gbps` of the objective.
         max_job_usd: of the policy; None for no limit.
-        proof_s: see `plan`.
     """
 
     request: PlanRequest
     problem: PlanProblem
     max_job_usd: float | None
-    proof_s: float
 
     def best(self, objective: Objective) -> BoundedCandidate:
         """The best plan found; its bound has the unit of `objective_value`.
@@ -132,7 +130,7 @@ class ObjectiveSearch:
 
     def _cheapest_per_gb(self, objective: MinimizeCost) -> BoundedCandidate:
         """The least (4a); where the policy forbids its total, the least total at the goal."""
-        found = cheapest(self.problem, exactly=objective.exactly, proof_s=self.proof_s)
+        found = cheapest(self.problem, exactly=objective.exactly)
         if found is None:
             raise self._goal_infeasible(self.problem)
         candidate = job_cost.candidate_from(self.request, found.solution)
@@ -151,7 +149,7 @@ class ObjectiveSearch:
                 return None
             most = goal if is_exact else max(goal, problem.most_gbps)
             at_goal = problem.with_goal(goal, most)
-            return job_cost.least_total(self.request, at_goal, wait_s, self.proof_s)
+            return job_cost.least_total(self.request, at_goal, wait_s)
 
         least = job_cost.best_over_waits(self.problem, solve, maximize=False)
         if least is None:
@@ -189,7 +187,7 @@ class ObjectiveSearch:
         ceilings = Ceilings(math.inf if per_gb is None else per_gb, min(totals, default=math.inf))
 
         def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
-            return fastest_under(self.request, problem, ceilings, wait_s, self.proof_s)
+            return fastest_under(self.request, problem, ceilings, wait_s)
 
         if totals:
             found = job_cost.best_over_waits(self.problem, solve, maximize=True)
@@ -202,7 +200,7 @@ class ObjectiveSearch:
     def _ceilings_infeasible(self, ceilings: Ceilings) -> PlanInfeasible:
         per_gb, usd = ceilings.usd_per_gb, ceilings.usd
         if math.isfinite(per_gb):
-            found = cheapest(self.problem, exactly=False, proof_s=0.0)
+            found = cheapest(self.problem, exactly=False)
             if found is None:
                 return self._goal_infeasible(self.problem)
             least = job_cost.candidate_from(self.request, found.solution).usd_per_gb

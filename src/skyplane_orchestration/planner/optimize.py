@@ -24,17 +24,15 @@ from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.burst import counted, notes_on_bursts
 from skyplane_orchestration.planner.check import violations
+from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.gap import gap_of, solver_status
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
 
 logger = logging.getLogger(__name__)
 
-#: Default seconds for proofs: too few for one over all regions, so a plan states the gap to its
-#: relaxation.
-PROOF_S = 0.15
 
-
+@ignores_proof_s
 def plan(
     grid: Grid,
     src: str,
@@ -45,7 +43,6 @@ def plan(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
-    proof_s: float = PROOF_S,
 ) -> TransferPlan:
     """The best plan for one objective between two region tags.
 
@@ -63,8 +60,6 @@ def plan(
         objects: number of objects, for the price of requests.
         limits: limits of the job; the grid's limits apply where the job sets none.
         policy: regions that may relay (the ends are always allowed), and the maximum cost.
-        proof_s: seconds for each search to prove optimality over all regions; with less than one
-            the plan states its gap to the relaxation. Objectives in USD need several searches.
 
     Raises UnknownRegion, PlanInfeasible, SolverFailed, and ConfigurationInvalid when the
     objective needs a volume.
@@ -75,7 +70,7 @@ def plan(
     request = PlanRequest(counting, src, (dst,), volume_gb, objects, limits)
     if is_single_region(grid, src, dst):
         return _plan_in_single_region(request, objective, policy)
-    found = _plan_over_edges(request, objective, policy, proof_s)
+    found = _plan_over_edges(request, objective, policy)
     found = replace(found, notes=(*found.notes, *notes_on_bursts(grid, found)))
     logger.info(
         "planned %s -> %s: %.3f Gbit/s, %.5f USD per GB, %d relays, gap %.2g, %.3f s",
@@ -105,9 +100,7 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
         )
 
 
-def _plan_over_edges(
-    request: PlanRequest, objective: Objective, policy: Policy, proof_s: float
-) -> TransferPlan:
+def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy) -> TransferPlan:
     """Build the problem, solve it, decode the solution and check the plan."""
     # These load NumPy and SciPy, which takes half a second. Plans within one region do without.
     from skyplane_orchestration.planner.objectives import (
@@ -127,7 +120,7 @@ def _plan_over_edges(
         limits=request.limits,
         policy=policy,
     )
-    search = ObjectiveSearch(request, problem, policy.max_job_usd, proof_s)
+    search = ObjectiveSearch(request, problem, policy.max_job_usd)
     best = search.best(objective)
     candidate = remove_thin_paths(search, objective, best.candidate)
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)

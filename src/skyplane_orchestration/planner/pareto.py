@@ -27,6 +27,7 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
+from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
 from skyplane_orchestration.planner.gap import relative_gap, solver_status
 from skyplane_orchestration.planner.infeasibility import (
@@ -36,7 +37,7 @@ from skyplane_orchestration.planner.infeasibility import (
 )
 from skyplane_orchestration.planner.job_cost import candidate_from
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
-from skyplane_orchestration.planner.optimize import PROOF_S, checked_plan, plan, require_volume
+from skyplane_orchestration.planner.optimize import checked_plan, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
 from skyplane_orchestration.planner.search.restricted import SCALE
@@ -91,6 +92,7 @@ class Frontier(Sequence[TransferPlan]):
         return self.plans[number]
 
 
+@ignores_proof_s
 def frontier(
     grid: Grid,
     src: str,
@@ -101,7 +103,6 @@ def frontier(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
-    proof_s: float = PROOF_S,
 ) -> Frontier:
     """The plans along the frontier between two region tags.
 
@@ -109,9 +110,6 @@ def frontier(
     of the fastest. Between them are the cheapest plans found at `points` - 2 evenly spaced rates.
     The search stops at 0.4 % above the relaxed frontier. The result has no dominated plans, and
     none above the policy's `max_job_usd`.
-
-    Args:
-        proof_s: seconds for each search for the first and the last plan to prove optimality.
 
     Raises UnknownRegion, PlanInfeasible (no path, or no plan at the policy's price), SolverFailed,
     and ConfigurationInvalid for fewer than two points or for a `max_job_usd` without a volume.
@@ -136,10 +134,10 @@ def frontier(
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     problem = build_problem(grid, src, dst, goal_gbps=LEAST_GBPS, limits=limits, policy=policy)
     started = time.perf_counter()
-    lowest = cheapest(problem, exactly=False, proof_s=proof_s)
+    lowest = cheapest(problem, exactly=False)
     if lowest is None:
         raise goal_infeasible(problem, request)
-    found = _along(problem, lowest.solution, points, proof_s)
+    found = _along(problem, lowest.solution, points)
     seconds = (time.perf_counter() - started) / len(found)
     every = [_plan_of(request, one, seconds) for one in found]
     plans = _affordable(request, _undominated(every), policy.max_job_usd)
@@ -175,16 +173,14 @@ def _affordable(
     return tuple(one for one, total in zip(plans, totals, strict=True) if total <= max_job_usd)
 
 
-def _along(
-    problem: PlanProblem, lowest: IntegerSolution, points: int, proof_s: float
-) -> list[Incumbent]:
+def _along(problem: PlanProblem, lowest: IntegerSolution, points: int) -> list[Incumbent]:
     """Both ends (`lowest` in price) and solutions at evenly spaced rates between them, ascending.
 
     Each has the relaxed price at its rate as its bound.
     """
 
     def fastest_at(usd_per_gbit: float) -> IntegerSolution | None:
-        found = fastest(problem, usd_per_gbit, proof_s=proof_s)
+        found = fastest(problem, usd_per_gbit)
         return found.solution if found else None
 
     slow = max(
@@ -194,7 +190,7 @@ def _along(
     )
     fast = fastest_at(_NO_CEILING_USD_PER_GBIT) or slow
     at_most = problem.with_goal(fast.throughput_gbps, fast.throughput_gbps)
-    cheaper = cheapest(at_most, exactly=True, proof_s=proof_s)
+    cheaper = cheapest(at_most, exactly=True)
     if cheaper is not None and cheaper.solution.usd_per_s < fast.usd_per_s:
         fast = cheaper.solution
     if fast.throughput_gbps <= slow.throughput_gbps * (1 + _SAME):
@@ -226,7 +222,7 @@ def _cheapest_at(problem: PlanProblem, gbps: float) -> Incumbent | None:
     near = _on_edges(at_rate, relaxed)
     if near is not None and Incumbent(near, bound).gap <= _FAR:
         return Incumbent(near, bound)
-    wide = cheapest(at_rate, exactly=True, proof_s=0.0)
+    wide = cheapest(at_rate, exactly=True)
     found = [one for one in (near, wide.solution if wide else None) if one is not None]
     if not found:
         return None

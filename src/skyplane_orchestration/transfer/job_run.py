@@ -95,15 +95,14 @@ class JobRun:
         """See `Client.measured`."""
         return planning.measured(self._job, self._context.credentials, self._listing)
 
-    def plan(self, *, proof_s: float | None = None, may_assume: bool = False) -> TransferPlan:
+    def plan(self, *, may_assume: bool = False) -> TransferPlan:
         """See `Client.plan`."""
-        return self._plan(proof_s=proof_s, may_assume=may_assume)
+        return self._plan(may_assume=may_assume)
 
     def _plan(
         self,
         on_measured: planning.OnMeasured = lambda _: None,
         *,
-        proof_s: float | None = None,
         may_assume: bool = True,
     ) -> TransferPlan:
         context = self._context
@@ -112,7 +111,6 @@ class JobRun:
             self._job,
             context.credentials,
             context.fleets.provisioner,
-            proof_s,
             self._listing,
             on_measured,
             may_assume=may_assume,

@@ -98,7 +98,6 @@ def plan_job(
     job: TransferJob,
     credentials: CredentialSources,
     provisioner: Provisioner,
-    proof_s: float | None,
     listing: SourceListing | None = None,
     on_measured: OnMeasured = lambda _: None,
     *,
@@ -124,7 +123,6 @@ def plan_job(
             objects=job.objects,
             limits=limits,
             policy=job.policy,
-            proof_s=planner.PROOF_S if proof_s is None else proof_s,
         )
     if may_assume:
         notes = (*notes, *_assumed(given, plan, credentials, provisioner))
@@ -237,7 +235,6 @@ def plan_job_to_all(
     further: Sequence[Location],
     credentials: CredentialSources,
     provisioner: Provisioner,
-    proof_s: float | None,
 ) -> MulticastPlan:
     """One plan for several destinations; see `Client.plan_to_all`."""
     from skyplane_orchestration import planner
@@ -259,7 +256,6 @@ def plan_job_to_all(
         objects=job.objects,
         limits=job.limits,
         policy=job.policy,
-        proof_s=planner.PROOF_S if proof_s is None else proof_s,
     )
     return replace(plan, notes=(*plan.notes, *notes)) if notes else plan
 

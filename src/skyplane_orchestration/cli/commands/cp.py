@@ -100,7 +100,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         result = None if options.manifest else job_run.unchanged()
     if result is None:
         with as_bad_input():
-            plan = job_run.plan(proof_s=options.prove_s, may_assume=True)
+            plan = job_run.plan(may_assume=True)
         console.info(heading(job))
         console.info(
             f"plan: {plan.throughput_gbps:.2f} Gbit/s over {counted(len(plan.paths), 'path')},"

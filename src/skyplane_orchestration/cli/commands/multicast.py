@@ -38,7 +38,7 @@ def make_plan(options: argparse.Namespace, client: Client) -> MulticastPlan:
     further = [named_location({"url": url}, {"url": "further"}) for url in options.further]
     return as_prefix_or_object(
         planning_job(options, client),
-        lambda job: client.plan_to_all(job, further, proof_s=options.prove_s),
+        lambda job: client.plan_to_all(job, further),
     )
 
 

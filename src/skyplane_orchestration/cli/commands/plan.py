@@ -95,9 +95,7 @@ def _plan(options: argparse.Namespace, client: Client) -> TransferPlan:
     """The plan between two locations, or two region tags. Raises SkyplaneError."""
     if not are_locations(options, client.grid.tags):
         return _between_regions(options, client)
-    return as_prefix_or_object(
-        planning_job(options, client), lambda job: client.plan(job, proof_s=options.prove_s)
-    )
+    return as_prefix_or_object(planning_job(options, client), client.plan)
 
 
 def _between_regions(options: argparse.Namespace, client: Client) -> TransferPlan:

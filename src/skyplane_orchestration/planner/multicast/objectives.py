@@ -55,7 +55,6 @@ class MulticastSearch:
 
     request: PlanRequest
     problem: PlanProblem
-    proof_s: float
 
     def floor_gbps(self, objective: Objective) -> float:
         """The lowest rate that meets the objective."""
@@ -82,7 +81,7 @@ class MulticastSearch:
         problem = self._from_rate(self.floor_gbps(objective))
         if not exactly and self.request.volume_gb:
             return self._least_total(problem)
-        best = cheapest(problem, exactly=exactly, proof_s=self.proof_s)
+        best = cheapest(problem, exactly=exactly)
         if best is None:
             raise self._goal_infeasible(problem)
         found = self._decoded(best)
@@ -101,7 +100,7 @@ class MulticastSearch:
         solved = [
             one
             for exactly in (False, True)
-            if (one := cheapest(at_price, exactly=exactly, proof_s=self.proof_s)) is not None
+            if (one := cheapest(at_price, exactly=exactly)) is not None
         ]
         if not solved:
             raise self._goal_infeasible(problem)
@@ -184,7 +183,7 @@ class MulticastSearch:
 
     def _least_usd_per_gb(self) -> float:
         problem = self._from_rate(min(ANY_RATE_GBPS, self.problem.most_gbps))
-        found = cheapest(problem, exactly=False, proof_s=0.0)
+        found = cheapest(problem, exactly=False)
         if found is None:
             raise self._goal_infeasible(problem)
         return usd_per_gbit_to_usd_per_gb(found.solution.usd_per_gbit)

@@ -27,6 +27,7 @@ from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
+from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.gap import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
 from skyplane_orchestration.planner.job_cost import (
@@ -43,13 +44,14 @@ from skyplane_orchestration.planner.multicast.problem import (
     require_ends,
 )
 from skyplane_orchestration.planner.objectives import LEAST_GBPS, objective_value
-from skyplane_orchestration.planner.optimize import PROOF_S, plan, require_volume
+from skyplane_orchestration.planner.optimize import plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.problem import PlanProblem
 
 logger = logging.getLogger(__name__)
 
 
+@ignores_proof_s
 def multicast_plan(
     grid: Grid,
     src: str,
@@ -60,7 +62,6 @@ def multicast_plan(
     objects: int | None = None,
     limits: Limits = NO_LIMITS,
     policy: Policy = ANY_REGION,
-    proof_s: float = PROOF_S,
 ) -> MulticastPlan:
     """The best plan found that brings every byte from `src` to all of `destinations`.
 
@@ -75,8 +76,6 @@ def multicast_plan(
         objects: number of objects, for the price of requests.
         limits: limits of the job; each cloud has one type, the named one or `chosen_type`.
         policy: regions that may relay, and the maximum cost.
-        proof_s: a tenth of the seconds in which another round of improvement may begin; 0 returns
-            the first plan.
 
     Raises UnknownRegion, PlanInfeasible, SolverFailed, and ConfigurationInvalid for bad
     destinations, or when the objective needs a volume.
@@ -88,7 +87,7 @@ def multicast_plan(
     problem = build_multicast_problem(
         grid, src, request.destinations, goal_gbps=LEAST_GBPS, limits=limits, policy=policy
     )
-    search, best = _best(request, problem, objective, proof_s)
+    search, best = _best(request, problem, objective)
     candidate = best.candidate
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)
     search.require_policy(candidate, policy)
@@ -110,7 +109,7 @@ def multicast_plan(
 
 
 def _best(
-    request: PlanRequest, problem: PlanProblem, objective: Objective, proof_s: float
+    request: PlanRequest, problem: PlanProblem, objective: Objective
 ) -> tuple[MulticastSearch, BoundedCandidate]:
     """The best plan, and the search that has found it.
 
@@ -120,13 +119,13 @@ def _best(
     Raises PlanInfeasible.
     """
     if not isinstance(objective, Deadline):
-        search = MulticastSearch(request, problem, proof_s)
+        search = MulticastSearch(request, problem)
         return search, search.best(objective)
     waits_s = provision_waits(problem)
     in_time_s = [wait_s for wait_s in waits_s if wait_s < objective.seconds] or waits_s[:1]
     refusals: list[PlanInfeasible] = []
     for wait_s in reversed(in_time_s):
-        search = MulticastSearch(request, within_wait(problem, wait_s), proof_s)
+        search = MulticastSearch(request, within_wait(problem, wait_s))
         try:
             return search, search.best(objective)
         except PlanInfeasible as refusal:
@@ -188,7 +187,6 @@ def _separate_transfers(
                 floor,
                 limits=limits,
                 policy=replace(policy, max_job_usd=None),
-                proof_s=search.proof_s,
             )
         except PlanInfeasible:
             prices[tag] = None

@@ -2,8 +2,6 @@
 
 1. The relaxation over all trees gives a bound and useful trees.
 2. The full model, N and M integer, is solved over these trees.
-3. With the instances of that solution fixed, the relaxation generates trees that suit them. Step 2
-   is repeated while that helps.
 
 With few regions the pool has every tree, and the solver's bound is the proof. Otherwise the bound
 is that of the relaxation, and the difference is the reported gap.
@@ -11,10 +9,8 @@ is that of the relaxation, and the difference is the reported gap.
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +32,6 @@ from skyplane_orchestration.planner.multicast.relaxation import (
     priced_trees,
     relax_trees,
 )
-from skyplane_orchestration.planner.multicast.steiner_trees import Tree, all_trees
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.regions import least_instances
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
@@ -45,16 +40,10 @@ from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 MAX_TREES = 100
 #: Time limit of the integer program where an earlier attempt failed.
 PATIENCE_S = 8.0
-#: Rounds of improvement, and the least relative improvement.
-ROUNDS, BETTER = 4, 1e-5
-#: Among up to this many regions all trees join a round.
-ENUMERATED_REGIONS = 5
-#: Trees through few regions, per set of prices.
-TREES_PER_PRICE = 12
-#: At this gap the search does not start another round, which takes a second or two.
+#: Prices that differ by less than this share are equal.
+BETTER = 1e-5
+#: A solution this near to the one with real connections is accepted.
 ACCEPTED_GAP = 3e-4
-#: A round may begin within this many times `proof_s`.
-PROOFS = 10.0
 #: Dinkelbach's method roughly squares its error at each step.
 DINKELBACH_STEPS = 8
 TIE = 1e-6
@@ -68,14 +57,11 @@ class TreeIncumbent:
     bound: float
 
 
-def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> TreeIncumbent | None:
+def cheapest(problem: PlanProblem, *, exactly: bool) -> TreeIncumbent | None:
     """The least (4a) per Gbit at the goal (`exactly`) or at any rate from the goal up.
 
     The relaxed price per Gbit never falls as the rate rises, so the relaxation at the goal bounds
     every rate. None when no plan reaches the goal.
-
-    Args:
-        proof_s: a tenth of the seconds in which another round of improvement may begin.
 
     Raises SolverFailed when HiGHS has no result in time.
     """
@@ -106,7 +92,6 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> TreeIncu
         best = _cheapest_over(target, pool, everything, scale, bound, PATIENCE_S)
     if best is None:
         return None
-    best = _improve(target, pool, relaxed, scale, best, bound, proof_s)
     proven = best.bound if pool.is_complete else bound
     return TreeIncumbent(best.solution, min(max(proven, bound), best.solution.usd_per_gbit))
 
@@ -122,7 +107,7 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> TreeIncumbent | None:
     most = found.solution
     rate = most.throughput_gbps * (1 - TIE)
     with suppress(SolverFailed):
-        cheaper = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=0.0)
+        cheaper = cheapest(problem.with_goal(rate, rate), exactly=True)
         if cheaper is not None and cheaper.solution.usd_per_gbit < most.usd_per_gbit:
             most = cheaper.solution
     return TreeIncumbent(most, max(found.bound_gbps, most.throughput_gbps))
@@ -273,72 +258,3 @@ def _cheapest_over(
     objective = TreeObjective(scale, 0.0 if low == high else scale * rough.usd_per_gbit, low, high)
     best = _solve_full(problem, pool, objective, chosen, rough)
     return None if best is None else TreeIncumbent(best, proven)
-
-
-def _trees_of_few_regions(
-    problem: PlanProblem, pool: TreePool, relaxed: TreeRelaxation, scale: float
-) -> Ints:
-    """Numbers of trees through few regions, which the relaxation does not favour.
-
-    It pays for a part of an instance, a plan for a whole one; so the price of one instance is added
-    to the edges into a region. Shadow prices count in full, by half and not at all.
-    """
-    one_each = scale * problem.usd_per_s / problem.goal_gbps
-    typical = SCALE / problem.goal_gbps
-    found: list[Tree] = []
-    for share, penalty in product((0.0, 0.5, 1.0), (0.0, typical)):
-        price = share * relaxed.price
-        price[0] += one_each + np.where(problem.relays, penalty, 0.0)
-        found.extend(priced_trees(problem, price, scale).trees(np.inf, TREES_PER_PRICE))
-    pool.add(found)
-    return pool.numbers(found)
-
-
-def _all_trees_among(problem: PlanProblem, pool: TreePool, solution: TreeSolution) -> Ints:
-    """Numbers of all trees among the regions of a solution, if these are few."""
-    used = solution.instances > 0
-    if used.sum() > ENUMERATED_REGIONS:
-        return np.zeros(0, dtype=np.int64)
-    usable = pool.usable & used[:, None] & used[None, :]
-    found = all_trees(usable, problem.src, problem.destinations)
-    pool.add(found)
-    return pool.numbers(found)
-
-
-def _improve(
-    problem: PlanProblem,
-    pool: TreePool,
-    relaxed: TreeRelaxation,
-    scale: float,
-    best: TreeIncumbent,
-    bound: float,
-    proof_s: float,
-) -> TreeIncumbent:
-    """The same solution or a better one, from trees that suit its instances."""
-    low, high = problem.goal_gbps, problem.most_gbps
-    until = time.perf_counter() + PROOFS * proof_s
-    of_few_regions: Ints | None = None
-    for _ in range(ROUNDS):
-        price = best.solution.usd_per_gbit
-        is_good = pool.is_complete or price <= bound * (1 + ACCEPTED_GAP)
-        if is_good or time.perf_counter() >= until:
-            break
-        if of_few_regions is None:
-            of_few_regions = _trees_of_few_regions(problem, pool, relaxed, scale)
-        instances = best.solution.instances
-        inside = (instances[problem.tail] >= 1) & (instances[problem.head] >= 1)
-        fixed = replace(problem.with_edges(inside), quota=instances)
-        objective = TreeObjective(scale, scale * price, low, high, at_least=instances)
-        again = relax_trees(fixed, pool, objective, patience_s=PROOFS / 2 * proof_s)
-        if again is None:
-            break
-        among = _all_trees_among(problem, pool, best.solution)
-        chosen = np.union1d(_chosen_trees(pool, again, relaxed), np.union1d(of_few_regions, among))
-        try:
-            better = _cheapest_over(problem, pool, chosen, scale, bound)
-        except SolverFailed:
-            break
-        if better is None or better.solution.usd_per_gbit >= price * (1 - BETTER):
-            break
-        best = better
-    return best

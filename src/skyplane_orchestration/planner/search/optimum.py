@@ -4,60 +4,47 @@
 2. The restricted problem has the regions that the relaxation uses and the relays of least reduced
    cost (`regions.restricted_regions`). It is solved with M real first, which is quick and shows the
    regions that matter, then in full on those regions (`restricted`).
-3. With time for a proof, the full model over all regions raises the bound.
 
 Ties go to fewer relays, then to fewer instances.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.formulation import (
-    RowBlock,
     cost_ceiling,
     cost_per_second,
     end_instances,
-    policy_rows,
 )
-from skyplane_orchestration.planner.gap import OPTIMAL_GAP
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.regions import least_instances, restricted_regions
 from skyplane_orchestration.planner.search.restricted import (
     CEILING_SLACK_GBPS,
     SAME_RATE,
     cheapest_restricted,
-    cost_margin,
-    cost_scale,
     fastest_restricted,
-    price_bound,
     throughput_objective,
 )
 from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution, Relaxation
-from skyplane_orchestration.planner.solve import relax, solve_integers
+from skyplane_orchestration.planner.solve import relax
 
 #: A plan whose price is within this share of its ceiling is accepted: another half a second of
 #: search can gain at most this much.
 _AT_CEILING: Final = 1e-3
-#: A proof over all regions takes a second or more: it is left out with less time.
-_LEAST_PROOF_S: Final = 1.0
 #: Weight of flow against one Gbit/s of throughput, where the objective serves as a bound.
 _BOUND_HOP_WEIGHT: Final = 1e-7
 
 
-def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Incumbent | None:
+def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
     """The least (4a) per Gbit at the goal (`exactly`) or at any rate from the goal up.
 
     The relaxed price per Gbit never falls as the rate rises, so the relaxation at the goal bounds
     every rate. None when no plan reaches the goal.
-
-    Args:
-        proof_s: seconds to raise the bound; below a second the bound is that of the relaxation.
     """
     at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
     cuts = [end_instances(at_goal, least_instances(at_goal))] if exactly else []
@@ -73,36 +60,9 @@ def cheapest(problem: PlanProblem, *, exactly: bool, proof_s: float) -> Incumben
         best = cheapest_restricted(target.with_regions(regions), bound)
     if best is None:
         return None
-    price = best.solution.usd_per_gbit
     if regions.all():
         bound = max(bound, best.bound)
-    if Incumbent(best.solution, bound).gap > OPTIMAL_GAP:
-        scale = cost_scale(target, price)
-        proof = _over_all_regions(target, cost_margin(target, price, scale), proof_s)
-        if proof is not None:
-            bound = max(bound, price_bound(proof, 0.0, price, scale))
-            better = min(best.solution, proof, key=lambda one: one.usd_per_gbit)
-            best = Incumbent(better, bound)
-            price = better.usd_per_gbit
-    return Incumbent(best.solution, min(bound, price))
-
-
-def _over_all_regions(
-    problem: PlanProblem, cost: Floats, proof_s: float, rows: Sequence[RowBlock] = ()
-) -> IntegerSolution | None:
-    """The full model over all regions, for its bound; None when the time is too short."""
-    if proof_s < _LEAST_PROOF_S:
-        return None
-    try:
-        return solve_integers(
-            problem,
-            cost,
-            extra=[*rows, *policy_rows(problem)],
-            relative_gap=OPTIMAL_GAP / 2,
-            time_limit_s=proof_s,
-        )
-    except SolverFailed:
-        return None
+    return Incumbent(best.solution, min(bound, best.solution.usd_per_gbit))
 
 
 def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxation] | None:
@@ -118,7 +78,7 @@ def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxatio
     return None if best is None else (best, relaxed)
 
 
-def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Incumbent | None:
+def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     """The most throughput at no more than `usd_per_gbit`, then the cheapest plan at that rate.
 
     One integer program: cost <= price * G is linear when G is a variable. None when no plan is
@@ -134,14 +94,9 @@ def fastest(problem: PlanProblem, usd_per_gbit: float, *, proof_s: float) -> Inc
     most = fastest_restricted(free.with_regions(regions), usd_per_gbit)
     if most is None or most.throughput_gbps <= SAME_RATE:
         return None
-    bound = _throughput_bound(free, relaxed)
-    if bound > most.throughput_gbps * (1 + OPTIMAL_GAP):
-        proof = _over_all_regions(free, throughput_objective(free, 0.0), proof_s, [ceiling])
-        if proof is not None:
-            bound = min(bound, max(-proof.bound, most.throughput_gbps))
     if most.usd_per_gbit < usd_per_gbit * (1 - _AT_CEILING):
         most = _cheapest_at_same_rate(free, most)
-    return Incumbent(most, bound)
+    return Incumbent(most, _throughput_bound(free, relaxed))
 
 
 def _throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
@@ -158,7 +113,7 @@ def _cheapest_at_same_rate(problem: PlanProblem, most: IntegerSolution) -> Integ
     """The cheapest plan at the rate of `most`; `most` itself if the solver finds no other."""
     rate = most.throughput_gbps * (1 - SAME_RATE)
     try:
-        found = cheapest(problem.with_goal(rate, rate), exactly=True, proof_s=0.0)
+        found = cheapest(problem.with_goal(rate, rate), exactly=True)
     except SolverFailed:
         return most
     if found is None:
