@@ -38,6 +38,7 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
+from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
@@ -443,7 +444,7 @@ def test_a_full_disk_is_a_failure_to_provision(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(FleetDirectory, "write_topology", full)
+    monkeypatch.setattr(FleetFiles, "write_topology", full)
     with pytest.raises(ProvisionFailed, match="No space left"):
         ensure(local)
     assert local.traces() == []
@@ -458,12 +459,6 @@ def test_a_fleet_of_another_deployment_is_refused(local: LocalHarness) -> None:
 
 
 # -- how gateways end
-
-
-def test_a_gateway_that_ignores_sigterm_is_killed(local: LocalHarness) -> None:
-    ensure(local, "--stubborn", f"{B}/0")
-    assert len(local.provisioner(term_grace_s=0.05).destroy("f1ee7")) == 5
-    assert local.traces() == []
 
 
 def test_destroy_says_what_is_left(local: LocalHarness, monkeypatch: pytest.MonkeyPatch) -> None:

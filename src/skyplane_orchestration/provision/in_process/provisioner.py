@@ -22,6 +22,7 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import hosts, launch
+from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
@@ -111,7 +112,7 @@ class InProcessProvisioner:
             hard_end_unix_s=now + spec.times.hard_end_s,
             host=hosts.host_identity(),
         )
-        directory.write_meta(meta)
+        FleetFiles((directory,)).write_meta(meta)
         configs = self._configs(spec, authority, directory, region_of, neighbours(routes))
         thread = FleetThread(configs, routes)
         stack.callback(thread.stop, _END_TIMEOUT_S)

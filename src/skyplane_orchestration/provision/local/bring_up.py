@@ -133,7 +133,7 @@ class _BringUp:
         return self.fleet_files.processes()
 
     def _require_open_files(self, routes: tuple[Route, ...]) -> None:
-        store_threads = self.runner.store_threads
+        store_threads = self.runner.options.store_threads
         connections = max(connections_of(routes).values())
         in_parallel(
             [
@@ -186,7 +186,7 @@ class _BringUp:
             peers=self._neighbours[node],
             hard_end_unix_s=self.meta.hard_end_unix_s,
             now_unix_s=self._now_unix_s,
-            settings=self.runner.gateway_settings,
+            settings=self.runner.options.gateway_settings,
         )
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(files)
@@ -300,9 +300,9 @@ class _StartupDeadline:
 
     def __init__(self, fleet_files: FleetFiles, runner: Runner) -> None:
         self._fleet_files = fleet_files
-        self._timeout_s = runner.ready_timeout_s
+        self._timeout_s = runner.options.ready_timeout_s
         self._clock = runner.clock
-        self._deadline_s = runner.clock.monotonic() + runner.ready_timeout_s
+        self._deadline_s = runner.clock.monotonic() + runner.options.ready_timeout_s
 
     def pause(self, node: str, what: str) -> None:
         """Sleep until the next poll. Raises ProvisionFailed for `node` after the deadline."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.fleet import instance_of
@@ -20,6 +20,10 @@ from skyplane_orchestration.provision.local.run_directory import (
 from skyplane_orchestration.provision.parallel import by_group, in_parallel
 
 T = TypeVar("T")
+
+_META: Final = "fleet-meta.json"
+_FLEET: Final = "fleet.json"
+_TOPOLOGY: Final = "topology.json"
 
 
 class Program(Protocol):
@@ -132,26 +136,34 @@ class FleetFiles:
         return machine.wall_s() if machine.name else clock.wall()
 
     def read_meta(self) -> FleetMeta | None:
-        """The fleet's record, from any of its machines."""
-        found = self._each(FleetDirectory.read_meta)
-        return next((meta for meta in found if meta is not None), None)
+        """The record; None if there is none, or if another release wrote it."""
+        for document in self._found(_META):
+            with contextlib.suppress(TypeError):
+                return FleetMeta(**document)
+        return None
 
     def read_fleet(self) -> dict[str, Any] | None:
-        """The fleet's document, from any of its machines."""
-        found = self._each(FleetDirectory.read_fleet)
-        return next((document for document in found if document is not None), None)
+        return next(iter(self._found(_FLEET)), None)
 
     def read_topology(self) -> dict[str, Any] | None:
-        return self.directories[0].read_topology()
-
-    def write_topology(self, topology: Mapping[str, Any]) -> None:
-        self.directories[0].write_topology(topology)
+        return self.directories[0].read(_TOPOLOGY)
 
     def write_meta(self, meta: FleetMeta) -> None:
-        self._each(lambda directory: directory.write_meta(meta))
+        self._write(_META, asdict(meta))
 
     def write_fleet(self, document: Mapping[str, Any]) -> None:
-        self._each(lambda directory: directory.write_fleet(document))
+        self._write(_FLEET, document)
+
+    def write_topology(self, topology: Mapping[str, Any]) -> None:
+        self.directories[0].write(_TOPOLOGY, topology)
+
+    def _found(self, name: str) -> list[dict[str, Any]]:
+        """A document, from each of its machines that has it."""
+        found = self._each(lambda directory: directory.read(name))
+        return [document for document in found if document is not None]
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        self._each(lambda directory: directory.write(name, document))
 
     def clear(self) -> None:
         self._each(FleetDirectory.clear)

@@ -76,7 +76,7 @@ class ProcessFleets:
             processes: gateways of each instance of a new fleet.
             admission: entered before the fleet's lock is taken, and left once it is.
         """
-        clock, timeout_s = self.runner.clock, self.runner.lock_timeout_s
+        clock, timeout_s = self.runner.clock, self.runner.options.lock_timeout_s
         began_s = clock.monotonic()
         try:
             with ExitStack() as held:
@@ -135,7 +135,7 @@ class ProcessFleets:
         return fleet if fleet is not None and fleet.host == self.host else None
 
     def destroy(self, fleet_files: FleetFiles) -> tuple[str, ...]:
-        timeout_s = self.runner.lock_timeout_s
+        timeout_s = self.runner.options.lock_timeout_s
         try:
             # Missing directories are created: without the lock, a concurrent `ensure` could
             # lose some of its gateways.

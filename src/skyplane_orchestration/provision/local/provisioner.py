@@ -63,14 +63,7 @@ class LocalProvisioner:
         # is not resolved: `prepare` refuses a symbolic link.
         run_root = self.options.run_root or default_run_root()
         self.root = RunRoot(run_root.parent.resolve() / run_root.name)
-        self._runner = Runner(
-            connect,
-            clock,
-            ready_timeout_s=self.options.ready_timeout_s,
-            term_grace_s=self.options.term_grace_s,
-            kill_grace_s=self.options.kill_grace_s,
-            gateway_settings=self.options.gateway_settings,
-        )
+        self._runner = Runner(connect, clock, self.options)
 
     @property
     def name(self) -> str:
@@ -87,7 +80,7 @@ class LocalProvisioner:
         )
         self.root.prepare()
         directory = self.root.fleet(spec.key)
-        meta = directory.read_meta()
+        meta = self._fleet_files(spec.key).read_meta()
         if meta is not None and hosts.machine_of(meta.host) != hosts.machine_of(
             hosts.host_identity()
         ):
@@ -108,7 +101,7 @@ class LocalProvisioner:
             yield
             return
         runner = self._runner
-        with self.root.locked(timeout_s=runner.lock_timeout_s, clock=runner.clock):
+        with self.root.locked(timeout_s=runner.options.lock_timeout_s, clock=runner.clock):
             require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
             yield
 
@@ -157,7 +150,7 @@ class LocalProvisioner:
         return {}
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        return local_findings(self.options, self.root, self._runner.store_threads)
+        return local_findings(self.options, self.root, self.options.store_threads)
 
     def _fleets(self) -> ProcessFleets:
         return ProcessFleets(self.name, self._runner, hosts.host_identity())

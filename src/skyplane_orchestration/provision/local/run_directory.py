@@ -20,7 +20,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -164,28 +164,6 @@ class FleetDirectory:
         with _held(self.machine, try_lock, busy, timeout_s, clock):
             yield
 
-    def read_meta(self) -> FleetMeta | None:
-        """The record; None if there is none, or if another release wrote it."""
-        try:
-            return FleetMeta(**(self._read("fleet-meta.json") or {}))
-        except TypeError:
-            return None
-
-    def write_meta(self, meta: FleetMeta) -> None:
-        self._write("fleet-meta.json", asdict(meta))
-
-    def read_topology(self) -> dict[str, Any] | None:
-        return self._read("topology.json")
-
-    def write_topology(self, topology: Mapping[str, Any]) -> None:
-        self._write("topology.json", topology)
-
-    def read_fleet(self) -> dict[str, Any] | None:
-        return self._read("fleet.json")
-
-    def write_fleet(self, document: Mapping[str, Any]) -> None:
-        self._write("fleet.json", document)
-
     def clear(self) -> None:
         """Delete the content, but not the directory."""
         self.machine.clear(self.path)
@@ -193,10 +171,11 @@ class FleetDirectory:
     def remove(self) -> None:
         self.machine.remove(self.path)
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A document of the fleet; None if it is missing or incomplete."""
         return _parse(self.machine.read(self.path / name))
 
-    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
         self.machine.write(self.path / name, json.dumps(document, indent=1) + "\n")
 
 

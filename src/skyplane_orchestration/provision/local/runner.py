@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.provision.control_sessions import (
     ControlSessions,
@@ -17,6 +16,7 @@ from skyplane_orchestration.provision.control_sessions import (
 )
 from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.run_directory import GatewayProcess, names_of
+from skyplane_orchestration.provision.local.settings import ProcessOptions
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -30,28 +30,11 @@ class Runner:
 
     Args:
         connect: opens a control session.
-        ready_timeout_s: timeout until all gateways are up and connected.
-        term_grace_s: time from SIGTERM to SIGKILL; aborting uploads takes up to 30 s.
-        kill_grace_s: time to wait after SIGKILL.
-        gateway_settings: more fields of every gateway's configuration.
     """
 
     connect: SessionFactory
     clock: Clock
-    ready_timeout_s: float
-    term_grace_s: float
-    kill_grace_s: float
-    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def store_threads(self) -> int:
-        """See `GatewayConfig`."""
-        return int(self.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS))
-
-    @property
-    def lock_timeout_s(self) -> float:
-        """Longest time that another `ensure` can hold a fleet's lock."""
-        return self.ready_timeout_s + 2 * (self.term_grace_s + self.kill_grace_s)
+    options: ProcessOptions
 
     def stop(self, find: Callable[[], Iterable[GatewayProcess]]) -> tuple[GatewayProcess, ...]:
         """End the processes that `find` returns, with SIGTERM, then SIGKILL; those that still run.
@@ -59,14 +42,14 @@ class Runner:
         Each poll calls `find`, so that forked processes are ended too.
         """
         signalled: set[GatewayProcess] = set()
-        deadline = self.clock.monotonic() + self.term_grace_s
+        deadline = self.clock.monotonic() + self.options.term_grace_s
         while (running := tuple(find())) and self.clock.monotonic() < deadline:
             for process in running:
                 if process not in signalled:
                     process.send(signal.SIGTERM)
                     signalled.add(process)
             self.clock.sleep(_POLL_S)
-        deadline = self.clock.monotonic() + self.kill_grace_s
+        deadline = self.clock.monotonic() + self.options.kill_grace_s
         while running and self.clock.monotonic() < deadline:
             for process in running:
                 process.send(signal.SIGKILL)

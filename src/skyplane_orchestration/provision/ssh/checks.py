@@ -89,7 +89,7 @@ def _lacking(entry: OpenHost, runner: Runner, *, needs_modules: bool) -> Iterato
     except SkyplaneError as error:
         yield str(error)
     try:
-        require_open_files(machine, 2 * MAX_CONNECTIONS, runner.store_threads)
+        require_open_files(machine, 2 * MAX_CONNECTIONS, runner.options.store_threads)
     except SkyplaneError as error:
         yield str(error)
     if host.ports and len(_free_ports(entry)) < _PORTS_PER_GATEWAY:

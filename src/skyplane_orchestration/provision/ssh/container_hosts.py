@@ -49,7 +49,9 @@ def keep_image(entry: OpenHost, directory: FleetDirectory, runner: Runner) -> No
     Raises as `bring_container_program`, and DirectoryBusy.
     """
     machine, image = container_machine(entry), entry.host.image
-    need_image(entry.root, directory, image, timeout_s=runner.lock_timeout_s, clock=runner.clock)
+    need_image(
+        entry.root, directory, image, timeout_s=runner.options.lock_timeout_s, clock=runner.clock
+    )
     bring_image(machine, machine.usable_engine(), image)
 
 
@@ -62,7 +64,11 @@ def free_images(entry: OpenHost, runner: Runner) -> None:
         engine = machine.engine
         if engine is not None:
             release_images(
-                entry.root, machine, engine, timeout_s=runner.lock_timeout_s, clock=runner.clock
+                entry.root,
+                machine,
+                engine,
+                timeout_s=runner.options.lock_timeout_s,
+                clock=runner.clock,
             )
     except (ConfigurationInvalid, DirectoryBusy, OSError) as error:
         log.warning("images of host %s may be left: %s", entry.host.name, error)

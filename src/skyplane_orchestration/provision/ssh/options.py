@@ -7,50 +7,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.region_quota import RegionQuota
-from skyplane_orchestration.provision.local.settings import (
-    check_gateway_settings,
-    check_processes_per_instance,
-)
+from skyplane_orchestration.provision.local.settings import ProcessOptions
 from skyplane_orchestration.provision.ssh.hosts import SshHost, read_hosts
 
 
 @dataclass(frozen=True, slots=True)
-class SshOptions:
+class SshOptions(ProcessOptions):
     """How gateways run on other machines.
 
     Args:
         hosts: region tag -> its machines; instance number N of a region is machine number N.
         source: where the hosts are from, for messages.
-        processes_per_instance: gateways of each instance, from 1 to 64; None for
-            `SKYPLANE_PROCESSES_PER_INSTANCE`, or else for as many as give each processor of the
-            smallest machine a gateway. A fleet keeps the number that it began with.
-        command: program and first arguments, in place of the host's `python -m skyplane_gateway`.
         connect_timeout_s: timeout of each step of a login.
-        ready_timeout_s: timeout until all gateways are up and connected.
-        term_grace_s: time from SIGTERM to SIGKILL; aborting uploads takes up to 30 s.
-        kill_grace_s: time to wait after SIGKILL.
-        gateway_settings: more fields of every gateway's configuration.
+        ready_timeout_s: longer than on this machine: hosts may be far away.
 
     Raises ConfigurationInvalid for an unknown setting or an invalid value.
     """
 
     hosts: Mapping[str, tuple[SshHost, ...]]
     source: str = "the hosts"
-    processes_per_instance: int | None = None
-    command: tuple[str, ...] = ()
     connect_timeout_s: float = 15.0
-    ready_timeout_s: float = 90.0
-    term_grace_s: float = 35.0
-    kill_grace_s: float = 5.0
-    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+    ready_timeout_s: float = field(default=90.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        check(self)
-        check_gateway_settings(self.gateway_settings)
-        check_processes_per_instance(self.processes_per_instance)
+        ProcessOptions.__post_init__(self)
         names = [(host.name, host.directory) for host in self.all_hosts()]
         twice = sorted({name for name, directory in names if names.count((name, directory)) > 1})
         if twice:

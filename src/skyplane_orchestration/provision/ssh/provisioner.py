@@ -82,14 +82,7 @@ class SshProvisioner:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.options = options
-        self._runner = Runner(
-            connect,
-            clock,
-            ready_timeout_s=options.ready_timeout_s,
-            term_grace_s=options.term_grace_s,
-            kill_grace_s=options.kill_grace_s,
-            gateway_settings=options.gateway_settings,
-        )
+        self._runner = Runner(connect, clock, self.options)
         self._fleets = ProcessFleets(self.name, self._runner)
 
     @property
