@@ -53,7 +53,8 @@ from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferR
 from skyplane_orchestration.transfer.fleet_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
-from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted, StopAt
+from skyplane_orchestration.transfer.monitor import OnSubmitted, StopAt
+from skyplane_orchestration.transfer.poller import OnStatus
 from skyplane_orchestration.transfer.run import transfer_key_of
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.watch import (

@@ -19,10 +19,9 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.security.authority import (
     Authority,
     FleetSecret,
-    IssuedCertificate,
     default_secret_path,
-    fingerprint_of,
 )
+from skyplane_orchestration.security.issued import IssuedCertificate, fingerprint_of
 
 SECRET = FleetSecret.from_text("correct horse battery staple, thirty-two and more")
 NODE = "aws:us-east-1/0"

@@ -15,10 +15,14 @@ ASKING = replace(QUIET, needs_credentials=("source",))
 
 def test_it_renews_at_once_when_the_lead_asks_and_else_at_intervals() -> None:
     now_s, renewals = 0.0, list[float]()
-    renewal = CredentialRenewal(lambda: renewals.append(now_s), Clock(lambda: now_s))
+
+    def renew() -> None:
+        renewals.append(now_s)
+
+    renewal = CredentialRenewal(Clock(lambda: now_s))
     for second in range(100):
         now_s = float(second)
-        renewal.poll(ASKING if 40 <= second < 80 else QUIET)
+        renewal.poll(ASKING if 40 <= second < 80 else QUIET, renew)
     assert renewals == [30.0, 40.0, 70.0]
 
 
@@ -33,9 +37,9 @@ def test_credentials_that_cannot_be_had_are_tried_again(
         renewals.append(now_s)
         raise kind("there is no connection 'conn'")
 
-    renewal = CredentialRenewal(renew, Clock(lambda: now_s))
+    renewal = CredentialRenewal(Clock(lambda: now_s))
     for second in range(40):
         now_s = float(second)
-        renewal.poll(ASKING)
+        renewal.poll(ASKING, renew)
     assert renewals == [0.0, 30.0]
     assert "no connection 'conn'" in caplog.text

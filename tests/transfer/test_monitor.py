@@ -30,7 +30,8 @@ from skyplane_orchestration.transfer.control import (
     SubmittedTransfer,
     TransferRequest,
 )
-from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, PollPauses, StopAt
+from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor, StopAt
+from skyplane_orchestration.transfer.poller import PollPauses
 
 FLEET = fleet_of("ab", plan=PRICED_PLAN, regions={"a": A, "b": B})
 NONE_LEADS = FleetView((), (), None, None, 1)

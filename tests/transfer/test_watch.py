@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from skyplane_orchestration.transfer.watch import (
     WatchedTransfer,
     WatchEnd,
     follow,
-    pauses,
 )
 
 RUNNING = replace(empty_status(samples.KEY, 1), state="running")
@@ -45,7 +43,8 @@ class FakeControl:
     def __call__(self, fleet: Any) -> Iterator[Any]:
         yield self
 
-    def status(self, submitted: SubmittedTransfer) -> TransferStatus:
+    def status(self, submitted: SubmittedTransfer, *, wait_s: float) -> TransferStatus:
+        assert wait_s == 0, "a poll of a triggerer blocks no thread"
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -128,19 +127,7 @@ def test_a_transfer_that_ends_within_the_time_is_followed_to_its_end(polls: int)
 
 def test_a_longer_transfer_is_followed_for_that_time_and_then_left() -> None:
     clock = ManualClock()
-    control = FakeControl(*[RUNNING] * 9)
+    control = FakeControl(*[RUNNING] * 12)
     assert followed(control, clock) is None
     assert clock.now_s == 1015.0
     assert control.forgotten == 1
-
-
-def test_pauses_grow_to_the_longest() -> None:
-    assert [round(pause, 2) for pause in islice(pauses(2.0), 6)] == [
-        0.5,
-        0.75,
-        1.12,
-        1.69,
-        2.0,
-        2.0,
-    ]
-    assert list(islice(pauses(0.1), 2)) == [0.1, 0.1]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.status import TransferStatus
     from skyplane_orchestration.transfer.control import SubmittedTransfer
-    from skyplane_orchestration.transfer.monitor import OnStatus
+    from skyplane_orchestration.transfer.poller import OnStatus
 
 
 class SkyplaneTransferOperator(SkyplaneFleetOperator):

@@ -11,7 +11,6 @@ the salt, with one info label per purpose).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -22,10 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from skyplane_gateway.common.identifiers import gateway_uri, orchestrator_uri
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.security.issued import IssuedCertificate
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -134,25 +134,6 @@ def _create_secret(path: Path) -> None:
             path.hardlink_to(draft)
     finally:
         draft.unlink()
-
-
-class IssuedCertificate(NamedTuple):
-    """A certificate with its private key, both PEM, and its SHA-256 fingerprint in hex."""
-
-    certificate_pem: str
-    private_key_pem: str
-    fingerprint: str
-
-    def __repr__(self) -> str:
-        return f"IssuedCertificate(fingerprint={self.fingerprint!r})"
-
-
-def fingerprint_of(certificate_pem: str) -> str:
-    """SHA-256 of the first certificate in a PEM text, over its DER form, in hex."""
-    begin = certificate_pem.index("-----BEGIN CERTIFICATE-----")
-    end_mark = "-----END CERTIFICATE-----"
-    end = certificate_pem.index(end_mark, begin) + len(end_mark)
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate_pem[begin:end])).hexdigest()
 
 
 class Authority:

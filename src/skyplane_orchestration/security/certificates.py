@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from skyplane_orchestration.errors import NotAuthorised
-from skyplane_orchestration.security.authority import IssuedCertificate
+from skyplane_orchestration.security.issued import IssuedCertificate
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 
 #: Certificates are valid from this long ago, because clocks of machines differ.

@@ -19,13 +19,12 @@ _CHECK_INTERVAL_S: Final = 30.0
 class CredentialRenewal:
     """Renews credentials in the course of polling."""
 
-    def __init__(self, renew: Callable[[], None], clock: Clock) -> None:
-        self._renew = renew
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._checked_s = clock.monotonic()
         self._was_needed = False
 
-    def poll(self, status: TransferStatus) -> None:
+    def poll(self, status: TransferStatus, renew: Callable[[], None]) -> None:
         """Renew when the lead begins to ask for credentials, and at intervals."""
         is_new = bool(status.needs_credentials) and not self._was_needed
         self._was_needed = bool(status.needs_credentials)
@@ -33,7 +32,7 @@ class CredentialRenewal:
             return
         self._checked_s = self._clock.monotonic()
         try:
-            self._renew()
+            renew()
         except SkyplaneError as error:
             log.warning("no fresh credentials for the gateways: %s", error)
         except Exception:  # An orchestrator's resolver may raise anything; the next call may work.

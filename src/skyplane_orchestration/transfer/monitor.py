@@ -43,26 +43,18 @@ from skyplane_orchestration.recovery.failover import (
     Submitted,
     Tenure,
 )
-from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.control import (
     FleetControl,
     SubmittedTransfer,
     TransferRequest,
 )
-from skyplane_orchestration.transfer.credential_renewal import CredentialRenewal
+from skyplane_orchestration.transfer.poller import OnStatus, Poller, PollPauses
 
 log = logging.getLogger(__name__)
 
 #: Codes with which a lead ends that leads no longer: its epoch is over, or a gateway was
 #: restarted and does not know the transfer.
 _DISPLACED: Final = (StaleEpoch.code, UnknownTransfer.code)
-
-#: How long the first poll waits, and the factor from each wait to the next.
-_FIRST_PAUSE_S: Final = 0.05
-_GROWTH: Final = 1.3
-
-#: Called with each status, after every poll.
-OnStatus = Callable[[TransferStatus], None]
 
 #: Called with the fleet and the transfer on it: after the submit and after each failover.
 OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
@@ -90,29 +82,6 @@ class FleetAccess:
     stop_at: StopAt | None = None
 
 
-class PollPauses:
-    """How long each poll waits for the end: short at first, for an early progress, then longer.
-
-    A gateway of the previous release answers at once. Then the same time is the pause until the
-    next poll. After an unanswered poll the pause is `longest_s`: a lead counts as lost after a
-    number of polls, and needs time to answer again.
-
-    Attributes:
-        wait_s: how long the next poll waits.
-    """
-
-    def __init__(self, longest_s: float) -> None:
-        self._longest_s = longest_s
-        self.wait_s = min(_FIRST_PAUSE_S, longest_s)
-
-    def after(self, status: TransferStatus | None) -> float:
-        """The pause after a poll, by its answer; None without an answer."""
-        if status is None:
-            return self._longest_s
-        waited_s, self.wait_s = self.wait_s, min(self.wait_s * _GROWTH, self._longest_s)
-        return 0.0 if status.waited else waited_s
-
-
 class Monitor:
     """Follows one submitted transfer. A context manager.
 
@@ -137,17 +106,16 @@ class Monitor:
         self.fleet = fleet
         self.submitted = submitted
         self.warnings: list[str] = []
-        self.budget = Budget(request.job.policy.max_job_usd, access.clock)
+        self._poller = Poller(request, access.clock, on_status)
+        self.budget = self._poller.budget
         self.is_abandoned = False
         self._exceeded: BudgetReached | Stopped | None = None
         self._request = request
         self._access = access
-        self._on_status = on_status
         self._on_submitted = on_submitted
         self._failover = Failover(Tenure(submitted.lead, submitted.epoch))
         self._status = empty_status(submitted.transfer_key, submitted.epoch)
         self._pauses = PollPauses(access.poll_s)
-        self._renewal = CredentialRenewal(self._renew_credentials, access.clock)
         self._session = ExitStack()
 
     def __enter__(self) -> Monitor:
@@ -225,20 +193,19 @@ class Monitor:
             self._lead_changed(tenure)
         self._exceeded = self._exceeded or self._overdue()
         try:
-            status = self.control.status(self.submitted, wait_s=self._pauses.wait_s)
+            status = self._poller.poll(
+                self.control, self.fleet, self.submitted, self._pauses.wait_s
+            )
         except (GatewayDraining, UnknownTransfer) as error:
             return Displaced(error.message)
         except GatewayUnreachable as error:
             return Silent(error.message)
         self._status = status
-        self.budget.record(self.fleet, status)
         code = _code_of(status)
         if status.state == "failed" and code in (*_DISPLACED, GatewayLost.code):
             reason = str((status.error or {}).get("message", code))
             return Broken(reason) if code == GatewayLost.code else Displaced(reason)
-        if self._on_status is not None:
-            estimated_usd = self.fleet.plan.cost.total_usd
-            self._on_status(replace(status, cost=self.budget.cost, estimated_usd=estimated_usd))
+        self._poller.show(self.fleet, status)
         if not status.is_running:
             if self._exceeded is not None and code == Stopped.code:
                 self._status = replace(status, error=self._exceeded.to_dict())
@@ -246,7 +213,7 @@ class Monitor:
         self._exceeded = self._exceeded or self.budget.exceeded()
         if self._exceeded is not None and not self._stop(self._exceeded):
             return Silent("it does not answer")
-        self._renewal.poll(status)
+        self._poller.renew_credentials(self.control, status, self.submitted.epoch)
         return Answered(status.epoch, _has_progress(status))
 
     def _overdue(self) -> Stopped | None:
@@ -254,9 +221,6 @@ class Monitor:
         if stop_at is None or self._access.clock.wall() < stop_at.unix_s:
             return None
         return Stopped(stop_at.reason)
-
-    def _renew_credentials(self) -> None:
-        self.control.renew_credentials(self._request, self.submitted.epoch)
 
     def _stop(self, exceeded: SkyplaneError) -> bool:
         """Tell the lead to stop; False if it does not answer."""

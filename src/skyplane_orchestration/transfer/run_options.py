@@ -11,7 +11,8 @@ from skyplane_orchestration.model.output_format import require_manifest
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.transfer.fleet_wait import OnFull
-    from skyplane_orchestration.transfer.monitor import OnStatus, OnSubmitted
+    from skyplane_orchestration.transfer.monitor import OnSubmitted
+    from skyplane_orchestration.transfer.poller import OnStatus
 
 
 @dataclass(frozen=True, slots=True)

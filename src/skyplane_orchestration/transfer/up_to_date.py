@@ -42,7 +42,7 @@ from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
 from skyplane_orchestration.storage.preflight import require_ends_apart
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
-from skyplane_orchestration.transfer.listing_ahead import listed_ahead
+from skyplane_orchestration.transfer.read_ahead import read_ahead
 from skyplane_orchestration.transfer.results import archived_warnings
 
 log = logging.getLogger(__name__)
@@ -78,11 +78,11 @@ class _LimitedListings:
             yield row
 
     def of_destination(self, store: ObjectStore) -> Lister:
-        return lambda prefix: self._limited(listed_ahead(store.list(prefix)))
+        return lambda prefix: self._limited(read_ahead(store.list(prefix)))
 
     def of_source(self, job: TransferJob, store: ObjectStore) -> Lister:
         """Counts objects that are left out because their keys are reserved."""
-        lister = self._listing.lister(job, store, through=listed_ahead, wants=self.patterns.wants)
+        lister = self._listing.lister(job, store, through=read_ahead, wants=self.patterns.wants)
 
         def listed(prefix: str) -> Iterator[ObjectInfo]:
             for row in self._limited(lister(prefix)):

@@ -6,10 +6,9 @@ ends, and then fails over, stops, or takes the result.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from skyplane_gateway.common.clock import Clock
@@ -19,22 +18,19 @@ from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.failover import SILENT_POLLS
-from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.control import (
     FleetControl,
     SubmittedTransfer,
     TransferRequest,
 )
-from skyplane_orchestration.transfer.credential_renewal import CredentialRenewal
-from skyplane_orchestration.transfer.monitor import OnStatus
+from skyplane_orchestration.transfer.poller import OnStatus, Poller, PollPauses
 
 #: Why a watch ends: the transfer has ended; its lead does not answer, or leads no longer; it has
 #: cost its limit; the deadline of the task has passed.
 WatchEnd = Literal["ended", "silent", "budget", "deadline"]
 
-#: The first pause between two polls, and the factor from each to the next.
+#: The first pause between two polls: a triggerer watches many transfers.
 _FIRST_PAUSE_S: Final = 0.5
-_GROWTH: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +77,10 @@ class TransferWatch:
         on_status: OnStatus | None = None,
     ) -> None:
         self.has_answered = False
-        self._request = request
         self._watched = watched
         self._control = control
         self._clock = clock
-        self._on_status = on_status
-        self._budget = Budget(request.job.policy.max_job_usd, clock)
-        self._renewal = CredentialRenewal(self._renew_credentials, clock)
+        self._poller = Poller(request, clock, on_status)
         self._silent_polls = 0
 
     def poll(self) -> WatchEnd | None:
@@ -95,25 +88,24 @@ class TransferWatch:
         watched = self._watched
         try:
             with self._control(watched.fleet) as control:
-                status = control.status(watched.submitted)
+                status = self._poller.poll(control, watched.fleet, watched.submitted)
+                self._silent_polls = 0
+                self.has_answered = True
+                return self._verdict(control, status)
         except (GatewayDraining, UnknownTransfer):
             return "silent"
         except GatewayUnreachable:
             self._silent_polls += 1
             return "silent" if self._silent_polls >= SILENT_POLLS else self._deadline()
-        self._silent_polls = 0
-        self.has_answered = True
-        return self._verdict(status)
 
-    def _verdict(self, status: TransferStatus) -> WatchEnd | None:
-        self._budget.record(self._watched.fleet, status)
-        if self._on_status is not None:
-            self._on_status(replace(status, cost=self._budget.cost))
+    def _verdict(self, control: FleetControl, status: TransferStatus) -> WatchEnd | None:
+        watched = self._watched
+        self._poller.show(watched.fleet, status)
         if not status.is_running:
             return "ended"
-        if self._budget.exceeded() is not None:
+        if self._poller.budget.exceeded() is not None:
             return "budget"
-        self._renewal.poll(status)
+        self._poller.renew_credentials(control, status, watched.submitted.epoch)
         return self._deadline()
 
     def _deadline(self) -> WatchEnd | None:
@@ -125,19 +117,10 @@ class TransferWatch:
         with self._control(self._watched.fleet) as control:
             control.followers(self._watched.submitted)
 
-    def _renew_credentials(self) -> None:
-        with self._control(self._watched.fleet) as control:
-            control.renew_credentials(self._request, self._watched.submitted.epoch)
 
-
-def pauses(longest_s: float) -> Iterator[float]:
-    """The pauses between the polls of a watch, in seconds."""
-    for number in itertools.count():
-        pause_s = _FIRST_PAUSE_S * _GROWTH**number
-        if pause_s >= longest_s:
-            break
-        yield pause_s
-    yield from itertools.repeat(longest_s)
+def pauses_of(longest_s: float) -> PollPauses:
+    """The pauses between the polls of a watch."""
+    return PollPauses(longest_s, _FIRST_PAUSE_S)
 
 
 def follow(
@@ -145,12 +128,13 @@ def follow(
 ) -> WatchEnd | None:
     """Poll a transfer for some seconds; why the watch has ended, or None if it has not."""
     end_s = clock.monotonic() + for_s
-    for pause_s in pauses(longest_pause_s):
+    pauses = pauses_of(longest_pause_s)
+    while True:
         end = watch.poll()
         left_s = end_s - clock.monotonic()
         if end is not None or left_s <= 0:
             break
-        clock.sleep(min(pause_s, left_s))
+        clock.sleep(min(pauses.next_s(), left_s))
     if end is None:
         watch.stop()
     return end

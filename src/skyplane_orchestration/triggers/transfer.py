@@ -16,7 +16,7 @@ from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.transfer.progress_log import ProgressLog
-from skyplane_orchestration.transfer.watch import WatchedTransfer, pauses
+from skyplane_orchestration.transfer.watch import WatchedTransfer, pauses_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -106,9 +106,9 @@ class SkyplaneTransferTrigger(BaseTrigger):
             client = await _in_thread(self._client)
             watched = WatchedTransfer.from_dict(self.watched)
             watch = client.watch(watched, on_status=ProgressLog(self.log.info))
-            pause = pauses(self.poll_interval_s)
+            pauses = pauses_of(self.poll_interval_s)
             while (end := await _in_thread(watch.poll)) is None:
-                await self.sleep(next(pause))
+                await self.sleep(pauses.next_s())
             has_answered = watch.has_answered
             if end != "silent":
                 await _in_thread(watch.stop)

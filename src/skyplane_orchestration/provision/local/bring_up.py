@@ -252,7 +252,7 @@ class _BringUp:
         return status is not None
 
     def _handle(self, node: str, deadline: _StartupDeadline) -> GatewayHandle:
-        from skyplane_orchestration.security.authority import fingerprint_of
+        from skyplane_orchestration.security.issued import fingerprint_of
 
         files = self.fleet_files.gateway(node)
         config, ports = files.read_config(), files.read_ports()

@@ -16,7 +16,7 @@ PAGE_ROWS: Final = 1000
 _PAGES_AHEAD: Final = 2
 
 
-def listed_ahead(rows: Iterator[T]) -> Iterator[T]:
+def read_ahead(rows: Iterator[T]) -> Iterator[T]:
     """The same rows, or the same error. Reads ahead only once the first page is used up."""
     first = 0
     for row in islice(rows, PAGE_ROWS):

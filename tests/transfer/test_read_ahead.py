@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from skyplane_orchestration.transfer.listing_ahead import PAGE_ROWS, listed_ahead
+from skyplane_orchestration.transfer.read_ahead import PAGE_ROWS, read_ahead
 
 
 @pytest.mark.parametrize(
     "count", [0, 1, PAGE_ROWS - 1, PAGE_ROWS, 2 * PAGE_ROWS, 7 * PAGE_ROWS + 1]
 )
 def test_the_rows_are_the_same(count: int) -> None:
-    assert list(listed_ahead(iter(range(count)))) == list(range(count))
+    assert list(read_ahead(iter(range(count)))) == list(range(count))
 
 
 @pytest.mark.parametrize("count", [5, 3 * PAGE_ROWS])
@@ -25,19 +25,19 @@ def test_an_error_comes_after_the_rows_of_the_pages_before(count: int) -> None:
 
     seen: list[int] = []
     with pytest.raises(ConnectionError, match="gone"):
-        seen.extend(listed_ahead(rows()))
+        seen.extend(read_ahead(rows()))
     assert seen == list(range(count))
 
 
 def test_nothing_is_read_ahead_of_the_first_page() -> None:
     read: list[int] = []
-    rows = listed_ahead(read.append(n) or n for n in range(10))  # type: ignore[func-returns-value]
+    rows = read_ahead(read.append(n) or n for n in range(10))  # type: ignore[func-returns-value]
     assert next(rows) == 0
     assert read == [0]
 
 
 def test_the_thread_ends_when_the_caller_stops() -> None:
-    rows = listed_ahead(iter(range(100 * PAGE_ROWS)))
+    rows = read_ahead(iter(range(100 * PAGE_ROWS)))
     for _ in range(PAGE_ROWS + 1):
         next(rows)
     [thread] = [one for one in threading.enumerate() if one.name == "listing"]
