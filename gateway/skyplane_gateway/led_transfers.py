@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -186,21 +186,7 @@ class LedTransfers:
         sinks: Sequence[SinkPeer],
         listed: ListedRows | None,
     ) -> Peers:
-        capabilities, capacity_bytes = await self._describe(sinks)
-        return Peers(
-            store=self._endpoints.sources[key].store,
-            sources={source.node: source for source in sources},
-            sinks=sinks,
-            capabilities=capabilities,
-            sink_capacity_bytes=capacity_bytes,
-            threads=self._threads,
-            listed=listed,
-        )
-
-    async def _describe(
-        self, sinks: Sequence[SinkPeer]
-    ) -> tuple[StoreCapabilities, Mapping[str, int]]:
-        """What the destination can do, and how many chunk bytes each sink can hold.
+        """The peers, with what the destination can do and how many chunk bytes each sink holds.
 
         One response is enough: the capacity of a silent sink counts as this gateway's own.
         """
@@ -224,7 +210,15 @@ class LedTransfers:
         if capabilities is None:
             reasons = "; ".join(f"{node}: {reason}" for node, reason in silent.items())
             raise GatewayLost(f"no sink gateway answers ({reasons})")
-        return capabilities, capacity_bytes
+        return Peers(
+            store=self._endpoints.sources[key].store,
+            sources={source.node: source for source in sources},
+            sinks=sinks,
+            capabilities=capabilities,
+            sink_capacity_bytes=capacity_bytes,
+            threads=self._threads,
+            listed=listed,
+        )
 
     def _lead_transfer(
         self, key: str, epoch: int, spec: TransferSpec, topology: Topology, both_ends: Peers
