@@ -50,11 +50,11 @@ _SETTINGS: Final[Mapping[str, Any]] = {"readers": 2}
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """`held` has the directory, its lock and the gateways; it gives them up when it is closed."""
+    """`end` stops the gateways, removes the directory and unlocks it, when it is closed."""
 
     fleet: Fleet
     thread: FleetThread
-    held: ExitStack
+    end: ExitStack
 
 
 class InProcessProvisioner:
@@ -178,7 +178,7 @@ class InProcessProvisioner:
         """End a fleet and remove its directory. Raises TeardownIncomplete."""
         found = self._running.pop(fleet_key, None)
         if found is not None:
-            found.held.close()
+            found.end.close()
 
     def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
         """Nothing: these gateways write to the log of the process."""

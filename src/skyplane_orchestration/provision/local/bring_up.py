@@ -115,15 +115,15 @@ class _BringUp:
 
     def undo(self) -> None:
         """End what `run` has started; delete empty directories. Raises TeardownIncomplete."""
-        left = self.runner.stop(
+        remaining = self.runner.stop(
             lambda: [process for process in self._running() if process.files in self._started]
         )
         for files, launcher in self._launchers.items():
             files.machine.poll(launcher)
-        if left:
+        if remaining:
             raise TeardownIncomplete(
                 f"fleet {self.spec.key} did not come up and these processes cannot be ended:"
-                f" {names_of(left)}"
+                f" {names_of(remaining)}"
             )
         for directory in self.fleet_files.directories:
             if not directory.processes():
@@ -163,12 +163,12 @@ class _BringUp:
     def _stop_others(self) -> None:
         """End gateways that do not respond, never became ready, or are not in the plan."""
         adopted = {self.fleet_files.gateway(node) for node in self._adopted}
-        left = self.runner.stop(
+        remaining = self.runner.stop(
             lambda: [process for process in self._running() if process.files not in adopted]
         )
-        if left:
+        if remaining:
             raise ProvisionFailed(
-                f"gateways that do not respond cannot be ended either: {names_of(left)}"
+                f"gateways that do not respond cannot be ended either: {names_of(remaining)}"
             )
 
     # -- missing gateways
@@ -177,17 +177,17 @@ class _BringUp:
         region, plan = self._region_of[node], self.spec.plan
         settings = self.fleet_files.settings_of(node)
         files = self.fleet_files.gateway(node)
-        launch.write_files(
-            files,
+        config = launch.gateway_config(
+            files.directory,
             self.spec,
             self.authority,
             node=node,
             addresses=self._with_ports(node, settings),
             peers=self._neighbours[node],
-            hard_end_unix_s=self.meta.hard_end_unix_s,
-            now_unix_s=self._now_unix_s,
+            hard_end_s=self.meta.hard_end_unix_s - self._now_unix_s,
             settings=self.runner.options.gateway_settings,
         )
+        launch.write_files(files, config, self.authority, self.meta.hard_end_unix_s)
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(files)
         is_end = region in (plan.src, plan.dst)

@@ -79,9 +79,9 @@ class ProcessFleets:
         clock, timeout_s = self.runner.clock, self.runner.options.lock_timeout_s
         began_s = clock.monotonic()
         try:
-            with ExitStack() as held:
+            with ExitStack() as stack:
                 with admission or nullcontext():
-                    held.enter_context(
+                    stack.enter_context(
                         fleet_files.locked(
                             create=not spec.must_exist, timeout_s=timeout_s, clock=clock
                         )
@@ -142,8 +142,10 @@ class ProcessFleets:
             with fleet_files.locked(create=True, timeout_s=timeout_s, clock=self.runner.clock):
                 return remove_fleet(self.runner, fleet_files)
         except DirectoryBusy as error:
-            left = ", ".join(gateway.node for gateway in self.describe(fleet_files))
-            raise TeardownIncomplete(f"{error}; still running: {left or 'nothing yet'}") from error
+            running = ", ".join(gateway.node for gateway in self.describe(fleet_files))
+            raise TeardownIncomplete(
+                f"{error}; still running: {running or 'nothing yet'}"
+            ) from error
 
     def log_tails(self, fleet_files: FleetFiles, max_bytes: int) -> Mapping[str, str]:
         tails = {files.node: files.log_tail(max_bytes) for files in fleet_files.gateways()}

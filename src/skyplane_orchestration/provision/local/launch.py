@@ -53,30 +53,11 @@ def require_open_files(machine: Machine, connections: int, store_threads: int) -
 
 
 def write_files(
-    files: GatewayFiles,
-    spec: FleetSpec,
-    authority: Authority,
-    *,
-    node: str,
-    addresses: Addresses,
-    peers: frozenset[str],
-    hard_end_unix_s: float,
-    now_unix_s: float,
-    settings: Mapping[str, Any],
-) -> GatewayConfig:
+    files: GatewayFiles, config: GatewayConfig, authority: Authority, hard_end_unix_s: float
+) -> None:
     """Write certificate, key and configuration of a gateway to its empty directory."""
-    remaining_s = hard_end_unix_s - now_unix_s
-    issued = authority.issue(authority.expected_uri(node), remaining_s + _VALIDITY_MARGIN_S)
-    config = gateway_config(
-        files.directory,
-        spec,
-        authority,
-        node=node,
-        addresses=addresses,
-        peers=peers,
-        hard_end_s=remaining_s,
-        settings=settings,
-    )
+    uri = authority.expected_uri(config.node)
+    issued = authority.issue(uri, config.hard_end_s + _VALIDITY_MARGIN_S)
     files.fill(
         {
             config.certificate_path.name: issued.certificate_pem + issued.private_key_pem,
@@ -86,7 +67,6 @@ def write_files(
             files.config_path.name: json.dumps(config.to_dict(), indent=1) + "\n",
         }
     )
-    return config
 
 
 def gateway_config(

@@ -161,7 +161,7 @@ class FleetDirectory:
             return self.machine.try_lock(self.path)
 
         busy = f"another process is working on fleet {self.key}"
-        with _held(self.machine, try_lock, busy, timeout_s, clock):
+        with _locked(self.machine, try_lock, busy, timeout_s, clock):
             yield
 
     def clear(self) -> None:
@@ -213,7 +213,7 @@ class RunRoot:
             return self.machine.try_lock(self.path)
 
         busy = f"another process starts a fleet in {self.path}"
-        with _held(self.machine, try_lock, busy, timeout_s, clock):
+        with _locked(self.machine, try_lock, busy, timeout_s, clock):
             yield
 
     def fleet(self, fleet_key: str) -> FleetDirectory:
@@ -236,7 +236,7 @@ def default_run_root() -> Path:
 
 
 @contextlib.contextmanager
-def _held(
+def _locked(
     machine: Machine,
     try_lock: Callable[[], int | None],
     busy: str,

@@ -59,10 +59,10 @@ class Runner:
 
     def stop_fleet(self, fleet_files: FleetFiles) -> None:
         """End all gateways of a fleet. Raises TeardownIncomplete."""
-        left = self.stop(fleet_files.processes)
-        if left:
+        remaining = self.stop(fleet_files.processes)
+        if remaining:
             raise TeardownIncomplete(
-                f"gateways of fleet {fleet_files.key} still run: {names_of(left)};"
+                f"gateways of fleet {fleet_files.key} still run: {names_of(remaining)};"
                 " end them by hand or run teardown again"
             )
 

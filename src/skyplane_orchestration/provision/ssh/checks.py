@@ -13,8 +13,9 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.local.launch import require_open_files
 from skyplane_orchestration.provision.local.runner import Runner
-from skyplane_orchestration.provision.ssh.container_hosts import free_images, why_no_container
+from skyplane_orchestration.provision.ssh.container_hosts import why_no_container
 from skyplane_orchestration.provision.ssh.containers import ContainerMachine
+from skyplane_orchestration.provision.ssh.images import free_images
 from skyplane_orchestration.provision.ssh.logins import Login, OpenHost
 
 #: Modules that a gateway imports at its start; those of stores come later.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 
 from skyplane_orchestration.errors import ConfigurationInvalid, ProvisionFailed
 from skyplane_orchestration.model.sweep_report import SweptFleet
-from skyplane_orchestration.provision.local.run_directory import DirectoryBusy, FleetDirectory
-from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.ssh.containers import (
     Container,
@@ -18,11 +15,9 @@ from skyplane_orchestration.provision.ssh.containers import (
     open_files_of,
     trial_command,
 )
-from skyplane_orchestration.provision.ssh.images import bring_image, need_image, release_images
+from skyplane_orchestration.provision.ssh.images import bring_image
 from skyplane_orchestration.provision.ssh.logins import OpenHost
 from skyplane_orchestration.provision.ssh.machine import WORK_TIMEOUT_S
-
-log = logging.getLogger(__name__)
 
 
 def bring_container_program(entry: OpenHost, deployment: str) -> ContainerProgram:
@@ -31,47 +26,10 @@ def bring_container_program(entry: OpenHost, deployment: str) -> ContainerProgra
     Raises ConfigurationInvalid if the host cannot run containers, and ProvisionFailed if it cannot
     pull the image.
     """
-    machine, image = container_machine(entry), entry.host.image
+    machine, image = entry.container_machine, entry.host.image
     engine = machine.usable_engine()
     bring_image(machine, engine, image)
     return ContainerProgram(engine, image, deployment, open_files_of(machine))
-
-
-def container_machine(entry: OpenHost) -> ContainerMachine:
-    """The machine of a host with an image."""
-    assert isinstance(entry.machine, ContainerMachine)
-    return entry.machine
-
-
-def keep_image(entry: OpenHost, directory: FleetDirectory, runner: Runner) -> None:
-    """Note that a fleet needs the image, and bring it once more if another fleet's end was faster.
-
-    Raises as `bring_container_program`, and DirectoryBusy.
-    """
-    machine, image = container_machine(entry), entry.host.image
-    need_image(
-        entry.root, directory, image, timeout_s=runner.options.lock_timeout_s, clock=runner.clock
-    )
-    bring_image(machine, machine.usable_engine(), image)
-
-
-def free_images(entry: OpenHost, runner: Runner) -> None:
-    """Remove images that were brought and that nothing needs; a failure is logged."""
-    machine = entry.machine
-    if not isinstance(machine, ContainerMachine):
-        return
-    try:
-        engine = machine.engine
-        if engine is not None:
-            release_images(
-                entry.root,
-                machine,
-                engine,
-                timeout_s=runner.options.lock_timeout_s,
-                clock=runner.clock,
-            )
-    except (ConfigurationInvalid, DirectoryBusy, OSError) as error:
-        log.warning("images of host %s may be left: %s", entry.host.name, error)
 
 
 def why_no_container(entry: OpenHost) -> str:
@@ -79,7 +37,7 @@ def why_no_container(entry: OpenHost) -> str:
 
     It pulls the image if it is missing, and runs a container that ends at once.
     """
-    machine, image = container_machine(entry), entry.host.image
+    machine, image = entry.container_machine, entry.host.image
     try:
         engine = machine.usable_engine()
         bring_image(machine, engine, image)

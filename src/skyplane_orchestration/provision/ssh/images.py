@@ -12,10 +12,11 @@ import re
 from pathlib import Path
 from typing import Final
 
-from skyplane_gateway.common.clock import Clock
-from skyplane_orchestration.errors import ProvisionFailed
-from skyplane_orchestration.provision.local.run_directory import FleetDirectory, RunRoot
+from skyplane_orchestration.errors import ConfigurationInvalid, ProvisionFailed
+from skyplane_orchestration.provision.local.run_directory import DirectoryBusy, FleetDirectory
+from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.ssh.engine import Engine
+from skyplane_orchestration.provision.ssh.logins import OpenHost
 from skyplane_orchestration.provision.ssh.machine import WORK_TIMEOUT_S, RemoteMachine
 
 BROUGHT: Final = "localhost/skyplane-brought"
@@ -43,29 +44,41 @@ def bring_image(machine: RemoteMachine, engine: Engine, image: str) -> None:
         )
 
 
-def need_image(
-    root: RunRoot, directory: FleetDirectory, image: str, *, timeout_s: float, clock: Clock
-) -> None:
-    """Note that a fleet needs an image, so that no other fleet's end removes it.
+def keep_image(entry: OpenHost, directory: FleetDirectory, runner: Runner) -> None:
+    """Note that a fleet needs its host's image, so that no other fleet's end removes it.
 
-    Call `bring_image` afterwards: until then it may have been removed. Raises DirectoryBusy.
+    Until then it may have been removed, and is brought once more. Raises ConfigurationInvalid,
+    ProvisionFailed and DirectoryBusy.
     """
-    with root.locked(timeout_s=timeout_s, clock=clock):
-        root.machine.write(directory.path / _NEEDED, image)
+    machine, image = entry.container_machine, entry.host.image
+    with entry.root.locked(timeout_s=runner.options.lock_timeout_s, clock=runner.clock):
+        machine.write(directory.path / _NEEDED, image)
+    bring_image(machine, machine.usable_engine(), image)
 
 
-def release_images(
-    root: RunRoot, machine: RemoteMachine, engine: Engine, *, timeout_s: float, clock: Clock
-) -> None:
+def free_images(entry: OpenHost, runner: Runner) -> None:
     """Remove the images that were brought and that neither a fleet nor a container needs.
 
-    Raises DirectoryBusy and OSError. An image that cannot be removed stays marked, with a warning.
+    A failure is logged. An image that cannot be removed stays marked.
     """
+    if not entry.host.image:
+        return
+    try:
+        engine = entry.container_machine.engine
+        if engine is not None:
+            _free_images(entry, engine, runner)
+    except (ConfigurationInvalid, DirectoryBusy, OSError) as error:
+        log.warning("images of host %s may be left: %s", entry.host.name, error)
+
+
+def _free_images(entry: OpenHost, engine: Engine, runner: Runner) -> None:
+    """Raises DirectoryBusy and OSError."""
+    machine, root = entry.machine, entry.root
     listed = machine.run(engine.program, "images", "--format", "{{.Tag}}", BROUGHT)
     brought = {tag for tag in listed.output.split() if _DIGEST.fullmatch(tag)}
     if not brought:
         return
-    with root.locked(timeout_s=timeout_s, clock=clock):
+    with root.locked(timeout_s=runner.options.lock_timeout_s, clock=runner.clock):
         needed = {_needed(machine, fleet.path) for fleet in root.fleets()}
         for digest in sorted(brought - needed):
             _remove(machine, engine, digest)

@@ -29,6 +29,12 @@ class OpenHost:
     machine: RemoteMachine
     root: RunRoot
 
+    @property
+    def container_machine(self) -> ContainerMachine:
+        """The machine of a host with an image."""
+        assert isinstance(self.machine, ContainerMachine)
+        return self.machine
+
 
 @dataclass(frozen=True, slots=True)
 class Login:

@@ -53,11 +53,10 @@ from skyplane_orchestration.provision.routes import node_names
 from skyplane_orchestration.provision.ssh.checks import findings
 from skyplane_orchestration.provision.ssh.container_hosts import (
     bring_container_program,
-    free_images,
-    keep_image,
     sweep_containers,
 )
 from skyplane_orchestration.provision.ssh.hosts import SshHost
+from skyplane_orchestration.provision.ssh.images import free_images, keep_image
 from skyplane_orchestration.provision.ssh.logins import OpenHost, log_in
 from skyplane_orchestration.provision.ssh.options import SshOptions
 from skyplane_orchestration.provision.ssh.package import gateway_package
