@@ -11,8 +11,9 @@ gcp:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,29 +31,22 @@ from skyplane_orchestration.provision.fleet.provisioner import InstanceProvision
 from skyplane_orchestration.provision.fleet.user_data import BootSettings
 from skyplane_orchestration.security.credentials import CredentialSources
 
-#: Makes a cloud from its settings. Raises ConfigurationInvalid, MissingExtra.
-CloudMaker = Callable[[Mapping[str, Any], CredentialSources, Clock], Machines]
+#: Cloud -> its class and that of its options, in `provision/NAME`.
+_CLASSES: Final = {
+    "aws": ("AwsCloud", "AwsOptions"),
+    "azure": ("AzureCloud", "AzureOptions"),
+    "gcp": ("GcpCloud", "GcpOptions"),
+}
 
 
-def _aws(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Machines:
-    from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
-
-    return AwsCloud(AwsOptions.from_settings(settings), sources, clock)
-
-
-def _gcp(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Machines:
-    from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
-
-    return GcpCloud(GcpOptions.from_settings(settings), sources, clock)
-
-
-def _azure(settings: Mapping[str, Any], sources: CredentialSources, clock: Clock) -> Machines:
-    from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
-
-    return AzureCloud(AzureOptions.from_settings(settings), sources, clock)
-
-
-_MAKERS: Final[Mapping[str, CloudMaker]] = {"aws": _aws, "azure": _azure, "gcp": _gcp}
+def _opened(
+    name: str, settings: Mapping[str, Any], sources: CredentialSources, clock: Clock
+) -> Machines:
+    """A cloud by its settings. Raises ConfigurationInvalid, MissingExtra."""
+    package = import_module(f"skyplane_orchestration.provision.{name}")
+    cloud, options = (getattr(package, one) for one in _CLASSES[name])
+    made: Machines = cloud(options.from_settings(settings), sources, clock)
+    return made
 
 
 #: What a cloud cannot do without, and the variable that has it where no file names it.
@@ -98,7 +92,7 @@ class CloudsSettings:
             MissingExtra: a cloud's SDK is not installed.
         """
         clock = corrected(clock)
-        clouds = [_MAKERS[name](settings, sources, clock) for name, settings in self.clouds.items()]
+        clouds = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
         return InstanceProvisioner(
             clouds, InstanceBoot(self.boot, clock), self.options, clock=clock
         )
@@ -131,7 +125,7 @@ def open_one_cloud(
     )
     if regions:
         settings = {**settings, "regions": list(regions)}
-    return _MAKERS[name](settings, sources, clock)
+    return _opened(name, settings, sources, clock)
 
 
 def _ambient_settings(name: str) -> Mapping[str, Any]:
@@ -178,18 +172,18 @@ def _settings(document: object, source: str) -> CloudsSettings:
         raise ConfigurationInvalid(
             "it must have image, control_cidrs and a section for each cloud, such as 'aws: {}'"
         )
-    known = {*_BOOT, *_OPTIONS, *_MAKERS}
+    known = {*_BOOT, *_OPTIONS, *_CLASSES}
     unknown = sorted(str(name) for name in set(document) - known)
     if unknown:
         raise ConfigurationInvalid(f"it has {unknown_fields(unknown, known)}")
     clouds = {
         name: {} if section is None else section
         for name, section in document.items()
-        if name in _MAKERS
+        if name in _CLASSES
     }
     if not clouds:
         raise ConfigurationInvalid(
-            f"it has no cloud; add a section for one, which may be empty: {', '.join(_MAKERS)}"
+            f"it has no cloud; add a section for one, which may be empty: {', '.join(_CLASSES)}"
         )
     for name, section in clouds.items():
         if not isinstance(section, Mapping):

@@ -18,15 +18,9 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
 )
 from skyplane_orchestration.provision.aws import tags
-from skyplane_orchestration.provision.aws.describe import (
-    described,
-    enabled_regions,
-    interfaces,
-    volumes,
-)
+from skyplane_orchestration.provision.aws.describe import described, enabled_regions
 from skyplane_orchestration.provision.aws.errors import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
-from skyplane_orchestration.provision.aws.network import groups
 from skyplane_orchestration.provision.aws.quotas import region_quotas
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import FleetTags
@@ -120,9 +114,9 @@ class Checks:
         return [
             self._try_regions,
             lambda: list(described(api, region, nothing)),
-            lambda: list(groups(api, region, nothing)),
-            lambda: list(volumes(api, region, nothing)),
-            lambda: list(interfaces(api, region, nothing)),
+            lambda: list(api.listed("security groups", region, nothing)),
+            lambda: list(api.listed("disks", region, nothing)),
+            lambda: list(api.listed("network interfaces", region, nothing)),
             lambda: self._networks.of(region),
             lambda: self._some_type(region),
             lambda: region_quotas(api, region, with_spot=with_spot),

@@ -6,7 +6,7 @@ The only module of this package that imports botocore.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
@@ -32,6 +32,7 @@ from skyplane_orchestration.security.credentials import API_URLS, CredentialSour
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import FilterTypeDef
     from mypy_boto3_service_quotas import ServiceQuotasClient
     from mypy_boto3_ssm import SSMClient
     from mypy_boto3_sts import STSClient
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 _LOADING: Final = threading.Lock()
 
 T = TypeVar("T")
-Result = TypeVar("Result")
 
 _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
@@ -59,6 +59,14 @@ _SERVICES: Final = {
     "GetCallerIdentity": "sts",
     "GetParameter": "ssm",
     "GetServiceQuota": "servicequotas",
+}
+
+#: What is listed -> operation of EC2, the field of its answer, and the most of a page.
+_LISTS: Final = {
+    "instances": ("describe_instances", "Reservations", 1000),
+    "disks": ("describe_volumes", "Volumes", 500),
+    "network interfaces": ("describe_network_interfaces", "NetworkInterfaces", 500),
+    "security groups": ("describe_security_groups", "SecurityGroups", 1000),
 }
 
 
@@ -164,18 +172,18 @@ class AwsApi:
     def until_visible(self, look: Callable[[], T | None]) -> T | None:
         return until_visible(self.clock, look)
 
-    def pages(
-        self, what: str, region: str, fetch: Callable[[dict[str, Any]], Result]
-    ) -> Iterator[Result]:
-        """All pages of a Describe call; `fetch` gets the arguments that name the page."""
-        arguments: dict[str, Any] = {}
+    def listed(self, kind: str, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[Any]:
+        """What a region has of a kind (see `_LISTS`), as AWS describes it. One call per page."""
+        operation, field, most = _LISTS[kind]
+        describe = getattr(self.ec2(region), operation)
+        token: dict[str, str] = {}
         while True:
-            page = self.call(what, region, partial(fetch, arguments))
-            yield page
-            token = cast("dict[str, Any]", page).get("NextToken")
-            if not token:
+            request = partial(describe, Filters=filters, MaxResults=most, **token)
+            page = self.call(f"looking for {kind} in {region}", region, request)
+            yield from page[field]
+            if not page.get("NextToken"):
                 return
-            arguments = {"NextToken": token}
+            token = {"NextToken": page["NextToken"]}
 
     def _client(self, service: str, region: str) -> Any:
         name = region_name(region)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.provision.aws import tags
-from skyplane_orchestration.provision.aws.network import NO_GROUP, groups
+from skyplane_orchestration.provision.aws.network import NO_GROUP
 from skyplane_orchestration.provision.aws.options import region_tag
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.fleet.refusals import Refusal
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
 
 _CLOUD: Final = "aws:"
-_PAGE: Final = 1000
-#: The limit of EC2 for disks and interfaces is another one.
-_SMALL_PAGE: Final = 500
 #: AWS stops an instance whose host it retires. It does not end by itself, so it counts as one
 #: that runs and does not answer: it is replaced, and a teardown ends it.
 _STATES: Final[dict[str, InstanceState]] = {
@@ -61,15 +58,8 @@ def described(
     api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
 ) -> Iterator[InstanceTypeDef]:
     """The region's instances, as AWS describes them. One call per page of 1,000."""
-    ec2 = api.ec2(region)
-    pages = api.pages(
-        f"looking for instances in {region}",
-        region,
-        lambda page: ec2.describe_instances(Filters=filters, MaxResults=_PAGE, **page),
-    )
-    for page in pages:
-        for reservation in page["Reservations"]:
-            yield from reservation.get("Instances", [])
+    for reservation in api.listed("instances", region, filters):
+        yield from reservation.get("Instances", [])
 
 
 def ours(
@@ -138,14 +128,14 @@ def leftovers(
 
     Disks and interfaces that end with their instance are not among them.
     """
-    for volume in volumes(api, region, filters):
+    for volume in api.listed("disks", region, filters):
         if not _volume_ends(volume):
             yield from _ours(VOLUME, volume["VolumeId"], region, volume.get("Tags", []))
-    for interface in interfaces(api, region, filters):
+    for interface in api.listed("network interfaces", region, filters):
         if not _interface_ends(interface):
             name = interface["NetworkInterfaceId"]
             yield from _ours(INTERFACE, name, region, interface.get("TagSet", []))
-    for group in groups(api, region, filters):
+    for group in api.listed("security groups", region, filters):
         yield from _ours(GROUP, group["GroupId"], region, group.get("Tags", []))
 
 
@@ -174,34 +164,6 @@ def _ours(kind: str, name: str, region: str, named: Sequence[object]) -> Iterato
     fleet = tags.ALPHABET.fleet_of(tags.as_mapping(named))
     if fleet is not None:
         yield FleetResource(kind=kind, cloud_id=name, region=region, tags=fleet)
-
-
-def volumes(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[VolumeTypeDef]:
-    """The region's disks, as AWS describes them."""
-    ec2 = api.ec2(region)
-    pages = api.pages(
-        f"looking for disks in {region}",
-        region,
-        lambda page: ec2.describe_volumes(Filters=filters, MaxResults=_SMALL_PAGE, **page),
-    )
-    for page in pages:
-        yield from page["Volumes"]
-
-
-def interfaces(
-    api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
-) -> Iterator[NetworkInterfaceTypeDef]:
-    """The region's network interfaces, as AWS describes them."""
-    ec2 = api.ec2(region)
-    pages = api.pages(
-        f"looking for network interfaces in {region}",
-        region,
-        lambda page: ec2.describe_network_interfaces(
-            Filters=filters, MaxResults=_SMALL_PAGE, **page
-        ),
-    )
-    for page in pages:
-        yield from page["NetworkInterfaces"]
 
 
 def _volume_ends(volume: VolumeTypeDef) -> bool:

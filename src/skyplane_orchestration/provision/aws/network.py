@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.types import Networks
 
 _DESCRIPTION: Final = "Gateways of one skyplane-orchestration fleet"
-_PAGE: Final = 1000
 _DUPLICATE_GROUP: Final = "InvalidGroup.Duplicate"
 _DUPLICATE_RULE: Final = "InvalidPermission.Duplicate"
 _NO_RULE: Final = "InvalidPermission.NotFound"
@@ -95,7 +94,9 @@ class Firewalls:
     def _find(self, fleet_key: str, region: str) -> SecurityGroupTypeDef | None:
         """By the fleet's tag; None if AWS shows no such group in our VPC."""
         vpc_id = self._networks.of(region).vpc_id
-        for group in groups(self._api, region, tags.filter_of("fleet", fleet_key)):
+        filters = tags.filter_of("fleet", fleet_key)
+        group: SecurityGroupTypeDef
+        for group in self._api.listed("security groups", region, filters):
             if group.get("VpcId") == vpc_id:
                 self._remember(fleet_key, region, group["GroupId"])
                 return group
@@ -130,7 +131,9 @@ class Firewalls:
             {"Name": "group-name", "Values": [name]},
             {"Name": "vpc-id", "Values": [vpc_id]},
         ]
-        group = self._api.until_visible(lambda: next(groups(self._api, region, filters), None))
+        group: SecurityGroupTypeDef | None = self._api.until_visible(
+            lambda: next(self._api.listed("security groups", region, filters), None)
+        )
         if group is None:
             raise CloudUnavailable(
                 f"AWS says that the security group {name} exists in {region}, and does not show"
@@ -222,20 +225,6 @@ class Firewalls:
             if len(rules) > 1:
                 for rule in rules:
                     self._change(what, region, change, [rule], is_done)
-
-
-def groups(
-    api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
-) -> Iterator[SecurityGroupTypeDef]:
-    """The region's security groups, as AWS describes them."""
-    ec2 = api.ec2(region)
-    pages = api.pages(
-        f"looking for security groups in {region}",
-        region,
-        lambda page: ec2.describe_security_groups(Filters=filters, MaxResults=_PAGE, **page),
-    )
-    for page in pages:
-        yield from page["SecurityGroups"]
 
 
 def _group_name(fleet_key: str) -> str:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.aws.tags import check_user_tags
 from skyplane_orchestration.provision.fleet.options import (
-    check_disk,
+    check_common,
     check_form,
     check_regions,
     cloud_section,
+    region_in,
 )
 
 #: SSM public parameters of Amazon Linux 2023, by the architecture of an instance type.
@@ -74,9 +74,7 @@ class AwsOptions:
 
     def __post_init__(self) -> None:
         check(self)
-        check_regions("aws", "regions", self.regions or (), _REGION)
-        if self.regions == ():
-            raise ConfigurationInvalid("regions of aws is empty; omit it to search all regions")
+        check_common("aws", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_regions("aws", "images", self.images, _REGION)
         check_regions("aws", "subnets", self.subnets, _REGION)
         for region, image in self.images.items():
@@ -94,7 +92,6 @@ class AwsOptions:
                 f"image_parameters of aws has no use for {', '.join(unknown)}; it can have"
                 f" {' and '.join(AMAZON_LINUX)}"
             )
-        check_disk("aws", self.disk_gib, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_user_tags(self.user_tags)
 
     @classmethod
@@ -105,10 +102,7 @@ class AwsOptions:
 
 def region_name(region: str) -> str:
     """AWS's own name of a region tag. Raises ConfigurationInvalid for another cloud's."""
-    parsed = parse_region_tag(region)
-    if parsed.cloud != "aws":
-        raise ConfigurationInvalid(f"{region} is not a region of AWS")
-    return parsed.name
+    return region_in(region, "aws", "AWS")
 
 
 def region_tag(name: str) -> str:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.azure.tags import check_user_tags
 from skyplane_orchestration.provision.fleet.options import (
-    check_disk,
+    check_common,
     check_form,
     check_regions,
     cloud_section,
+    region_in,
 )
 
 #: Images of the marketplace (publisher:offer:sku:version) by the architecture of a size. Their
@@ -106,9 +106,7 @@ class AzureOptions:
         check(self)
         guid = "01234567-89ab-cdef-0123-456789abcdef"
         check_form("subscription_id of azure", self.subscription_id, _GUID, guid)
-        check_regions("azure", "regions", self.regions or (), _REGION)
-        if self.regions == ():
-            raise ConfigurationInvalid("regions of azure is empty; omit it to search all regions")
+        check_common("azure", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_regions("azure", "zones", self.zones, _REGION)
         for region, zones in self.zones.items():
             if not zones or not all(zone.isascii() and zone.isdecimal() for zone in zones):
@@ -131,7 +129,6 @@ class AzureOptions:
             check_form(
                 "disk_encryption_set of azure", self.disk_encryption_set, _ENCRYPTION_ID, example
             )
-        check_disk("azure", self.disk_gib, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_user_tags(self.user_tags)
 
     @classmethod
@@ -164,10 +161,7 @@ class AzureOptions:
 
 def region_name(region: str) -> str:
     """Azure's own name of a region tag. Raises ConfigurationInvalid for another cloud's."""
-    parsed = parse_region_tag(region)
-    if parsed.cloud != "azure":
-        raise ConfigurationInvalid(f"{region} is not a region of Azure")
-    return parsed.name
+    return region_in(region, "azure", "Azure")
 
 
 def region_tag(location: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from skyplane_gateway.common.schema import check, decode
 from skyplane_gateway.common.wording import argument
@@ -151,10 +151,42 @@ def check_regions(cloud: str, setting: str, regions: Iterable[str], example: str
         parse_region_tag(region)
 
 
-def check_disk(cloud: str, gib: int, least: int, most: int) -> None:
-    """Raise ConfigurationInvalid for a disk that is too small or too large."""
-    if not least <= gib <= most:
-        raise ConfigurationInvalid(f"disk_gib of {cloud} must be from {least} to {most}, not {gib}")
+class _CloudOptions(Protocol):
+    @property
+    def regions(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def disk_gib(self) -> int: ...
+
+
+def check_common(
+    cloud: str, options: _CloudOptions, example: str, least_disk_gib: int, most_disk_gib: int
+) -> None:
+    """Raise ConfigurationInvalid for wrong regions, or a disk that is too small or too large.
+
+    Args:
+        example: a region tag, for messages.
+    """
+    check_regions(cloud, "regions", options.regions or (), example)
+    if options.regions == ():
+        raise ConfigurationInvalid(f"regions of {cloud} is empty; omit it to search all regions")
+    gib = options.disk_gib
+    if not least_disk_gib <= gib <= most_disk_gib:
+        raise ConfigurationInvalid(
+            f"disk_gib of {cloud} must be from {least_disk_gib} to {most_disk_gib}, not {gib}"
+        )
+
+
+def region_in(region: str, cloud: str, shown: str) -> str:
+    """A cloud's own name of a region tag. Raises ConfigurationInvalid for another cloud's.
+
+    Args:
+        shown: the cloud as people write it.
+    """
+    parsed = parse_region_tag(region)
+    if parsed.cloud != cloud:
+        raise ConfigurationInvalid(f"{region} is not a region of {shown}")
+    return parsed.name
 
 
 def check_form(what: str, value: str, form: re.Pattern[str], example: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.fleet.options import (
-    check_disk,
+    check_common,
     check_form,
     check_regions,
     cloud_section,
+    region_in,
 )
 from skyplane_orchestration.provision.gcp.tags import check_user_labels
 
@@ -102,9 +102,7 @@ class GcpOptions:
     def __post_init__(self) -> None:
         check(self)
         check_form("project of gcp", self.project, _PROJECT, "my-project-123")
-        check_regions("gcp", "regions", self.regions or (), _REGION)
-        if self.regions == ():
-            raise ConfigurationInvalid("regions of gcp is empty; omit it to search all regions")
+        check_common("gcp", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
         self._check_zones()
         self._check_network()
         for architecture, image in self.images.items():
@@ -126,7 +124,6 @@ class GcpOptions:
         if self.kms_key:
             example = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
             check_form("kms_key of gcp", self.kms_key, _KMS_KEY, example)
-        check_disk("gcp", self.disk_gib, LEAST_DISK_GIB, _MOST_DISK_GIB)
         check_user_labels(self.user_labels)
 
     @classmethod
@@ -172,10 +169,7 @@ class GcpOptions:
 
 def region_name(region: str) -> str:
     """Google's own name of a region tag. Raises ConfigurationInvalid for another cloud's."""
-    parsed = parse_region_tag(region)
-    if parsed.cloud != "gcp":
-        raise ConfigurationInvalid(f"{region} is not a region of Google Cloud")
-    return parsed.name
+    return region_in(region, "gcp", "Google Cloud")
 
 
 def region_tag(name: str) -> str:
