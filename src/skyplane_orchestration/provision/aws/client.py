@@ -61,7 +61,7 @@ _SERVICES: Final = {
     "GetServiceQuota": "servicequotas",
 }
 
-#: What is listed -> operation of EC2, the field of its answer, and the most of a page.
+#: Kind -> operation of EC2, the field of its answer, and the most of a page.
 _LISTS: Final = {
     "instances": ("describe_instances", "Reservations", 1000),
     "disks": ("describe_volumes", "Volumes", 500),
@@ -173,7 +173,7 @@ class AwsApi:
         return until_visible(self.clock, look)
 
     def listed(self, kind: str, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[Any]:
-        """What a region has of a kind (see `_LISTS`), as AWS describes it. One call per page."""
+        """The things of a kind (see `_LISTS`) in a region, as AWS describes it. One call per page."""
         operation, field, most = _LISTS[kind]
         describe = getattr(self.ec2(region), operation)
         token: dict[str, str] = {}
