@@ -173,7 +173,7 @@ class AwsApi:
         return until_visible(self.clock, look)
 
     def listed(self, kind: str, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[Any]:
-        """The things of a kind (see `_LISTS`) in a region, as AWS describes it. One call per page."""
+        """The things of a kind (see `_LISTS`) in a region. One call per page."""
         operation, field, most = _LISTS[kind]
         describe = getattr(self.ec2(region), operation)
         token: dict[str, str] = {}
