@@ -27,7 +27,6 @@ from skyplane_gateway.led_transfers import LedTransfers
 from skyplane_gateway.protocol import WIRE_VERSION, Identity
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.stores.http_client import close_connections
-from skyplane_gateway.stores.http_session import close_http_session
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT, within_open_files
 from skyplane_gateway.transport.router import Router
 
@@ -250,7 +249,6 @@ class GatewayService:
         await self.endpoints.close()
         self.router.close()
         close_connections()
-        await close_http_session()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # -- status

@@ -6,6 +6,7 @@ Each request is sent once. Where it does not succeed, the caller repeats it by t
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -25,6 +26,14 @@ MAX_SMALL_BYTES: Final = MIB
 
 class Unsettled(Exception):
     """The request did not succeed, or whether it did is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How requests reach a service: `tls` is None for plain HTTP, `proxy` is a URL."""
+
+    tls: ssl.SSLContext | None = None
+    proxy: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

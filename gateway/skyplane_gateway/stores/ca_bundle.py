@@ -1,4 +1,4 @@
-"""TLS with the certificates that `requests` takes, for clients of other libraries."""
+"""The way to a service by the certificates and the proxy that `requests` takes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import os
 import ssl
 from pathlib import Path
 
-from requests.utils import DEFAULT_CA_BUNDLE_PATH
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.stores.async_requests import Way
 
 
-def tls_context() -> ssl.SSLContext:
+def way_to(url: str) -> Way:
+    """Raises ConfigurationInvalid where the CA bundle cannot be read."""
+    proxy = select_proxy(url, get_environ_proxies(url, None))
+    return Way(_tls_context() if url.startswith("https://") else None, proxy)
+
+
+def _tls_context() -> ssl.SSLContext:
     """Raises ConfigurationInvalid where the CA bundle cannot be read."""
     named = (os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
     bundle = next(filter(None, named), DEFAULT_CA_BUNDLE_PATH)

@@ -1,25 +1,26 @@
 """HTTP/1.1 requests with small bodies over asyncio; httptools parses the answers.
 
-A request takes 0.08 ms of CPU, one through aiohttp 0.2. The stores' limiters bound the number of
-connections. Each request is sent once, and bodies are not decompressed: they are objects.
+A request takes 0.08 ms of CPU; through aiohttp it would be 0.2, and 0.1 s to load that. The stores'
+limiters bound the number of connections. Each request is sent once, and bodies are not
+decompressed: they are objects.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
+from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import httptools
 
 from skyplane_gateway.common.objects import MIB, Body
-from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled
+from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled, Way
 
 #: Waits for a connection and for progress of a request, as for requests in threads.
 _CONNECT_TIMEOUT_S: Final = 10.0
@@ -30,6 +31,9 @@ _KEEP_ALIVE_S: Final = 30.0
 MAX_ANSWER_BYTES: Final = MAX_SMALL_BYTES + MIB
 #: A longer body is not copied into one buffer with its headers.
 _JOINED_BYTES: Final = 64 << 10
+#: Longest answer of a proxy to CONNECT.
+_TUNNEL_BYTES: Final = 16 << 10
+_DIRECT: Final = Way()
 
 
 class Answer:
@@ -51,11 +55,58 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where connections lead to; `tls` is None for plain HTTP."""
+    """Where connections lead to."""
 
     host: str
     port: int
-    tls: ssl.SSLContext | None
+    way: Way
+
+    async def connect(self) -> _Connection:
+        """Raises Unsettled, OSError."""
+        loop = asyncio.get_running_loop()
+        tls, proxy = self.way.tls, self.way.proxy
+        if proxy is None:
+            return (await loop.create_connection(_Connection, self.host, self.port, ssl=tls))[1]
+        if not proxy.startswith("http://"):
+            raise Unsettled("a proxy of another kind is left to a thread")
+        through, tunnel = await loop.create_connection(_Tunnel, *_address(proxy))
+        if tls is None:
+            made = _Connection()
+            through.set_protocol(made)
+            made.connection_made(through)
+            return made
+        try:
+            at = f"{self.host}:{self.port}"
+            lines = [f"CONNECT {at} HTTP/1.1", f"Host: {at}", *_proxy_headers(proxy), "", ""]
+            through.write("\r\n".join(lines).encode())
+            if not await tunnel.is_open:
+                raise Unsettled("the proxy opens no tunnel")
+            made = _Connection()
+            inner = await loop.start_tls(through, made, tls, server_hostname=self.host)
+        except BaseException:
+            through.abort()
+            raise
+        assert inner is not None
+        made.connection_made(inner)
+        return made
+
+
+class _Tunnel(asyncio.Protocol):
+    """Waits for the answer of a proxy to CONNECT (RFC 9110, 9.3.6)."""
+
+    def __init__(self) -> None:
+        self.is_open: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        is_whole = b"\r\n\r\n" in self._received or len(self._received) > _TUNNEL_BYTES
+        if is_whole and not self.is_open.done():
+            self.is_open.set_result(self._received.split(b" ", 2)[1:2] == [b"200"])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_open.done():
+            self.is_open.set_result(False)
 
 
 class _Connection(asyncio.Protocol):
@@ -176,25 +227,19 @@ class _Connections:
 
     async def take(self, origin: _Origin) -> _Connection:
         """An open connection. Raises Unsettled."""
-        loop = asyncio.get_running_loop()
+        now_s = asyncio.get_running_loop().time()
         idle = self._idle.get(origin)
         while idle:
             # The newest first, so that others can be closed.
             found = idle.pop()
-            if found.is_open and loop.time() - found.idle_since_s < _KEEP_ALIVE_S:
+            if found.is_open and now_s - found.idle_since_s < _KEEP_ALIVE_S:
                 return found
             found.close()
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                _, made = await loop.create_connection(
-                    _Connection,
-                    origin.host,
-                    origin.port,
-                    ssl=origin.tls,
-                )
+                return await origin.connect()
         except (TimeoutError, OSError) as error:
             raise Unsettled(f"no connection to {origin.host}:{origin.port}: {error}") from error
-        return made
 
     def give_back(self, origin: _Origin, connection: _Connection) -> None:
         if not connection.is_open:
@@ -221,15 +266,21 @@ async def send(
     headers: Mapping[str, str],
     body: Body = b"",
     *,
-    tls: ssl.SSLContext | None,
+    expected: int,
+    way: Way = _DIRECT,
 ) -> Answer:
-    """Send one request, whose `url` is encoded and whose headers name the host.
+    """Send one request, whose `url` is encoded. The answer has the status `expected`.
 
-    Raises Unsettled when there is no answer, or the answer is not HTTP or longer than small bodies.
+    Raises Unsettled when there is no answer, or another one, or it is longer than small bodies.
     """
     end = url.index("/", len("https://"))
-    origin = _Origin(*_address(url[:end]), tls)
-    head = _head(method, url[end:], headers, len(body))
+    origin = _Origin(*_address(url[:end]), way)
+    target, more = url[end:], []
+    if way.proxy is not None and way.tls is None:
+        target, more = url, _proxy_headers(way.proxy)
+    if "Host" not in headers:
+        more = [f"Host: {url[:end].partition('//')[2]}", *more]
+    head = _head(method, target, headers, more, len(body))
     loop = asyncio.get_running_loop()
     connections = _connections.get(loop)
     if connections is None:
@@ -237,7 +288,18 @@ async def send(
     connection = await connections.take(origin)
     answer = await connection.send(head, body, has_body=method != "HEAD")
     connections.give_back(origin, connection)
+    if answer.status != expected:
+        raise Unsettled(f"the answer is {answer.status}")
     return answer
+
+
+def _proxy_headers(proxy: str) -> list[str]:
+    """The header for the name and the password in a proxy's URL."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return []
+    named = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return [f"Proxy-Authorization: Basic {b64encode(named.encode()).decode()}"]
 
 
 @lru_cache
@@ -254,11 +316,13 @@ def close_connections() -> None:
         connections.close()
 
 
-def _head(method: str, target: str, headers: Mapping[str, str], length: int) -> bytes:
+def _head(
+    method: str, target: str, headers: Mapping[str, str], more: Sequence[str], length: int
+) -> bytes:
     """Raises Unsettled for a header that would be two, or that HTTP cannot hold."""
-    lines = [f"{method} {target} HTTP/1.1"]
+    lines = [f"{method} {target} HTTP/1.1", *more]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    if method == "PUT":
+    if method in ("PUT", "POST") and "content-length" not in headers:
         lines.append(f"Content-Length: {length}")
     text = "\r\n".join(lines)
     if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1:

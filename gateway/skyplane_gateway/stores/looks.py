@@ -36,7 +36,6 @@ def _try_all(store: ObjectStore, keys: Sequence[str]) -> dict[str, ObjectInfo]:
     import asyncio  # Programs without an event loop do without it.
 
     from skyplane_gateway.stores.http_client import close_connections
-    from skyplane_gateway.stores.http_session import close_http_session
 
     found: dict[str, ObjectInfo] = {}
     left = iter(keys)
@@ -52,7 +51,6 @@ def _try_all(store: ObjectStore, keys: Sequence[str]) -> dict[str, ObjectInfo]:
             await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(keys)))))
         finally:
             close_connections()
-            await close_http_session()
 
     asyncio.run(all_work())
     return found

@@ -22,7 +22,6 @@ from skyplane_gateway.stores.async_requests import (
 )
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader
 from skyplane_gateway.stores.http_client import close_connections
-from skyplane_gateway.stores.http_session import close_http_session
 
 T = TypeVar("T")
 
@@ -46,7 +45,6 @@ class AsyncFirst:
                 return await request(requests)
             finally:
                 close_connections()
-                await close_http_session()
 
         try:
             found = asyncio.run(once())

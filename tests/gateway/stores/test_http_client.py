@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
-from skyplane_gateway.common.objects import MIB
-from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled
+from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled, Way
 from skyplane_gateway.stores.http_client import Answer, close_connections, send
-from skyplane_gateway.stores.http_session import close_http_session, send_by_session
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: \xe9\r\n\r\nhi"
 
@@ -52,7 +59,6 @@ def run(server: Server, talk: Callable[[Server], Awaitable[object]]) -> None:
             await talk(server)
         finally:
             close_connections()
-            await close_http_session()
             listening.close()
 
     asyncio.run(main())
@@ -61,7 +67,8 @@ def run(server: Server, talk: Callable[[Server], Awaitable[object]]) -> None:
 def get(
     server: Server, method: str = "GET", body: bytes = b"", **headers: str
 ) -> Awaitable[Answer]:
-    return send(method, f"{server.url}/a%20b", {"Host": "here", **headers}, body, tls=None)
+    named = {"Host": "here", **headers}
+    return send(method, f"{server.url}/a%20b", named, body, expected=200)
 
 
 def test_a_request_and_its_answer() -> None:
@@ -176,7 +183,7 @@ def test_nobody_listens() -> None:
         listening.close()
         await listening.wait_closed()
         with pytest.raises(Unsettled, match=f"no connection to 127.0.0.1:{port}"):
-            await send("GET", f"http://127.0.0.1:{port}/", {}, tls=None)
+            await send("GET", f"http://127.0.0.1:{port}/", {}, expected=200)
 
     asyncio.run(talk())
 
@@ -209,24 +216,73 @@ def test_a_cancelled_request_closes_its_connection() -> None:
 
 def test_a_proxy_gets_the_whole_url() -> None:
     async def talk(server: Server) -> None:
-        answer = await send_by_session(
-            "PUT",
-            "http://store.invalid/a%20b",
-            {"Host": "store.invalid"},
-            b"data",
-            tls=None,
-            proxy=server.url,
-        )
-        assert (answer.status, answer.body, answer.headers["x-name"]) == (200, b"hi", "é")
+        way = Way(None, server.url.replace("//", "//me:p%40ss@"))
+        url = "http://store.invalid/a%20b"
+        answer = await send("PUT", url, {}, b"data", expected=200, way=way)
+        assert (answer.body, answer.headers["x-name"]) == (b"hi", "é")
 
     server = Server([OK])
     run(server, talk)
-    assert server.heads[0].startswith(b"PUT http://store.invalid/a%20b HTTP/1.1\r\n")
+    assert server.heads[0].startswith(
+        b"PUT http://store.invalid/a%20b HTTP/1.1\r\nHost: store.invalid\r\n"
+        b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n"
+    )
 
 
-def test_the_session_reads_no_answer_that_is_too_long() -> None:
+def trusted(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """TLS of the server `store.invalid`, and of a client that trusts it."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "store.invalid")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("store.invalid")]), False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file = folder / "pair.pem"
+    file.write_bytes(secret + certificate.public_bytes(Encoding.PEM))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(file)
+    return server, ssl.create_default_context(cafile=file)
+
+
+class Tunnelling(Server):
+    """A proxy that is the server at the end of its own tunnel."""
+
+    tls: ssl.SSLContext
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(self.answers.pop(0))
+        if self.answers:
+            with suppress(OSError):  # The client may refuse the certificate.
+                await writer.start_tls(self.tls)
+                await super().serve(reader, writer)
+        writer.close()
+
+
+OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+REFUSED = b"HTTP/1.1 407 Log in\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "answers", "heads"),
+    [("store.invalid", [OPENED, OK], 2), ("store.invalid", [REFUSED], 1), ("o.x", [OPENED, OK], 1)],
+    ids=["opened", "refused", "another server"],
+)
+def test_a_request_over_tls_goes_through_a_tunnel(
+    tmp_path: Path, host: str, answers: list[bytes], heads: int
+) -> None:
     async def talk(server: Server) -> None:
-        with pytest.raises(Unsettled, match="longer"):
-            await send_by_session("GET", server.url, {}, tls=None, proxy=None)
+        sent = send("GET", f"https://{host}/k", {}, expected=200, way=Way(client_tls, server.url))
+        if heads == 2:
+            assert (await sent).body == b"hi"
+        else:
+            with pytest.raises(Unsettled):
+                await sent
 
-    run(Server([b"HTTP/1.1 206 OK\r\nContent-Length: 9999999\r\n\r\n" + bytes(3 * MIB)]), talk)
+    server = Tunnelling([*answers])
+    server.tls, client_tls = trusted(tmp_path)
+    run(server, talk)
+    assert len(server.heads) == heads
+    assert server.heads[0] == f"CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""Requests to Azure Blob Storage for small objects over asyncio, through aiohttp."""
+"""Requests to Azure Blob Storage for small objects over asyncio."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from skyplane_gateway.stores.azure.requests import (
     size_of,
     written_info,
 )
-from skyplane_gateway.stores.http_client import Answer
-from skyplane_gateway.stores.http_session import send_by_session
+from skyplane_gateway.stores.http_client import Answer, send
 
 
 class AzureAsyncRequests:
@@ -74,18 +73,17 @@ class AzureAsyncRequests:
             return written_info(key, answer.headers, len(data), attributes, trusted)
 
     async def _answer(self, wanted: Request, body: Body = b"") -> Answer:
-        """The answer to one request. Raises Unsettled for every other status."""
         if not self._container.signer.is_ready:
             raise Unsettled("the token is being renewed, which a thread has to wait for")
         try:
             url, headers = self._container.signed(wanted, len(body))
         except AzureError as error:
             raise Unsettled(f"{type(error).__name__}: {error}") from error
-        answer = await send_by_session(
-            wanted.method, url, headers, body, tls=self._container.tls, proxy=self._container.proxy
+        answer = await send(
+            wanted.method, url, headers, body, expected=wanted.expected, way=self._container.way
         )
-        if answer.status != wanted.expected or (wanted.method == "PUT" and answer.body):
-            raise Unsettled(f"the answer is {answer.status}")
+        if wanted.method == "PUT" and answer.body:
+            raise Unsettled("the answer has a body")
         return answer
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
-from requests.utils import get_environ_proxies, select_proxy
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
@@ -19,7 +18,7 @@ from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.blocks import Blocks
-from skyplane_gateway.stores.ca_bundle import tls_context
+from skyplane_gateway.stores.ca_bundle import way_to
 from skyplane_gateway.stores.checksums import Stated, range_of_whole
 from skyplane_gateway.stores.options import check_options, uses_md5
 from skyplane_gateway.stores.server_clock import ServerClock
@@ -72,8 +71,6 @@ class Container:
     Attributes:
         trusts_checksum: our claim in a blob's metadata counts as its checksum.
         uses_md5: see `options.uses_md5`.
-        tls: None for an endpoint without TLS.
-        proxy: its URL; None for none.
         reads_tags: reads of a blob's attributes also ask for its tags.
     """
 
@@ -97,13 +94,12 @@ class Container:
             account_url, account, credentials, is_anonymous=is_anonymous
         )
         self.trusts_checksum = spec.option("checksum") == "trusted"
-        self.tls = tls_context() if account_url.startswith("https://") else None
-        self.proxy = select_proxy(account_url, get_environ_proxies(account_url, None))
+        self.way = way_to(account_url)
         connections = int(spec.option("connections", str(_CONNECTIONS)))
         self._pool = (
-            urllib3.PoolManager(maxsize=connections, ssl_context=self.tls)
-            if self.proxy is None
-            else urllib3.ProxyManager(self.proxy, maxsize=connections, ssl_context=self.tls)
+            urllib3.PoolManager(maxsize=connections, ssl_context=self.way.tls)
+            if self.way.proxy is None
+            else urllib3.ProxyManager(self.way.proxy, maxsize=connections, ssl_context=self.way.tls)
         )
 
     def stated(self, headers: Mapping[str, str], length: int) -> Stated | None:

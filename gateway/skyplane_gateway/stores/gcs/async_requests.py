@@ -1,20 +1,18 @@
-"""Requests to Google Cloud Storage for small objects over asyncio, through aiohttp."""
+"""Requests to Google Cloud Storage for small objects over asyncio."""
 
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import Mapping
 
-from multidict import CIMultiDict
-from requests.utils import get_environ_proxies, select_proxy
+from requests.structures import CaseInsensitiveDict
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.answers import NoAnswer, read_json
-from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
-from skyplane_gateway.stores.ca_bundle import tls_context
+from skyplane_gateway.stores.async_requests import Unsettled, Way, WholeObject
+from skyplane_gateway.stores.ca_bundle import way_to
 from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
@@ -27,8 +25,7 @@ from skyplane_gateway.stores.gcs.requests import (
     resource_of,
     stated_in,
 )
-from skyplane_gateway.stores.http_client import Answer
-from skyplane_gateway.stores.http_session import send_by_session
+from skyplane_gateway.stores.http_client import Answer, send
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +35,8 @@ def open_requests(client: Client) -> GcsAsyncRequests | None:
 
     None where the certificates cannot be read: then the request in a thread says so.
     """
-    base = client.urls.base
-    proxy = select_proxy(base, get_environ_proxies(base, None))
-    if not base.startswith("https:"):
-        return GcsAsyncRequests(client, None, proxy)
     try:
-        return GcsAsyncRequests(client, tls_context(), proxy)
+        return GcsAsyncRequests(client, way_to(client.urls.base))
     except ConfigurationInvalid as error:
         log.info("requests to gs://%s go through threads: %s", client.spec.bucket, error)
         return None
@@ -52,10 +45,9 @@ def open_requests(client: Client) -> GcsAsyncRequests | None:
 class GcsAsyncRequests:
     """See `AsyncRequests`."""
 
-    def __init__(self, client: Client, tls: ssl.SSLContext | None, proxy: str | None) -> None:
+    def __init__(self, client: Client, way: Way) -> None:
         self._client = client
-        self._ssl = tls
-        self._proxy = proxy
+        self._way = way
 
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         if length == 0:
@@ -65,7 +57,7 @@ class GcsAsyncRequests:
             return WholeObject(b"", info.attributes or ObjectAttributes(), info.not_carried)
         url = self._client.urls.body(key)
         answer = await self._answer("GET", url, read_headers(0, length, if_match), 206)
-        headers = CIMultiDict(answer.pairs)
+        headers = CaseInsensitiveDict(answer.pairs)
         if headers.get("Content-Range") != f"bytes 0-{length - 1}/{length}":
             raise Unsettled("the answer is another range")
         if if_match is not None and headers.get("x-goog-generation") != if_match:
@@ -73,7 +65,8 @@ class GcsAsyncRequests:
         if len(answer.body) != length:
             raise Unsettled("the answer ended early")
         # One header for each checksum.
-        headers["x-goog-hash"] = ",".join(headers.getall("x-goog-hash", ()))
+        hashes = (text for name, text in answer.pairs if name.lower() == "x-goog-hash")
+        headers["x-goog-hash"] = ",".join(hashes)
         return WholeObject(
             answer.body,
             attributes_of_headers(headers),
@@ -107,19 +100,14 @@ class GcsAsyncRequests:
     async def _answer(
         self, method: str, url: str, headers: Mapping[str, str], expected: int, data: Body = b""
     ) -> Answer:
-        """The answer to one request. Raises Unsettled for every other status."""
         try:
             identity = self._client.authorization()
         except StoreError as error:
             raise Unsettled(error.message) from error
         if identity is None:
             raise Unsettled("the token is being renewed, which a thread has to wait for")
-        answer = await send_by_session(
-            method, url, {**headers, **identity}, data, tls=self._ssl, proxy=self._proxy
-        )
-        if answer.status != expected:
-            raise Unsettled(f"the answer is {answer.status}")
-        return answer
+        sent = {**headers, **identity}
+        return await send(method, url, sent, data, expected=expected, way=self._way)
 
 
 def _info(key: str, answer: Answer) -> ObjectInfo:

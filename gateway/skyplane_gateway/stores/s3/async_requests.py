@@ -21,7 +21,6 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.checksums import range_of_whole
 from skyplane_gateway.stores.http_client import Answer, send
-from skyplane_gateway.stores.http_session import send_by_session
 from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.client import CHECKSUM_MODE
@@ -162,18 +161,8 @@ class S3AsyncRequests:
     async def _answer(
         self, method: str, key: str, headers: Mapping[str, str], expected: int, data: Body = b""
     ) -> Answer:
-        """The answer to one request. Raises Unsettled for every other status."""
-        signing = self._signing
-        url, signed = signing.sign(method, key, headers, data)
-        if signing.proxy is None:
-            answer = await send(method, url, signed, data, tls=signing.ssl)
-        else:
-            answer = await send_by_session(
-                method, url, signed, data, tls=signing.ssl, proxy=signing.proxy
-            )
-        if answer.status != expected:
-            raise Unsettled(f"the answer is {answer.status}")
-        return answer
+        url, signed = self._signing.sign(method, key, headers, data)
+        return await send(method, url, signed, data, expected=expected, way=self._signing.way)
 
 
 def _headers(arguments: Mapping[str, Any]) -> dict[str, str]:

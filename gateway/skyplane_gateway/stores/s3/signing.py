@@ -26,7 +26,7 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
-from skyplane_gateway.stores.async_requests import Unsettled
+from skyplane_gateway.stores.async_requests import Unsettled, Way
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest
@@ -109,7 +109,6 @@ class Signing:
         base_url: the URL of a key without the key.
         host: its `Host` header; botocore would parse the URL for each request.
         credentials: None for anonymous requests.
-        ssl: None for plain HTTP.
     """
 
     base_url: str
@@ -118,8 +117,7 @@ class Signing:
     service: str
     credentials: SdkCredentials | None
     signs_payload: bool
-    ssl: ssl.SSLContext | None
-    proxy: str | None
+    way: Way
     _keys: dict[_Scope, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def url(self, key: str) -> str:
@@ -175,8 +173,10 @@ def signing_of(
         service,
         credentials,
         signs_payload,
-        _tls(ca_bundle) if is_https else None,
-        get_environ_proxies(base_url).get("https" if is_https else "http"),
+        Way(
+            _tls(ca_bundle) if is_https else None,
+            get_environ_proxies(base_url).get("https" if is_https else "http"),
+        ),
     )
 
 

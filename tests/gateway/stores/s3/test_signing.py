@@ -121,7 +121,7 @@ def test_a_proxy_and_the_exceptions_from_it(
     inside = signing(opened, "bkt", "https://inside.example")
     assert found is not None
     assert inside is not None
-    assert (found.proxy, inside.proxy) == ("http://proxy:3128", None)
+    assert (found.way.proxy, inside.way.proxy) == ("http://proxy:3128", None)
 
 
 def test_a_request_of_another_thread_is_sent_while_the_url_is_found(
