@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
-from skyplane_gateway.stores.azure import client as azure
-from skyplane_gateway.stores.gcs import client as gcs
-from skyplane_gateway.stores.s3 import client as s3
+from skyplane_gateway.stores.options import OPTIONS
 from skyplane_orchestration.cli import other_tools
 from skyplane_orchestration.cli.main import VERBS, build_parser
 
 ADVICE = {**other_tools._OPTIONS, **other_tools._VERBS}
 KNOWN = {"cp": "cp a b", "sync": "sync a b", "ls": "ls a"}
 #: Scheme -> options of its store, with their values; None for a text of its own.
-STORE_OPTIONS: dict[str, dict[str, tuple[str, ...] | None]] = {
-    "s3": {**s3._CHOICES, **dict.fromkeys(s3._TEXTS)},
-    "gs": {**gcs._CHOICES, **dict.fromkeys(gcs._TEXTS)},
-    "az": dict(azure._CHOICES),
+STORE_OPTIONS: dict[str, dict[str, Sequence[str] | None]] = {
+    scheme: {**OPTIONS[kind].choices, **dict.fromkeys(OPTIONS[kind].texts)}
+    for scheme, kind in (("s3", "s3"), ("gs", "gcs"), ("az", "azure"))
 }
 
 

@@ -21,7 +21,7 @@ from skyplane_gateway.source.chunk_orders import ChunkOrder, Noted, RangeOrder
 from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
 from skyplane_gateway.stores.checksums import Stated, compare
-from skyplane_gateway.stores.lost_attributes import lost_attributes
+from skyplane_gateway.stores.content_types import lost_attributes
 from skyplane_gateway.stores.wrappers.retrying import try_read
 
 log = logging.getLogger(__name__)

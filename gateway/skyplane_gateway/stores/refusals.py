@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Final
 
-from skyplane_gateway.common.errors import StoreError
+from skyplane_gateway.common.errors import (
+    CredentialsExpired,
+    PermissionDenied,
+    StoreError,
+    StoreUnavailable,
+    Throttled,
+    Unauthenticated,
+)
 
 #: S3 allows 15 minutes, tokens of Google 5.
 _MOST_SECONDS_OFF: Final = 240.0
@@ -27,12 +34,52 @@ class Meaning:
     statuses: tuple[int, ...] = ()
     is_permanent: bool | None = None
 
-    def raised(self, said: str, words: str = "") -> StoreError:
-        """The error; `said` names the request and the code, `words` are the service's own."""
-        return self.error(f"{said}; {self.advice}{words}", is_permanent=self.is_permanent)
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that is no success.
+
+    Attributes:
+        headers: names in lower case.
+        code: the service's own, perhaps empty.
+        words: the service's own, perhaps empty; they name a missing permission.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    code: str = ""
+    words: str = ""
+
+    def error(
+        self, meanings: Iterable[Meaning], said: str, *, is_throttling: bool | None = None
+    ) -> StoreError:
+        """The leaf of the error tree.
+
+        Args:
+            said: names the request and the code.
+            is_throttling: whether the service asks for fewer requests; None: its status tells.
+        """
+        if self.status in (429, 503) if is_throttling is None else is_throttling:
+            pause_s = retry_after_s(self.headers)
+            return Throttled(f"{said}; the store asks for fewer requests", retry_after_s=pause_s)
+        words = f" ({self.words})" if self.words else ""
+        if meaning := _meaning_of(meanings, self.code, self.status):
+            more = words if meaning.error is PermissionDenied else ""
+            if meaning.error in (Unauthenticated, CredentialsExpired):
+                more = clock_hint(self.headers)
+            return meaning.error(
+                f"{said}; {meaning.advice}{more}", is_permanent=meaning.is_permanent
+            )
+        if self.status >= 500:
+            return StoreUnavailable(f"{said}; try again")
+        # A 200 with an error inside is the store's fault; a 4xx is the request's.
+        return StoreError(
+            f"{said}; the store refuses this request{words}",
+            is_permanent=400 <= self.status < 500,
+        )
 
 
-def meaning_of(meanings: Iterable[Meaning], code: str, status: int) -> Meaning | None:
+def _meaning_of(meanings: Iterable[Meaning], code: str, status: int) -> Meaning | None:
     """A code decides before a status does; None for a refusal of another kind."""
     of_status = None
     for meaning in meanings:
@@ -68,13 +115,25 @@ def clock_hint(headers: Mapping[str, str]) -> str:
     )
 
 
-def why_no_tls(error: BaseException, bundle: str) -> str:
-    """Why the certificate of an endpoint was not accepted, and what to do.
+def unreachable(what: str, error: BaseException, checked: str = "the endpoint") -> StoreError:
+    """The error for a request without an answer; `checked` is what a person has to look at."""
+    return StoreUnavailable(
+        f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
+        f"check {checked} and the network"
+    )
+
+
+def not_trusted(what: str, error: BaseException, bundle: str = "REQUESTS_CA_BUNDLE") -> StoreError:
+    """The error for the certificate of an endpoint that was not accepted.
 
     Args:
         error: of any library; the one of OpenSSL is its cause.
         bundle: the variable that names the CA bundle.
     """
+    return StoreUnavailable(f"{what}: {_why_no_tls(error, bundle)}", is_permanent=True)
+
+
+def _why_no_tls(error: BaseException, bundle: str) -> str:
     causes: list[BaseException | None] = [error]
     while causes:
         one = causes.pop()

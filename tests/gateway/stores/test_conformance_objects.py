@@ -293,7 +293,7 @@ def test_text_that_no_header_holds_is_kept(harness: Any) -> None:
 def test_a_wrong_checksum_is_refused_if_the_store_checks(harness: Any) -> None:
     store = harness.shared
     if "checksums" in harness.lacks:
-        # s3/test_errors.py asserts the mapping of a refusal.
+        # test_errors.py asserts the mapping of a refusal.
         assert not store.capabilities.trusts_checksum
         return
     with pytest.raises(ChecksumMismatch):

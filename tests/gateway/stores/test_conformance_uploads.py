@@ -196,7 +196,7 @@ def test_another_size_is_refused(harness: Any) -> None:
 def test_a_wrong_checksum_is_refused_if_the_store_checks(harness: Any) -> None:
     store = harness.shared
     if "checksums" in harness.lacks:
-        # s3/test_errors.py asserts the mapping of a refusal.
+        # test_errors.py asserts the mapping of a refusal.
         assert not store.capabilities.trusts_checksum
         return
     upload_id = store.create_upload("k")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.common.objects import ObjectAttributes
-from skyplane_gateway.stores.lost_attributes import lost_attributes
+from skyplane_gateway.stores.content_types import lost_attributes
 
 #: Attributes that other names report: tags and class, see `kept_of`.
 REPORTED_ELSEWHERE = {"tags", "storage_class"}

@@ -11,12 +11,13 @@ from urllib.parse import quote, urlencode, urlsplit
 import urllib3
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
-from skyplane_gateway.common.kept_properties import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
+from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
-from skyplane_gateway.stores.azure.errors import Refused
+from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
+from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.blocks import Blocks
 from skyplane_gateway.stores.ca_bundle import way_to
 from skyplane_gateway.stores.checksums import Stated, range_of_whole
@@ -25,20 +26,13 @@ from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
-#: Options of an Azure store with their values, the default first.
-_CHOICES: Final = {
-    "checksum": ("", "sent", "trusted"),
-    "anonymous": ("false", "true"),
-    "content-md5": ("use", "ignore"),
-    NON_ASCII: NON_ASCII_RULES,
-    "storage-class": ("", *CLASSES["azure"], KEEP),
-    "tags": ("", KEEP),
-}
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 _CONNECTIONS: Final = 64
 _TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
 #: Of a body, and of what is read of an answer at once.
 _BLOCK_BYTES: Final = 256 << 10
+#: A read returns at most so much, since urllib3 makes a new buffer for it.
+_STEP_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +69,7 @@ class Container:
     """
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
-        check_options(spec, "an Azure store", _CHOICES)
+        check_options(spec)
         self.spec = spec
         self.server_clock = ServerClock()
         self.uses_md5 = uses_md5(spec)
@@ -169,6 +163,28 @@ class Container:
 
     def close(self) -> None:
         self._pool.clear()
+
+
+class AzureReader(RangeReader[urllib3.BaseHTTPResponse]):
+    """See `Reader`. Holds one connection of the pool until its end or `close`."""
+
+    def readinto(self, buffer: memoryview) -> int:
+        count = super().readinto(buffer)
+        if self._left == 0:
+            self.close()
+        return count
+
+    def _fill(self, view: memoryview) -> int:
+        with mapped(self._what):
+            data = self._source.read(min(len(view), _STEP_BYTES), decode_content=False)
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """A connection whose body was read to its end is used again."""
+        if self._left:
+            self._source.close()
+        self._source.release_conn()
 
 
 def url_of_account(account: str, endpoint_url: str | None) -> str:

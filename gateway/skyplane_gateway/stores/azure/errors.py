@@ -21,17 +21,16 @@ from skyplane_gateway.common.errors import (
     SkyplaneError,
     StoreError,
     StoreUnavailable,
-    Throttled,
     Unauthenticated,
 )
 from skyplane_gateway.stores.answers import NoAnswer, unavailable
 from skyplane_gateway.stores.refusals import (
     Meaning,
+    Refusal,
     clock_hint,
-    meaning_of,
-    retry_after_s,
+    not_trusted,
     unix_s,
-    why_no_tls,
+    unreachable,
 )
 
 
@@ -205,31 +204,18 @@ def translate(
     if isinstance(error, AzureError):
         return ConfigurationInvalid(f"{what}: the credentials cannot be used; correct them")
     if isinstance(error, SSLError):
-        why = why_no_tls(error, "REQUESTS_CA_BUNDLE")
-        return StoreUnavailable(f"{what}: {why}", is_permanent=True)
-    return StoreUnavailable(
-        f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
-        "check the account's name, the endpoint and the network"
-    )
+        return not_trusted(what, error)
+    return unreachable(what, error, "the account's name, the endpoint")
 
 
 def _from_answer(error: Refused, what: str) -> StoreError:
     said = f"{what}: {error.code or error.status}"
-    if error.status in (429, 503):
-        return Throttled(
-            f"{said}; the store asks for fewer requests", retry_after_s=retry_after_s(error.headers)
-        )
     if error.status in (401, 403) and _has_expired(error):
         hint = clock_hint(error.headers)
         return CredentialsExpired(f"{said}; these credentials have expired: renew them{hint}")
-    if meaning := meaning_of(_MEANINGS, error.code, error.status):
-        is_identity = meaning.error is Unauthenticated
-        return meaning.raised(said, clock_hint(error.headers) if is_identity else "")
     if error.status < 300:
         return unavailable(what, f"has the status {error.status}, which is not that of a success")
-    if error.status >= 500:
-        return StoreUnavailable(f"{said}; try again")
-    return StoreError(f"{said}; the store refuses this request", is_permanent=error.status >= 400)
+    return Refusal(error.status, error.headers, error.code).error(_MEANINGS, said)
 
 
 def _has_expired(error: Refused) -> bool:

@@ -44,10 +44,9 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_made, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
-from skyplane_gateway.stores.azure.client import Answer, Container, Request
+from skyplane_gateway.stores.azure.client import Answer, AzureReader, Container, Request
 from skyplane_gateway.stores.azure.credentials import ambient_credentials, sendable_credentials
 from skyplane_gateway.stores.azure.errors import Refused, mapped, translate
-from skyplane_gateway.stores.azure.reader import AzureReader
 from skyplane_gateway.stores.azure.requests import (
     attributes_of,
     info_of,

@@ -21,7 +21,6 @@ from skyplane_gateway.common.errors import (
     PermissionDenied,
     StoreError,
 )
-from skyplane_gateway.common.kept_properties import CLASSES, KEEP
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import (
     UNREADABLE,
@@ -32,7 +31,7 @@ from skyplane_gateway.stores.answers import (
     unavailable,
 )
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
-from skyplane_gateway.stores.gcs.errors import from_refusal, mapped, refusal_of
+from skyplane_gateway.stores.gcs.errors import from_refusal, mapped
 from skyplane_gateway.stores.gcs.requests import Urls
 from skyplane_gateway.stores.options import check_options
 from skyplane_gateway.stores.server_clock import ServerClock
@@ -40,12 +39,6 @@ from skyplane_gateway.stores.server_clock import ServerClock
 #: Any: google-auth's functions have no types.
 _AuthorizedSession: Any = google.auth.transport.requests.AuthorizedSession
 
-#: Options with their values, the default first.
-_CHOICES: Final = {
-    "anonymous": ("false", "true"),
-    "storage-class": ("", *CLASSES["gcs"], KEEP),
-}
-_TEXTS: Final = ("user_project",)
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 _CONNECTIONS: Final = 64
 #: Waits for a connection, and for the next bytes of an answer or to be sent.
@@ -62,7 +55,7 @@ class Client:
     """
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None) -> None:
-        check_options(spec, "a Google Cloud Storage bucket", _CHOICES, _TEXTS)
+        check_options(spec)
         self.spec = spec
         self.server_clock = ServerClock()
         self.urls = Urls(spec.endpoint_url, spec.bucket, spec.option("user_project"))
@@ -166,9 +159,9 @@ class Client:
     def _refused(
         self, answer: requests.Response, what: str, *, has_checksum: bool = False
     ) -> StoreError:
-        refusal = refusal_of(answer.status_code, answer.headers, answer.content)
         is_renewable = self._given is not None and "expires_at" in self._given
-        return from_refusal(refusal, what, is_renewable=is_renewable, has_checksum=has_checksum)
+        found = answer.status_code, answer.headers, answer.content
+        return from_refusal(*found, what, is_renewable=is_renewable, has_checksum=has_checksum)
 
     def close(self) -> None:
         """The next request would open connections again."""

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 import requests
@@ -25,38 +25,16 @@ from skyplane_gateway.common.errors import (
     SkyplaneError,
     StoreError,
     StoreUnavailable,
-    Throttled,
     Unauthenticated,
 )
 from skyplane_gateway.stores.answers import NoAnswer, unavailable
 from skyplane_gateway.stores.refusals import (
     Meaning,
+    Refusal,
     clock_hint,
-    meaning_of,
-    retry_after_s,
-    why_no_tls,
+    not_trusted,
+    unreachable,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One answer that is no success.
-
-    Attributes:
-        reason: of the JSON API (`retentionPolicyNotMet`) or the code of the XML API (`NoSuchKey`).
-            Both spell some the same but for the first letter.
-        message: Google's own words; they name a missing permission.
-        location: the header or parameter that the refusal is about; empty where it names none.
-        clock: see `clock_hint`.
-    """
-
-    status: int
-    reason: str
-    message: str
-    retry_after_s: float | None
-    location: str = ""
-    clock: str = ""
-
 
 _SEND_AGAIN: Final = "the bytes changed on the way: send them again"
 
@@ -131,6 +109,7 @@ _MEANINGS: Final = (
     ),
     Meaning(ChecksumMismatch, _SEND_AGAIN, "crcMismatch badDigest"),
     Meaning(StoreUnavailable, "try again", statuses=(408,)),
+    Meaning(Unauthenticated, "the store does not accept these credentials", statuses=(401,)),
 )
 
 _NO_CREDENTIALS: Final = (
@@ -139,8 +118,13 @@ _NO_CREDENTIALS: Final = (
 )
 
 
-def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
-    """Read an answer that is no success; JSON, or XML from the XML API."""
+def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> tuple[Refusal, str]:
+    """Read an answer that is no success; JSON, or XML from the XML API.
+
+    The code is the reason of the JSON API (`retentionPolicyNotMet`) or the code of the XML API
+    (`NoSuchKey`). Both spell some the same but for the first letter. Returns also the header or
+    parameter that the refusal is about; empty where it names none.
+    """
     reason, message, location = "", "", ""
     try:
         error = json.loads(body)["error"]
@@ -152,44 +136,39 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
             reason = code.group(1).decode()
         if details := re.search(rb"<Details>([^<]*)</Details>", body):
             message = details.group(1).decode(errors="replace")
-    named = (message, retry_after_s(headers), location, clock_hint(headers))
-    return Refusal(status, reason, *named)
+    return Refusal(status, headers, reason, message), location
 
 
 def from_refusal(
-    refusal: Refusal, what: str, *, is_renewable: bool, has_checksum: bool = False
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    what: str,
+    *,
+    is_renewable: bool,
+    has_checksum: bool = False,
 ) -> StoreError:
     """The leaf of the error tree for an answer.
 
     Args:
+        headers: names in lower case, or without a case.
         is_renewable: the request was sent with a token of limited life, which can be renewed.
         has_checksum: it had bytes with a checksum that they fit.
     """
-    status = refusal.status
-    said = f"{what}: {status} {refusal.reason}".rstrip()
-    if refusal.reason in _THROTTLED.split() or status in (429, 503):
-        return Throttled(
-            f"{said}; the store asks for fewer requests", retry_after_s=refusal.retry_after_s
-        )
+    refusal, location = refusal_of(status, headers, body)
+    said = f"{what}: {status} {refusal.code}".rstrip()
     if status == 401 and is_renewable:
-        why = "these credentials have expired: renew them"
-        return CredentialsExpired(f"{said}; {why}{refusal.clock}")
-    if status == 401:
-        why = "the store does not accept these credentials"
-        return Unauthenticated(f"{said}; {why}{refusal.clock}")
-    reason = refusal.reason[:1].lower() + refusal.reason[1:]
-    words = f" ({refusal.message})" if refusal.message else ""
-    if meaning := meaning_of(_MEANINGS, reason, status):
-        # Google's words name the permission that a refusal is about.
-        return meaning.raised(said, words if meaning.error is PermissionDenied else "")
-    if status >= 500:
-        return StoreUnavailable(f"{said}; try again")
-    if has_checksum and (status, reason, refusal.location) == (400, "invalid", ""):
+        why = f"these credentials have expired: renew them{clock_hint(headers)}"
+        return CredentialsExpired(f"{said}; {why}")
+    reason = refusal.code[:1].lower() + refusal.code[1:]
+    if has_checksum and (status, reason, location) == (400, "invalid", ""):
         # The service has no reason of its own for a checksum that does not fit.
         return ChecksumMismatch(
-            f"{said}; the bytes, or what describes them, came wrong: send them again{words}"
+            f"{said}; the bytes, or what describes them, came wrong: send them again "
+            f"({refusal.words})"
         )
-    return StoreError(f"{said}{words}", is_permanent=400 <= status < 500)
+    is_throttling = refusal.code in _THROTTLED.split() or status in (429, 503)
+    return replace(refusal, code=reason).error(_MEANINGS, said, is_throttling=is_throttling)
 
 
 @contextmanager
@@ -219,13 +198,9 @@ def translate(error: Exception, what: str) -> SkyplaneError:
             f"{error}); renew or correct them, and check this machine's clock"
         )
     if isinstance(error, requests.exceptions.SSLError):
-        why = why_no_tls(error, "REQUESTS_CA_BUNDLE")
-        return StoreUnavailable(f"{what}: {why}", is_permanent=True)
+        return not_trusted(what, error)
     if isinstance(error, requests.exceptions.InvalidJSONError):
         return unavailable(what, "is no JSON")
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return StoreError(f"{what}: the endpoint is not a URL; correct it", is_permanent=True)
-    return StoreUnavailable(
-        f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
-        "check the endpoint and the network"
-    )
+    return unreachable(what, error)

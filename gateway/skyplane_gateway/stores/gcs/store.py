@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
+import requests
+
 from skyplane_gateway.common.errors import (
     NotFound,
     PreconditionFailed,
@@ -30,7 +32,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.answers import require_etag, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
-from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
+from skyplane_gateway.stores.base import EmptyReader, ObjectStore, RangeReader, Reader, Wants
 from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.gcs import listing
 from skyplane_gateway.stores.gcs.bucket import Bucket
@@ -41,7 +43,7 @@ from skyplane_gateway.stores.gcs.credentials import (
     sendable_credentials,
     session_credentials,
 )
-from skyplane_gateway.stores.gcs.reader import GcsReader
+from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.requests import (
     attributes_of_headers,
     info_of,
@@ -194,3 +196,14 @@ class GcsStore:
 
     def close(self) -> None:
         self._client.close()
+
+
+class GcsReader(RangeReader[requests.Response]):
+    """See `Reader`. Holds one connection of the pool until its end or `close`."""
+
+    def _fill(self, view: memoryview) -> int:
+        with mapped(self._what):
+            return int(self._source.raw.readinto(view))
+
+    def close(self) -> None:
+        self._source.close()

@@ -7,15 +7,21 @@ buffers but not files, and urllib3's `readinto` copies what it has read.
 from __future__ import annotations
 
 import io
-from http.client import HTTPResponse
+from functools import cached_property
+from http.client import HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import IncompleteReadError
+from botocore.response import StreamingBody
+
+from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.common.objects import Body
+from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.blocks import Blocks
+from skyplane_gateway.stores.s3.errors import mapped
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
-    from botocore.response import StreamingBody
 
 
 class SentBody(io.RawIOBase):
@@ -68,17 +74,42 @@ def send_in_blocks(request: AWSPreparedRequest, **_: Any) -> None:
         request.body = blocks
 
 
-def direct_reader(body: StreamingBody) -> HTTPResponse | None:
-    """What fills a buffer from the socket of an answer; None where only botocore can read it.
+class S3Reader(RangeReader[StreamingBody]):
+    """See `Reader`. Holds one connection of the pool until its end or `close`."""
 
-    urllib3 has no public way. It does not decode these bodies.
-    """
-    found = getattr(getattr(body, "_raw_stream", None), "_fp", None)
-    return found if isinstance(found, HTTPResponse) and found.length is not None else None
+    @cached_property
+    def _direct(self) -> HTTPResponse | None:
+        """What fills a buffer from the socket; None where only botocore can read the answer.
 
+        urllib3 has no public way. It does not decode these bodies.
+        """
+        found = getattr(self._raw, "_fp", None)
+        return found if isinstance(found, HTTPResponse) and found.length is not None else None
 
-def release(body: StreamingBody) -> None:
-    """Give the connection of a body that was read to its end back to the pool."""
-    give_back = getattr(getattr(body, "_raw_stream", None), "release_conn", None)
-    if give_back is not None:
-        give_back()
+    @property
+    def _raw(self) -> Any:
+        return getattr(self._source, "_raw_stream", None)
+
+    def _fill(self, view: memoryview) -> int:
+        if self._direct is None:
+            return self._read(view)
+        try:
+            return self._direct.readinto(view)
+        except (OSError, HTTPException) as error:
+            raise StoreUnavailable(
+                f"{self._what}: the body broke off, {self._left} bytes before its end "
+                f"({type(error).__name__}); read the rest again"
+            ) from error
+
+    # Any: botocore's stubs ask for a file, its code for a buffer.
+    def _read(self, view: Any) -> int:
+        with mapped(self._what):
+            try:
+                return int(self._source.readinto(view))
+            except IncompleteReadError:
+                return 0
+
+    def close(self) -> None:
+        if self._left == 0 and self._direct is not None:
+            self._raw.release_conn()
+        self._source.close()

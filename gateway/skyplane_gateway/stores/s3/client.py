@@ -17,44 +17,22 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
-from skyplane_gateway.common.kept_properties import CLASSES, KEEP, NON_ASCII, NON_ASCII_RULES
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, joined, unavailable
 from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.s3.body import send_in_blocks
 from skyplane_gateway.stores.s3.errors import StaleCredentials, mapped, status_of, translate
-from skyplane_gateway.stores.s3.request_parameters import (
-    ACLS,
-    ENCRYPTIONS,
-    RequestParameters,
-)
+from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.sdk import BadAnswer, Parsers, descriptions, new_session
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
     from mypy_boto3_s3 import S3Client
 
-#: Options of an S3 store with their values, the default first.
-_CHOICES = {
-    "checksum": ("", "trusted", "sent", "none"),
-    "content-md5": ("use", "ignore"),
-    "preconditions": ("sent", "checked"),
-    "addressing": ("", "path", "virtual"),
-    "payload": ("unsigned", "signed"),
-    "anonymous": ("false", "true"),
-    "acl": ("", *ACLS),
-    "requester-pays": ("false", "true"),
-    "sse": ("", *ENCRYPTIONS),
-    NON_ASCII: NON_ASCII_RULES,
-    "storage-class": ("", *CLASSES["s3"], KEEP),
-    "tags": ("", KEEP),
-}
 #: Whether the requests of this thread ask for gzip; see `as_stored`.
 _TAKES_GZIP: Final = ContextVar("takes_gzip", default=False)
 #: Without this header, answers have no checksum of the object.
 CHECKSUM_MODE: Final = "x-amz-checksum-mode"
-#: Options with a text of their own.
-_TEXTS = ("bucket-owner", "expires", "sse-kms-key-id")
 #: More than the gateway's threads for stores, so that no thread waits for a connection.
 DEFAULT_CONNECTIONS = 64
 _CONNECT_TIMEOUT_S = 10
@@ -63,17 +41,11 @@ _READ_TIMEOUT_S = 60
 _BUILDING = threading.Lock()
 
 
-def _check_options(spec: StoreSpec) -> None:
-    check_options(spec, "an S3 store", _CHOICES, _TEXTS)
-    if spec.option("sse-kms-key-id") and not spec.option("sse").startswith("aws:kms"):
-        raise ConfigurationInvalid("option sse-kms-key-id needs sse=aws:kms or sse=aws:kms:dsse")
-
-
 def open_client(
     spec: StoreSpec, credentials: Credentials | None
 ) -> tuple[S3Client, botocore.session.Session]:
     """A thread-safe client, and the session with its credentials; makes no request."""
-    _check_options(spec)
+    check_options(spec)
     try:
         with _BUILDING:
             session = _session(credentials)

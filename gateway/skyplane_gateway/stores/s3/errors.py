@@ -35,16 +35,15 @@ from skyplane_gateway.common.errors import (
     SkyplaneError,
     StoreError,
     StoreUnavailable,
-    Throttled,
     Unauthenticated,
 )
 from skyplane_gateway.stores.answers import unavailable
 from skyplane_gateway.stores.refusals import (
     Meaning,
-    clock_hint,
-    meaning_of,
+    Refusal,
+    not_trusted,
     retry_after_s,
-    why_no_tls,
+    unreachable,
 )
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
@@ -195,29 +194,17 @@ def translate(error: ClientError | BotoCoreError, what: str) -> SkyplaneError:
     if isinstance(error, ParamValidationError):
         return StoreError(f"{what}: S3 does not accept this request ({error})", is_permanent=True)
     if isinstance(error, SSLError):
-        why = why_no_tls(error, "AWS_CA_BUNDLE")
-        return StoreUnavailable(f"{what}: {why}", is_permanent=True)
+        return not_trusted(what, error, "AWS_CA_BUNDLE")
     if isinstance(error, HTTPClientError | BotoConnectionError):
-        return StoreUnavailable(
-            f"{what}: the endpoint cannot be reached or does not answer ({type(error).__name__}); "
-            "check the endpoint and the network"
-        )
+        return unreachable(what, error)
     return StoreError(f"{what}: {type(error).__name__}: {error}")
 
 
 def _from_answer(error: ClientError, what: str) -> StoreError:
     code, status = code_of(error), status_of(error)
-    said = f"{what}: {code or status}"
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    pause_s = retry_after_s(headers)
-    asks_to_wait = code not in _TRANSIENT.split() or pause_s is not None
-    if code in _THROTTLED.split() or (status in (429, 503) and asks_to_wait):
-        return Throttled(f"{said}; the store asks for fewer requests", retry_after_s=pause_s)
-    if meaning := meaning_of(_MEANINGS, code, status):
-        is_identity = meaning.error in (Unauthenticated, CredentialsExpired)
-        return meaning.raised(said, clock_hint(headers) if is_identity else "")
-    if status >= 500:
-        return StoreUnavailable(f"{said}; try again")
+    asks_to_wait = code not in _TRANSIENT.split() or retry_after_s(headers) is not None
+    is_throttling = code in _THROTTLED.split() or (status in (429, 503) and asks_to_wait)
     message = error.response.get("Error", {}).get("Message", "")
-    # A 200 with an error inside is the store's fault; a 4xx is the request's.
-    return StoreError(f"{said} ({message})", is_permanent=400 <= status < 500)
+    refusal = Refusal(status, headers, code, message)
+    return refusal.error(_MEANINGS, f"{what}: {code or status}", is_throttling=is_throttling)

@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from botocore.model import OperationModel
     from mypy_boto3_s3 import S3Client
 
-ENCRYPTIONS: Final = ("AES256", "aws:kms", "aws:kms:dsse")
-#: Canned ACLs of the S3 documentation.
-ACLS: Final = (
-    "private",
-    "bucket-owner-full-control",
-    "bucket-owner-read",
-    "authenticated-read",
-    "aws-exec-read",
-    "public-read",
-    "public-read-write",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:

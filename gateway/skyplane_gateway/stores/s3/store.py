@@ -44,12 +44,11 @@ from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
 from skyplane_gateway.stores.key_rules import check_key
 from skyplane_gateway.stores.s3 import listing
-from skyplane_gateway.stores.s3.body import SentBody
+from skyplane_gateway.stores.s3.body import S3Reader, SentBody
 from skyplane_gateway.stores.s3.bucket import Bucket, require_version, write_failure
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
 from skyplane_gateway.stores.s3.errors import code_of, mapped
 from skyplane_gateway.stores.s3.lost_replies import Fingerprint, of_body, of_parts
-from skyplane_gateway.stores.s3.reader import S3Reader
 from skyplane_gateway.stores.s3.requests import (
     answered_at,
     attribute_arguments,
