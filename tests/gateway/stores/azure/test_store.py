@@ -21,7 +21,6 @@ from azure.storage.blob import (
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
-    ConfigurationInvalid,
     InvalidKey,
     NotFound,
     NotRestored,
@@ -234,25 +233,6 @@ def test_the_account_is_in_the_host_or_in_the_path(endpoint_url: str | None, url
     signed, headers = Container(spec, None).signed(Request("GET", "k", 200), 0)
     assert signed == url
     assert "authorization" not in headers
-
-
-@pytest.mark.parametrize(
-    ("bucket", "credentials", "options", "says"),
-    [
-        ("acct", {"account_key": "a2V5"}, (), "names no container"),
-        ("acct/box", {"account_key": "no base64"}, (), "copy it whole"),
-        ("acct/box", {"access_key_id": "x"}, (), "account_key, sas_token or bearer_token"),
-        ("acct/box", {"account_key": "a2V5"}, (("colour", "red"),), "no option 'colour'"),
-        ("acct/box", {"account_key": "a2V5"}, (("checksum", "none"),), "choose one of sent"),
-        ("acct/box", {"account_key": "a2V5"}, (("connections", "0"),), "number from 1"),
-    ],
-)
-def test_a_wrong_setting_is_named(
-    bucket: str, credentials: dict[str, str], options: tuple[tuple[str, str], ...], says: str
-) -> None:
-    spec = StoreSpec("azure", bucket, "http://127.0.0.1:1", options=options)
-    with pytest.raises(ConfigurationInvalid, match=says):
-        open_without_retries(spec, Credentials(credentials))
 
 
 def test_the_md5_of_a_blob_that_grows_or_has_pages_does_not_count(azure: Any) -> None:

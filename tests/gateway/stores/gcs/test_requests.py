@@ -190,19 +190,6 @@ def test_addresses_of_google_and_of_a_private_endpoint() -> None:
     assert private.body("k") == "https://storage-x.p.googleapis.com/b/k"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"checksum": "none"}, "no option 'checksum'"),
-        ({"connections": "many"}, "give a number"),
-        ({"anonymous": "yes"}, "choose one of false, true"),
-    ],
-)
-def test_wrong_options(options: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigurationInvalid, match=said):
-        GcsStore(StoreSpec("gcs", "b", None, None, tuple(options.items())))
-
-
 def test_the_region_of_a_bucket(fake_gcs_url: str, scripted: Any, reply: Any) -> None:
     spec = StoreSpec("gcs", fake_gcs.create_bucket(fake_gcs_url), fake_gcs_url)
     assert bucket_region(spec) == "us-central1"

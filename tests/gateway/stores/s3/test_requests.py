@@ -280,28 +280,6 @@ def test_aws_itself_is_trusted_and_an_endpoint_is_not() -> None:
     assert trusts(StoreSpec("s3", "b", "http://127.0.0.1:1", None, (("checksum", "trusted"),)))
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        StoreSpec("tape", "b"),
-        StoreSpec("s3", "b", options=(("colour", "red"),)),
-        StoreSpec("s3", "b", options=(("checksum", "maybe"),)),
-        StoreSpec("s3", "b", options=(("connections", "0"),)),
-        StoreSpec("s3", "b", endpoint_url="localhost:9000"),
-        StoreSpec("file", "relative/path"),
-        StoreSpec("file", "/tmp", options=(("a", "b"),)),
-    ],
-)
-def test_invalid_specs_are_refused(spec: StoreSpec) -> None:
-    with pytest.raises(errors.ConfigurationInvalid):
-        open_without_retries(spec)
-
-
-def test_incomplete_credentials_are_refused() -> None:
-    with pytest.raises(errors.ConfigurationInvalid, match="secret_access_key"):
-        open_without_retries(StoreSpec("s3", "b"), Credentials({"access_key_id": "a"}))
-
-
 @pytest.fixture
 def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """No credentials in the environment, in files or from a metadata service."""
