@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of
@@ -40,6 +40,9 @@ ArchivedObjectRule = Literal["fail", "skip", "read"]
 #: How a written object is checked: `stored` compares the store's checksum, or reads the
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
 Verification = Literal["stored", "reread", "none"]
+
+#: Metadata of a field of `JobRules` that may change between the tries of one transfer.
+NOT_IN_KEY: Final = {"is_in_key": False}
 
 #: The end of a transfer at a gateway.
 End = Literal["source", "sink"]
@@ -257,28 +260,62 @@ class AttachOrder(Document, what="the order to attach a side"):
             require_hex_of_32_bytes("sealing_key", self.sealing_key)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRules:
+    """Which objects a job copies, to which keys, and what has to hold; as its user chooses it.
+
+    A `TransferJob`, the specification that its lead reads and the rule that selects objects have
+    all these fields; each copies them whole, by `rules_of`. The order is that of documents.
+
+    Args:
+        recursive: the source is a prefix; without it, one object.
+        include, exclude: patterns of the whole key below the source prefix, `*` across slashes
+            too (for a single object, of its last segment). An empty `include` means all; exclude
+            wins. See docs/reference/filters.md.
+        conflict: what to do with an object that is already there.
+        publish_last: further patterns of objects that are written after all others.
+        verify: see `Verification`.
+        allow_empty: a transfer without objects succeeds.
+        allow_failed: a transfer with failed objects succeeds, and is not resumed.
+        strict_metadata: an object fails, and is not copied, when its copy would lack tags,
+            storage class, a hold or other metadata of the source; see docs/reference/objects.md.
+        on_illegal_key: what to do with an object whose key the destination cannot hold: `fail`
+            it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
+        on_archived_object: what to do with an object that the source has archived: `fail` it,
+            `skip` it, or `read` it as any other, which some services allow.
+    """
+
+    recursive: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    conflict: ConflictRule = "replace"
+    publish_last: tuple[str, ...] = field(default=(), metadata=NOT_IN_KEY)
+    verify: Verification = field(default="stored", metadata=NOT_IN_KEY)
+    allow_empty: bool = field(default=False, metadata=NOT_IN_KEY)
+    allow_failed: bool = field(default=False, metadata=NOT_IN_KEY)
+    strict_metadata: bool = field(default=False, metadata=NOT_IN_KEY)
+    on_illegal_key: IllegalKeyRule = "fail"
+    on_archived_object: ArchivedObjectRule = "fail"
+
+
+def rules_of(whole: JobRules) -> dict[str, Any]:
+    """The fields of `JobRules` of a larger value, to make another of them."""
+    return {one.name: getattr(whole, one.name) for one in fields(JobRules)}
+
+
 @dataclass(frozen=True, slots=True)
-class TransferSpec(Document, what="the transfer specification"):
-    """What to copy, for the lead; holds no credentials.
+class TransferSpec(JobRules, Document, what="the transfer specification"):
+    """What to copy, for the lead, with its `JobRules`; holds no credentials.
 
     Args:
         source_prefix, destination_prefix: key or prefix in the stores.
-        recursive: the source is a prefix.
-        include, exclude: globs on the key below the source prefix.
-        on_illegal_key: `fail` the object, `skip` it, or `escape` its key.
-        on_archived_object: `fail` the object, `skip` it, or `read` it as any other.
         filter: further filters; durations count from the begin of the first epoch.
-        publish_last: more globs of objects to write after all others.
-        allow_empty: a transfer without objects succeeds.
-        allow_failed: a transfer with failed objects succeeds, and is not resumed.
         chunk_bytes: size of a chunk and of a part.
         whole_bytes: objects up to this size are sent whole, if the sinks have the memory; at
             least `chunk_bytes`.
         server_side_copy: the store may copy large objects itself; the library has found that the
             ends are in one region of one service, and that the credentials of the destination
             should be able to read the source.
-        strict_metadata: an object fails if its copy would lose tags, storage class or other
-            metadata.
         sets: headers and user metadata of the copies, in place of those of their sources.
     """
 
@@ -286,20 +323,9 @@ class TransferSpec(Document, what="the transfer specification"):
     destination: StoreSpec
     source_prefix: str
     destination_prefix: str
-    recursive: bool = True
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    conflict: ConflictRule = "replace"
-    publish_last: tuple[str, ...] = ()
-    verify: Verification = "stored"
-    allow_empty: bool = False
-    allow_failed: bool = False
     chunk_bytes: int = 16 * MIB
     whole_bytes: int = 0
-    strict_metadata: bool = False
     filter: ObjectFilter = ALL_OBJECTS
-    on_illegal_key: IllegalKeyRule = "fail"
-    on_archived_object: ArchivedObjectRule = "fail"
     server_side_copy: bool = False
     sets: ObjectAttributes | None = None
 

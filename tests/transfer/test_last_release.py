@@ -19,7 +19,7 @@ ENDS = (
     Location("gs://b/out/", "gcp:europe-west4"),
 )
 RUN = RunIdentity("prod", "dag", "run")
-#: Nothing of these is part of the transfer key.
+#: Rules that are no part of the transfer key.
 DEMANDS: dict[str, Any] = {
     "publish_last": ("*.json",),
     "verify": "reread",

@@ -33,12 +33,7 @@ from skyplane_gateway.common.objects import (
     Precondition,
 )
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    TransferSpec,
-)
+from skyplane_gateway.config import ConflictRule, JobRules, TransferSpec, rules_of
 from skyplane_gateway.selection.difference import Answer, Ends, Question, compare
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 
@@ -78,21 +73,14 @@ def is_reserved(key: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionRule:
-    """Which objects are copied, to which keys, and the conflict rule.
+class SelectionRule(JobRules):
+    """Which objects are copied, to which keys, and the conflict rule: the `JobRules` of a job.
 
     Attributes:
-        recursive: the source prefix is a folder; without it, one object.
-        include, exclude: patterns of the key below the source folder (for a single object, of
-            its last segment); see `key_patterns.expression`. An empty `include` means all;
-            `exclude` has priority.
         files_from: sorted keys below the source folder, each once; None for all.
         bounds: bounds of size and time.
-        on_illegal_key: what to do with an object whose key the destination cannot hold.
-        on_archived_object: what to do with an object to copy that the source has archived.
         scope: what each name below the source folder begins with that `include` selects. Keys of
             other names need not be listed.
-        conflict: one of `CONFLICT_RULES`; see `difference.compare`.
         makes_folders: an object that stands for a folder becomes one, since no file may be in its
             place.
 
@@ -102,14 +90,8 @@ class SelectionRule:
 
     source_prefix: str
     destination_prefix: str
-    recursive: bool = True
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    conflict: ConflictRule = "replace"
     files_from: tuple[str, ...] | None = None
     bounds: Bounds = UNBOUNDED
-    on_illegal_key: IllegalKeyRule = "fail"
-    on_archived_object: ArchivedObjectRule = "fail"
     makes_folders: bool = False
     scope: str = field(init=False, repr=False, compare=False)
     _includes: Match | None = field(init=False, repr=False, compare=False)
@@ -134,15 +116,10 @@ class SelectionRule:
         return cls(
             source_prefix=spec.source_prefix,
             destination_prefix=spec.destination_prefix,
-            recursive=spec.recursive,
-            include=spec.include,
-            exclude=spec.exclude,
-            conflict=spec.conflict,
             files_from=spec.filter.files_from,
             bounds=spec.filter.bounds(now_unix_s),
-            on_illegal_key=spec.on_illegal_key,
-            on_archived_object=spec.on_archived_object,
             makes_folders=spec.destination.kind == "file",
+            **rules_of(spec),
         )
 
     def wants(self, key: str) -> bool:

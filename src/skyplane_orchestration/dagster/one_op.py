@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import dagster as dg
 
@@ -32,8 +32,9 @@ from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.dagster.resources import SkyplaneResource
+    from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.fleet import Fleet
+    from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.result import TransferResult
 
 #: Metadata of an asset's definition: its job, `TransferJob.to_dict()`.
@@ -41,6 +42,16 @@ JOB_METADATA: Final = "skyplane/job"
 
 #: What the op of an asset yields.
 Event = dg.MaterializeResult[Any] | dg.AssetCheckResult
+
+
+class Clients(Protocol):
+    """What the op needs of its `SkyplaneResource`."""
+
+    deployment: str
+
+    def client(self, identity: RunIdentity, gateways: GatewayPlace) -> Client: ...
+
+    def command(self, *words: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class Copy:
 class OneOp:
     """Copies for the op of `context`; see `SkyplaneResource.run`."""
 
-    resource: SkyplaneResource
+    resource: Clients
     context: dg.AssetExecutionContext
     gateways: GatewayPlace
 

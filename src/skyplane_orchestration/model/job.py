@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import wraps
 from operator import attrgetter
@@ -19,12 +19,7 @@ from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.common.quantities import size_bytes
 from skyplane_gateway.common.schema import as_mapping, check, decode, encode
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
+from skyplane_gateway.config import JobRules
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
@@ -305,25 +300,15 @@ ServerSideRule = Literal["auto", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class TransferJob:
-    """A request to copy objects from `source` to `destination`.
+class TransferJob(JobRules):
+    """A request to copy objects from `source` to `destination`, by its `JobRules`.
 
     Args:
         objective: None asks for the cheapest plan at the rate of the direct path
             with one instance at each end.
-        recursive: the source is a prefix; without it, one object.
-        include, exclude: patterns of the whole key below the source prefix, `*` across slashes
-            too; exclude wins. See docs/reference/filters.md.
-        conflict: what to do with an object that is already there.
-        publish_last: further patterns of objects that are written after all others.
-        verify: see `Verification`.
         move: delete each object at the source once its copy is verified and the whole has
             ended well; see docs/how-to/move.md.
-        allow_empty: an empty source is success, not an error.
-        allow_failed: succeed although some objects failed.
         volume_gb, objects: planning figures; taken from a listing when None.
-        strict_metadata: an object fails, and is not copied, when its copy would lack tags,
-            storage class, a hold or other metadata of the source; see docs/reference/objects.md.
         guess_mime_type: a file that is copied to a bucket gets the content type of its name.
         files_from: keys below the source prefix; nothing else is copied, and a key that is not
             at the source is a failed object. None for all.
@@ -332,10 +317,6 @@ class TransferJob:
         min_size, max_size: bounds of the size, such as `10K` or `1.5G`, in powers of 1024.
         bwlimit: highest rate at which the sources together send, in bytes per second, such as
             `10M`, in powers of 1024; None for no limit.
-        on_illegal_key: what to do with an object whose key the destination cannot hold: `fail`
-            it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
-        on_archived_object: what to do with an object that the source has archived: `fail` it,
-            `skip` it, or `read` it as any other, which some services allow.
         encrypt: AES-256-GCM from source to sink: `always`, `never`, or `auto`, which encrypts
             unless all gateways are on one machine; see docs/explanation/security.md.
         delete: after all copies are verified, delete the objects that only the destination has;
@@ -356,20 +337,11 @@ class TransferJob:
     source: Location
     destination: Location
     objective: Objective | None = None
-    recursive: bool = True
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    conflict: ConflictRule = "replace"
-    publish_last: tuple[str, ...] = ()
-    verify: Verification = "stored"
-    allow_empty: bool = False
-    allow_failed: bool = False
     limits: Limits = field(default_factory=Limits)
     policy: Policy = field(default_factory=Policy)
     volume_gb: float | None = None
     objects: int | None = None
     move: bool = False
-    strict_metadata: bool = False
     guess_mime_type: bool = True
     files_from: tuple[str, ...] | None = None
     newer_than: str | None = None
@@ -379,8 +351,6 @@ class TransferJob:
     delete: bool = False
     max_delete: str = DEFAULT_MAX_DELETE
     bwlimit: str | None = None
-    on_illegal_key: IllegalKeyRule = "fail"
-    on_archived_object: ArchivedObjectRule = "fail"
     server_side_copy: ServerSideRule = "auto"
     encrypt: Encryption = "auto"
     allow_unmatched_patterns: bool = False
@@ -493,13 +463,7 @@ class TransferJob:
     @property
     def object_filter(self) -> ObjectFilter:
         """The filters beside the globs."""
-        return ObjectFilter(
-            self.files_from,
-            self.newer_than,
-            self.older_than,
-            self.min_size,
-            self.max_size,
-        )
+        return ObjectFilter(**{one.name: getattr(self, one.name) for one in fields(ObjectFilter)})
 
     def to_dict(self) -> dict[str, Any]:
         document = encode(self, SCHEMA_VERSION)

@@ -10,7 +10,7 @@ from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.retry import RetryPolicy
-from skyplane_gateway.config import TransferSpec
+from skyplane_gateway.config import TransferSpec, rules_of
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.selection import Answer, Ask, Asked, Ends, SelectionRule, answered, asking
 from skyplane_gateway.stores import (
@@ -168,19 +168,9 @@ def transfer_spec_of(job: TransferJob) -> TransferSpec:
         destination=destination_spec(job),
         source_prefix=job.source.key,
         destination_prefix=job.destination.key,
-        recursive=job.recursive,
-        include=job.include,
-        exclude=job.exclude,
-        conflict=job.conflict,
-        publish_last=job.publish_last,
-        verify=job.verify,
-        allow_empty=job.allow_empty,
-        allow_failed=job.allow_failed,
         chunk_bytes=mib_to_bytes(job.limits.part_mib),
         whole_bytes=mib_to_bytes(job.limits.whole_mib),
-        strict_metadata=job.strict_metadata,
         filter=job.object_filter,
-        on_illegal_key=job.on_illegal_key,
-        on_archived_object=job.on_archived_object,
         sets=job.written_attributes,
+        **rules_of(job),
     )

@@ -6,10 +6,12 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Final
 
 from skyplane_gateway.common.object_filter import ALL_OBJECTS
 from skyplane_gateway.common.schema import encode
+from skyplane_gateway.config import NOT_IN_KEY, JobRules
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
@@ -39,20 +41,20 @@ from skyplane_orchestration.transfer.run_options import RunOptions
 log = logging.getLogger(__name__)
 
 
+#: Rules that are part of a transfer key even if they are the defaults.
+_ALWAYS_IN_KEY: Final = ("recursive", "include", "exclude", "conflict")
+
+
 def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
     """The identity of a job within a run; the same for every retry."""
-    rule = {
-        "recursive": job.recursive,
-        "include": list(job.include),
-        "exclude": list(job.exclude),
-        "conflict": job.conflict,
-    }
+    rule = {name: getattr(job, name) for name in _ALWAYS_IN_KEY}
     if job.object_filter != ALL_OBJECTS:
         rule["filter"] = encode(job.object_filter)
-    if job.on_illegal_key != "fail":
-        rule["on_illegal_key"] = job.on_illegal_key
-    if job.on_archived_object != "fail":
-        rule["on_archived_object"] = job.on_archived_object
+    for one in fields(JobRules):
+        value = getattr(job, one.name)
+        # A newer option leaves the keys of jobs alone that do not use it.
+        if one.name not in rule and one.metadata != NOT_IN_KEY and value != one.default:
+            rule[one.name] = value
     if job.encrypt != "auto":
         rule["encrypt"] = job.encrypt
     given = ("content_type", "cache_control", "headers", "object_metadata")
