@@ -299,7 +299,12 @@ def full_program_cases(grid: Grid, count: int) -> list[Case]:
     every = answers(grid, count)
     for one in every:
         if one.loss > MOST_LOSS or one.gap > MOST_GAP or one.beyond > MOST_BEYOND:
-            print(one, file=sys.stderr)
+            asked = one.question
+            print(
+                f"{asked.request.route}, {asked.request.volume_gb:g} GB, {asked.objective}:"
+                f" loss {one.loss:.4%}, gap {one.gap:.2%}, optimum beyond the bound {one.beyond:.4%}",
+                file=sys.stderr,
+            )
     kinds = [(kind, [one for one in every if one.question.kind == kind]) for kind in KINDS]
     return [case for kind, some in kinds if some for case in _cases_of(kind, some)]
 

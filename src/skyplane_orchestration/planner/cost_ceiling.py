@@ -24,6 +24,7 @@ from skyplane_orchestration.planner.job_cost import (
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
+from skyplane_orchestration.planner.total_bounds import largest_rate_bound
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: The search stops when the bound is within this share of the best rate.
@@ -62,7 +63,11 @@ def fastest_under(
     search.by_total()
     if search.best is None:
         return None
-    return BoundedCandidate(search.best, max(search.bound, search.best.gbps))
+    bound = search.bound
+    if math.isfinite(ceilings.usd):
+        rates = search.best.gbps, max(bound, search.best.gbps)
+        bound = largest_rate_bound(request, problem, wait_s, ceilings.usd, rates)
+    return BoundedCandidate(search.best, max(bound, search.best.gbps))
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
 price times `overhead(G) / G`, and the overhead never falls as G rises. So the overhead at the
 goal prices every plan at its cost or below: a bound. The search then prices plans with the overhead
-of the rate of the plan found. The difference that remains is the reported gap.
+of the rate of the plan found. Where the bound is far from it, `total_bounds` raises the bound.
 
 `wait` is the provisioning time of the slowest cloud in the plan. The search first assumes that
 every plan waits for its ends only. If the result uses a slower cloud, the search runs once per
@@ -27,8 +27,8 @@ from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
-from skyplane_orchestration.planner.search.regions import least_instances
 from skyplane_orchestration.planner.solution import IntegerSolution
+from skyplane_orchestration.planner.total_bounds import NEAR, least_total_bound
 
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
@@ -170,26 +170,10 @@ def least_total(
         if found is not None:
             candidate = candidate_from(request, found.solution, wait_s)
             best = min(best, candidate, key=lambda one: one.usd)
-    bound = max(bound, _bound_by_ends(request, problem, wait_s))
+    if bound < best.usd * (1 - NEAR):
+        bound = max(bound, least_total_bound(request, problem, wait_s, best.usd))
     return BoundedCandidate(best, min(best.usd, bound))
 
 
 def _is_near(best: Candidate, bound_usd: float) -> bool:
     return bound_usd >= best.usd * (1 - OPTIMAL_GAP)
-
-
-def _bound_by_ends(request: PlanRequest, problem: PlanProblem, wait_s: float) -> float:
-    """Another bound in USD: the least (4a) plus the wait of the fewest instances at the ends.
-
-    The wait is most of the instance cost of a job of a minute or two.
-    """
-    found = cheapest(problem, exactly=False)
-    if found is None:
-        return 0.0
-    at_goal = problem.with_goal(problem.goal_gbps, problem.goal_gbps)
-    least = least_instances(at_goal)
-    usd_per_s = sum(
-        float(least[end] * problem.usd_per_s[problem.option_region == end].min())
-        for end in problem.ends
-    )
-    return request.total_usd(found.bound) + usd_per_s * wait_s
