@@ -302,7 +302,7 @@ def full_program_cases(grid: Grid, count: int) -> list[Case]:
             asked = one.question
             print(
                 f"{asked.request.route}, {asked.request.volume_gb:g} GB, {asked.objective}:"
-                f" loss {one.loss:.4%}, gap {one.gap:.2%}, optimum beyond the bound {one.beyond:.4%}",
+                f" loss {one.loss:.4%}, gap {one.gap:.2%}, beyond the bound {one.beyond:.4%}",
                 file=sys.stderr,
             )
     kinds = [(kind, [one for one in every if one.question.kind == kind]) for kind in KINDS]

@@ -26,7 +26,7 @@ from skyplane_orchestration.planner.search.regions import least_instances
 from skyplane_orchestration.planner.solve import relax
 
 #: A bound this near to the plan is good enough, relative.
-NEAR: Final = 0.005
+NEAR: Final = 0.009
 #: Most linear programs for one bound.
 _PROGRAMS: Final = 16
 
