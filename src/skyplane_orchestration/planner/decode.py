@@ -10,11 +10,9 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
+import networkx as nx
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order
 
-from skyplane_orchestration.grids.arrays import Floats
 from skyplane_orchestration.planner.overlay import Overlay, flows_over, instances_needed
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, IntegerSolution
@@ -77,26 +75,22 @@ def _paths(solution: IntegerSolution) -> dict[tuple[str, ...], float]:
     problem = solution.problem
     # Flow without a connection is the solver's tolerance.
     carried = (solution.connections > 0) & (solution.flow_gbps > FLOW_TOLERANCE)
-    left = np.zeros((problem.region_count, problem.region_count))
-    left[problem.tail[carried], problem.head[carried]] = solution.flow_gbps[carried]
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for edge, flow in problem.by_edge(np.where(carried, solution.flow_gbps, 0.0)).items():
+        if flow > 0.0:
+            graph.add_edge(*edge, flow=flow)
+    graph.add_nodes_from(problem.tags[end] for end in problem.ends)
+    ends = problem.tags[problem.src], problem.tags[problem.dst]
     found: dict[tuple[str, ...], float] = {}
-    while path := _shortest_path(left, problem.src, problem.dst):
-        hops = path[:-1], path[1:]
-        flow = float(left[hops].min())
-        found[tuple(problem.tags[region] for region in path)] = flow
-        left[hops] -= flow
-        left[left <= FLOW_TOLERANCE] = 0.0
+    while nx.has_path(graph, *ends):
+        path = tuple(nx.shortest_path(graph, *ends))
+        found[path] = min(graph.edges[hop]["flow"] for hop in pairwise(path))
+        for hop in pairwise(path):
+            graph.edges[hop]["flow"] -= found[path]
+            if graph.edges[hop]["flow"] <= FLOW_TOLERANCE:
+                graph.remove_edge(*hop)
     scale = solution.throughput_gbps / sum(found.values()) if found else 1.0
     return {
         regions: flow * scale
         for regions, flow in sorted(found.items(), key=lambda item: (-item[1], item[0]))
     }
-
-
-def _shortest_path(flows: Floats, source: int, sink: int) -> list[int]:
-    """The regions of a path with the fewest hops over flows (V, V); empty without a path."""
-    _, before = breadth_first_order(csr_array(flows), source)
-    path = [sink]
-    while before[path[-1]] >= 0:
-        path.append(int(before[path[-1]]))
-    return path[::-1] if path[-1] == source else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import networkx as nx
 import numpy as np
 
 from skyplane_orchestration.model.multicast_plan import MulticastPlan, PlanTree, SeparateTransfers
@@ -42,7 +43,9 @@ def decode_trees(problem: PlanProblem, solution: TreeSolution) -> Overlay:
     }
     scale = solution.throughput_gbps / sum(carried.values())
     trees = {
-        tuple((tags[tail], tags[head]) for tail, head in _outward(tree, problem.src)): rate * scale
+        tuple(
+            (tags[tail], tags[head]) for tail, head in nx.bfs_edges(nx.DiGraph(tree), problem.src)
+        ): rate * scale
         for tree, rate in sorted(carried.items(), key=lambda item: (-item[1], item[0]))
     }
     most = Overlay(
@@ -56,17 +59,6 @@ def decode_trees(problem: PlanProblem, solution: TreeSolution) -> Overlay:
     )
     used = [region for tree in carried for edge in tree for region in edge]
     return with_fewest(most, problem.with_regions(np.isin(np.arange(problem.region_count), used)))
-
-
-def _outward(tree: tuple[tuple[int, int], ...], source: int) -> list[tuple[int, int]]:
-    """The edges of a tree, from the source outwards."""
-    ordered: list[tuple[int, int]] = []
-    reached = [source]
-    for region in reached:
-        next_region = [edge for edge in tree if edge[0] == region]
-        ordered.extend(next_region)
-        reached.extend(head for _, head in next_region)
-    return ordered
 
 
 def assemble_multicast(

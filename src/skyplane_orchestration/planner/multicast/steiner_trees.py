@@ -7,11 +7,11 @@ two parts of S. 3^k V + 2^k shortest-path sweeps, vectorised over V.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
+import networkx as nx
 import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
@@ -147,17 +147,7 @@ def _shortest_to(cost: Floats, start: Floats) -> tuple[Floats, Ints]:
 
 def prune(edges: Iterable[tuple[int, int]], source: int, destinations: Sequence[int]) -> Tree:
     """A tree inside these edges that reaches every destination, without other leaves."""
-    heads: dict[int, list[int]] = {}
-    for tail, head in sorted(set(edges)):
-        heads.setdefault(tail, []).append(head)
-    parent = {source: source}
-    queue = deque([source])
-    while queue:
-        region = queue.popleft()
-        for head in heads.get(region, ()):
-            if head not in parent:
-                parent[head] = region
-                queue.append(head)
+    parent = dict(nx.bfs_predecessors(nx.DiGraph(sorted(set(edges))), source))
     kept: set[tuple[int, int]] = set()
     for end in destinations:
         region = end
