@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,6 @@ from tests.e2e.held_store import Once
 
 from skyplane_orchestration.errors import (
     SkyplaneError,
-    StoreError,
     TransferFailed,
 )
 from skyplane_orchestration.model.job import TransferJob
@@ -78,29 +75,6 @@ def folder(tmp_path: Path) -> Path:
     (made / "sub").mkdir(parents=True)
     (made / "a").write_bytes(b"1")
     return made
-
-
-def test_an_endpoint_that_is_no_object_store(kit: ClientKit, folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        job = TransferJob(Location("s3://b/p/", "aws:us-east-1", url), Location(f"{folder}/"))
-        with pytest.raises(StoreError):
-            kit.client().run(job)
-        assert kit.home.traces() == []
-        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_destination_that_cannot_be_written(kit: ClientKit, folder: Path) -> None:

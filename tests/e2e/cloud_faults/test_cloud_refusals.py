@@ -82,7 +82,6 @@ def test_a_quota_fails_the_copy_if_the_policy_says_so(
         workers.client().run(keeps, plan=plan)
 
 
-@pytest.mark.parametrize("site", ["azure", "gcp"], indirect=True)
 def test_an_instance_that_ends_in_mid_transfer_is_replaced(
     kit: ClientKit,
     job: TransferJob,
