@@ -22,7 +22,7 @@ import numpy as np
 from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.decode import decode
-from skyplane_orchestration.planner.gap import OPTIMAL_GAP
+from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.problem import PlanProblem

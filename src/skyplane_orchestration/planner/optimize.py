@@ -24,8 +24,8 @@ from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.burst import counted, notes_on_bursts
 from skyplane_orchestration.planner.check import violations
+from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
-from skyplane_orchestration.planner.gap import gap_of, solver_status
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.single_region import best_in_single_region, is_single_region
 

@@ -27,9 +27,9 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import THROUGHPUT_FLOOR
+from skyplane_orchestration.planner.distance_to_bound import relative_gap, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.formulation import cost_per_second, policy_rows
-from skyplane_orchestration.planner.gap import relative_gap, solver_status
 from skyplane_orchestration.planner.infeasibility import (
     binding_limits,
     goal_infeasible,

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.planner.gap import relative_gap
+from skyplane_orchestration.planner.distance_to_bound import relative_gap
 from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Flows below this (Gbit/s) are numerical noise of the solver.

@@ -27,8 +27,8 @@ from skyplane_orchestration.model.plan import SolverReport
 from skyplane_orchestration.planner.baselines import direct
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLINE, THROUGHPUT_FLOOR
+from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
-from skyplane_orchestration.planner.gap import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
 from skyplane_orchestration.planner.job_cost import (
     BoundedCandidate,
