@@ -41,9 +41,6 @@ ArchivedObjectRule = Literal["fail", "skip", "read"]
 #: object back where the checksum cannot be trusted; `reread` always reads it back.
 Verification = Literal["stored", "reread", "none"]
 
-#: Metadata of a field of `JobRules` that may change between the tries of one transfer.
-NOT_IN_KEY: Final = {"is_in_key": False}
-
 #: The end of a transfer at a gateway.
 End = Literal["source", "sink"]
 
@@ -260,6 +257,16 @@ class AttachOrder(Document, what="the order to attach a side"):
             require_hex_of_32_bytes("sealing_key", self.sealing_key)
 
 
+def says(what: str = "", *, is_in_key: bool = True) -> dict[str, Any]:
+    """The metadata of a field of `JobRules`.
+
+    Args:
+        what: for the help of the command, which then has an option of the field's name.
+        is_in_key: False for a rule that may change between the tries of one transfer.
+    """
+    return {"what": what, "is_in_key": is_in_key}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRules:
     """Which objects a job copies, to which keys, and what has to hold; as its user chooses it.
@@ -289,13 +296,35 @@ class JobRules:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     conflict: ConflictRule = "replace"
-    publish_last: tuple[str, ...] = field(default=(), metadata=NOT_IN_KEY)
-    verify: Verification = field(default="stored", metadata=NOT_IN_KEY)
-    allow_empty: bool = field(default=False, metadata=NOT_IN_KEY)
-    allow_failed: bool = field(default=False, metadata=NOT_IN_KEY)
-    strict_metadata: bool = field(default=False, metadata=NOT_IN_KEY)
-    on_illegal_key: IllegalKeyRule = "fail"
-    on_archived_object: ArchivedObjectRule = "fail"
+    publish_last: tuple[str, ...] = field(default=(), metadata=says(is_in_key=False))
+    verify: Verification = field(default="stored", metadata=says(is_in_key=False))
+    allow_empty: bool = field(
+        default=False, metadata=says("succeed if there is nothing to copy", is_in_key=False)
+    )
+    allow_failed: bool = field(
+        default=False, metadata=says("succeed even if some objects fail", is_in_key=False)
+    )
+    strict_metadata: bool = field(
+        default=False,
+        metadata=says(
+            "fail an object if its copy would lose tags, storage class, a hold or other metadata",
+            is_in_key=False,
+        ),
+    )
+    on_illegal_key: IllegalKeyRule = field(
+        default="fail",
+        metadata=says(
+            "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it"
+            " under an escaped key"
+        ),
+    )
+    on_archived_object: ArchivedObjectRule = field(
+        default="fail",
+        metadata=says(
+            "what to do with an object whose storage class must be restored before a read: fail"
+            " it, skip it, or read it as any other"
+        ),
+    )
 
 
 def rules_of(whole: JobRules) -> dict[str, Any]:

@@ -10,15 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, get_args
+from typing import Any, Final, NoReturn, get_args, get_type_hints
 
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import (
-    ArchivedObjectRule,
-    ConflictRule,
-    IllegalKeyRule,
-    Verification,
-)
+from skyplane_gateway.config import ConflictRule, JobRules, Verification
 from skyplane_orchestration.cli.argument_types import (
     header,
     keys_of_file,
@@ -114,19 +109,33 @@ def add_flags(group: argparse._ActionsContainer, **flags: str) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
 
 
-def add_choice(group: argparse._ActionsContainer, name: str, rule: Any, what: str) -> None:
-    """An option with the values and the default of a field of the job.
+def add_choice(
+    group: argparse._ActionsContainer, name: str, rule: Any, what: str, default: Any = None
+) -> None:
+    """An option with the values of a field of the job.
 
     Args:
         name: of the field.
         rule: its type.
+        default: None for that of the job's field.
     """
     group.add_argument(
         f"--{name.replace('_', '-')}",
         choices=get_args(rule),
-        default=_DEFAULTS[name],
+        default=_DEFAULTS[name] if default is None else default,
         help=f"{what} (default: %(default)s)",
     )
+
+
+def add_rules(group: argparse._ActionsContainer, kind: type[Any]) -> None:
+    """An option for each field of `JobRules` that says what it does: a flag, or a choice."""
+    hints = get_type_hints(kind)
+    for one in fields(kind):
+        what = one.metadata.get("what", "")
+        if what and hints[one.name] is bool:
+            add_flags(group, **{one.name: what})
+        elif what:
+            add_choice(group, one.name, hints[one.name], what, one.default)
 
 
 def add_list(
@@ -256,20 +265,7 @@ def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
     _add_conflict(group)
-    add_choice(
-        group,
-        "on_illegal_key",
-        IllegalKeyRule,
-        "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it under"
-        " an escaped key",
-    )
-    add_choice(
-        group,
-        "on_archived_object",
-        ArchivedObjectRule,
-        "what to do with an object whose storage class must be restored before a read: fail"
-        " it, skip it, or read it as any other",
-    )
+    add_rules(group, JobRules)
     add_list(
         group,
         "--last",
@@ -359,13 +355,6 @@ def _add_demands(group: argparse._ArgumentGroup) -> None:
             default=_DEFAULTS["verify"],
             help=what,
         )
-    add_flags(
-        group,
-        allow_empty="succeed if there is nothing to copy",
-        allow_failed="succeed even if some objects fail",
-        strict_metadata="fail an object if its copy would lose tags, storage class, a hold or other"
-        " metadata",
-    )
     group.add_argument(
         "--no-guess-mime-type",
         dest="guess_mime_type",

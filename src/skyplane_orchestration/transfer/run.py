@@ -11,7 +11,7 @@ from typing import Final
 
 from skyplane_gateway.common.object_filter import ALL_OBJECTS
 from skyplane_gateway.common.schema import encode
-from skyplane_gateway.config import NOT_IN_KEY, JobRules
+from skyplane_gateway.config import JobRules
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.identity import RunIdentity
@@ -52,8 +52,9 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
         rule["filter"] = encode(job.object_filter)
     for one in fields(JobRules):
         value = getattr(job, one.name)
+        is_in_key = one.metadata.get("is_in_key", True)
         # A newer option leaves the keys of jobs alone that do not use it.
-        if one.name not in rule and one.metadata != NOT_IN_KEY and value != one.default:
+        if one.name not in rule and is_in_key and value != one.default:
             rule[one.name] = value
     if job.encrypt != "auto":
         rule["encrypt"] = job.encrypt
