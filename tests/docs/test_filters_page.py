@@ -19,7 +19,7 @@ from skyplane_gateway.selection import SelectionRule
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.storage.preflight import preview
+from skyplane_orchestration.storage.preflight import previewed
 
 PAGE: Final = Page("docs/reference/filters.md")
 SIZES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "B": 1}
@@ -63,7 +63,7 @@ def test_each_example_copies_what_it_says(
     arguments.add_ends(parser, "a place")
     arguments.add_selection(parser)
     options = parser.parse_args(["-r", f"{tree}/", f"{tmp_path}/", *shlex.split(here)])
-    chosen = preview(arguments.job_from(options), CredentialSources(is_ambient_allowed=False))
+    chosen = previewed(arguments.job_from(options), CredentialSources(is_ambient_allowed=False))
     assert [f"/{row.source.key}" for row in chosen] == [f"{tree}/{key}" for key in copies]
 
 

@@ -123,7 +123,7 @@ def test_a_preview_says_what_would_happen_and_why(folder: Path) -> None:
     out.mkdir()
     (out / "a.csv").write_bytes(b"there")
     job = job_of(folder, conflict="skip")
-    rows = [preflight.preview_row(job, row) for row in preflight.preview(job, NONE)]
+    rows = [preflight.preview_row(job, row) for row in preflight.previewed(job, NONE)]
     assert [(row["source"].rpartition("/")[2], row["action"]) for row in rows] == [
         ("a.csv", "skip"),
         ("b.csv", "copy"),
@@ -240,12 +240,12 @@ def test_a_preview_lists_the_source_once_and_says_when_there_is_nothing(
         return store
 
     monkeypatch.setattr(storage_open, "open_store", counted)
-    assert len(preflight.preview(job_of(folder), NONE)) == 3
+    assert len(list(preflight.previewed(job_of(folder), NONE))) == 3
     assert len([prefix for prefix in opened if prefix.endswith("/in/")]) == 1
     (tmp_path / "none").mkdir()
     with pytest.raises(EmptySource):
-        preflight.preview(job_of(tmp_path / "none"), NONE)
-    assert preflight.preview(job_of(tmp_path / "none", allow_empty=True), NONE) == []
+        list(preflight.previewed(job_of(tmp_path / "none"), NONE))
+    assert list(preflight.previewed(job_of(tmp_path / "none", allow_empty=True), NONE)) == []
 
 
 def test_gateways_tell_types_and_times_of_files(folder: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_dry_run_refuses_what_a_strict_transfer_would(monkeypatch: pytest.Monk
     ends = Location("s3://cold/"), Location("s3://there/y/")
 
     def actions(**more: Any) -> list[str]:
-        return [row.action for row in preflight.preview(TransferJob(*ends, **more), NONE)]
+        return [row.action for row in preflight.previewed(TransferJob(*ends, **more), NONE)]
 
     assert actions(conflict="skip") == ["copy", "skip", "copy"]
     assert actions(conflict="skip", strict_metadata=True) == ["refuse", "skip", "copy"]

@@ -170,7 +170,7 @@ def test_errors_of_the_comparison_are_left_to_the_lead(
 def test_it_agrees_with_the_preview(ends: Path) -> None:
     for change in (b"the same", b"other, and longer"):
         (ends / "out/b.csv").write_bytes(change)
-        actions = {row.action for row in preflight.preview(job_of(ends), NONE)}
+        actions = {row.action for row in preflight.previewed(job_of(ends), NONE)}
         assert (unchanged(job_of(ends)) is not None) == (actions == {"skip"})
 
 
@@ -189,7 +189,7 @@ def test_patterns_without_a_match_are_told_as_by_a_lead(
     job = replace(job_of(ends), exclude=("none/", "a*"), publish_last=("/none",))
     result = unchanged(job)
     assert result is not None
-    preflight.preview(job, NONE)
+    list(preflight.previewed(job, NONE))
     said = "no key at the source matches exclude 'none/', publish_last '/none', so"
     logged = [one.message for one in caplog.records if one.levelname == "WARNING"]
     assert [one.startswith(said) for one in (*result.warnings, *logged)] == [True] * 2

@@ -209,11 +209,6 @@ def measure(
     return Volume(objects, size, is_capped, archived)
 
 
-def preview(job: TransferJob, credentials: CredentialSources) -> list[Selection]:
-    """All of `previewed`."""
-    return list(previewed(job, credentials))
-
-
 def previewed(job: TransferJob, credentials: CredentialSources) -> Iterator[Selection]:
     """What a transfer would do with each object now, in constant memory.
 

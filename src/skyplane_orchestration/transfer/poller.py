@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.transfer.budget import Budget
@@ -15,7 +17,11 @@ from skyplane_orchestration.transfer.control import (
     SubmittedTransfer,
     TransferRequest,
 )
-from skyplane_orchestration.transfer.credential_renewal import CredentialRenewal
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two checks of all gateways. Each poll tells what the lead's gateway needs.
+_CHECK_INTERVAL_S: Final = 30.0
 
 #: How long the first poll waits, and the factor from each wait to the next.
 _FIRST_PAUSE_S: Final = 0.05
@@ -59,6 +65,29 @@ class Poller:
     def renew_credentials(self, control: FleetControl, status: TransferStatus, epoch: int) -> None:
         """Send fresh credentials to the gateways that ask for them, at intervals."""
         self._renewal.poll(status, lambda: control.renew_credentials(self._request, epoch))
+
+
+class CredentialRenewal:
+    """Renews credentials in the course of polling."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._checked_s = clock.monotonic()
+        self._was_needed = False
+
+    def poll(self, status: TransferStatus, renew: Callable[[], None]) -> None:
+        """Renew when the lead begins to ask for credentials, and at intervals."""
+        is_new = bool(status.needs_credentials) and not self._was_needed
+        self._was_needed = bool(status.needs_credentials)
+        if not is_new and self._clock.monotonic() - self._checked_s < _CHECK_INTERVAL_S:
+            return
+        self._checked_s = self._clock.monotonic()
+        try:
+            renew()
+        except SkyplaneError as error:
+            log.warning("no fresh credentials for the gateways: %s", error)
+        except Exception:  # An orchestrator's resolver may raise anything; the next call may work.
+            log.exception("no fresh credentials for the gateways")
 
 
 class PollPauses:

@@ -7,7 +7,7 @@ import pytest
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.status import empty_status
-from skyplane_orchestration.transfer.credential_renewal import CredentialRenewal
+from skyplane_orchestration.transfer.poller import CredentialRenewal
 
 QUIET = empty_status("ab" * 16, 1)
 ASKING = replace(QUIET, needs_credentials=("source",))
