@@ -15,7 +15,7 @@ from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
-from skyplane_gateway.stores.wrappers.rate_limiter import limiter_of
+from skyplane_gateway.stores.wrappers.rate_limiter import UNMETERED, Limits, limiter_of
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 _MODULES = {
@@ -133,7 +133,9 @@ def open_store(
     attempts = spec.option("attempts")
     if attempts:
         policy = replace(policy, attempts=int(attempts))
-    return RetryingStore(renewal.store, limiter_of(spec), renewal=renewal, policy=policy)
+    # Only services throttle, and each has an SDK.
+    limiter = limiter_of(spec, Limits() if spec.kind in _EXTRAS else UNMETERED)
+    return RetryingStore(renewal.store, limiter, renewal=renewal, policy=policy)
 
 
 def open_without_retries(spec: StoreSpec, credentials: Credentials | None = None) -> ObjectStore:

@@ -56,9 +56,8 @@ _WINDOW_S: Final = 1.0
 #: between two attempts and a request together.
 _THROTTLING_S: Final = 60.0
 
-#: Kinds of stores that throttle; a file system never does.
-_METERED: Final = frozenset({"azure", "gcs", "s3"})
-_UNMETERED: Final = Limits(ceiling=math.inf)
+#: Of stores that never throttle, such as a file system.
+UNMETERED: Final = Limits(ceiling=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +279,11 @@ _limiters: WeakValueDictionary[tuple[str, str, str], RateLimiter] = WeakValueDic
 _limiters_lock = threading.Lock()
 
 
-def limiter_of(spec: StoreSpec) -> RateLimiter:
-    """The limiter of a bucket; all transfers of the process share it."""
+def limiter_of(spec: StoreSpec, limits: Limits) -> RateLimiter:
+    """The limiter of a bucket, made with these limits; all transfers of the process share it."""
     name = (spec.kind, spec.endpoint_url or "", spec.bucket)
     with _limiters_lock:
         found = _limiters.get(name)
         if found is None:
-            limits = Limits() if spec.kind in _METERED else _UNMETERED
             found = _limiters[name] = RateLimiter(limits)
         return found

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.errors import Cancelled
-from skyplane_gateway.stores import StoreSpec
-from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter, limiter_of
+from skyplane_gateway.stores import Credentials, StoreSpec, open_store
+from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
+
+KEYS = Credentials({"access_key_id": "a", "secret_access_key": "b"})
 
 
 @dataclass
@@ -165,12 +168,15 @@ def test_a_wait_for_the_rate_can_be_cancelled(time: VirtualTime) -> None:
 
 
 def test_transfers_of_one_bucket_share_its_limiter() -> None:
-    one = limiter_of(StoreSpec("s3", "a", "http://h", "r1"))
-    assert limiter_of(StoreSpec("s3", "a", "http://h", None, (("checksum", "none"),))) is one
-    assert limiter_of(StoreSpec("s3", "b", "http://h")) is not one
-    assert limiter_of(StoreSpec("s3", "a", "http://other")) is not one
+    def limiter(kind: str, bucket: str, url: str | None = None, **more: Any) -> RateLimiter:
+        store = open_store(StoreSpec(kind, bucket, url, "r1", **more), KEYS)
+        store.close()
+        return store.attempts.limiter
 
-
-def test_a_file_system_has_no_rate_limit() -> None:
-    assert limiter_of(StoreSpec("file", "/"))._rate == float("inf")
-    assert limiter_of(StoreSpec("s3", "c"))._rate < float("inf")
+    one = limiter("s3", "a", "http://h")
+    assert limiter("s3", "a", "http://h", options=(("checksum", "none"),)) is one
+    assert limiter("s3", "b", "http://h") is not one
+    assert limiter("s3", "a", "http://other") is not one
+    # A file system never throttles.
+    assert one._rate < float("inf")
+    assert limiter("file", "/")._rate == float("inf")
