@@ -34,7 +34,6 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
 from skyplane_orchestration.provision.base import (
     Finding,
     FleetTimes,
@@ -190,6 +189,9 @@ class Client:
             EmptySource: there is nothing to copy.
             StoreError: an end is missing, closed to us, or does not answer.
         """
+        # Imported here: a job with nothing to copy needs no planner.
+        from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
+
         warn_of_proof_s(proof_s)
         return self.job_run(job).plan(may_assume=may_assume)
 
@@ -200,6 +202,9 @@ class Client:
 
         Raises ConfigurationInvalid when two ends lie in one region; else as `plan`.
         """
+        # Imported here: a job with nothing to copy needs no planner.
+        from skyplane_orchestration.planner.former_arguments import warn_of_proof_s
+
         warn_of_proof_s(proof_s)
         return planning.plan_job_to_all(
             self.grid, job, further, self._credentials, self.provisioner
