@@ -67,7 +67,14 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
         *("MulticastPlan", "PlanTree", "SeparateTransfers", "SolverReport", "TransferPlan"),
         *("NamedUpload", "QuotaUse", "Region", "RegionQuota", "ResumeHandle", "SweepReport"),
         *("SweptFleet", "SweptPlace", "SweptTransfer", "SweptUpload", "TransferStatus"),
-        *("OpenHost", "RunOptions", "StoreSpec", "TransferSpec"),
+        *(
+            "InstanceSettings",
+            "OpenHost",
+            "RunOptions",
+            "StoreOptions",
+            "StoreSpec",
+            "TransferSpec",
+        ),
     }
 )
 
