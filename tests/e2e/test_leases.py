@@ -30,9 +30,10 @@ FOREVER_S = 3600.0
 GATEWAY = textwrap.dedent(
     """
     from skyplane_gateway import main
+    from skyplane_gateway.control_server import open_gateway
 
-    assert main._CLOSE_TIMEOUT_S == 30.0
-    main._CLOSE_TIMEOUT_S = 3.0
+    assert open_gateway._CLOSE_TIMEOUT_S == 30.0
+    open_gateway._CLOSE_TIMEOUT_S = 3.0
     main.entry_point()
     """
 )
