@@ -96,7 +96,7 @@ class AzureStore:
 
     @cached_property
     def async_requests(self) -> AsyncRequests | None:
-        """See `requests_of`. Without aiohttp threads send all requests."""
+        """See `requests_of`. Without httptools threads send all requests."""
         try:
             from skyplane_gateway.stores.azure.async_requests import AzureAsyncRequests
         except ModuleNotFoundError:

@@ -99,7 +99,7 @@ class GcsStore:
 
     @cached_property
     def async_requests(self) -> AsyncRequests | None:
-        """See `requests_of`. Threads are left without aiohttp."""
+        """See `requests_of`. Without httptools threads send all requests."""
         try:
             from skyplane_gateway.stores.gcs.async_requests import open_requests
         except ModuleNotFoundError:
