@@ -61,6 +61,7 @@ def places() -> Iterator[Places]:
         pytest.skip(str(error))
 
 
+@pytest.mark.long
 def test_a_round_copies_all_objects(places: Places) -> None:
     places.fill(0, iter([("one", b"x"), *small.bodies_of("small", 5)]))
     assert len(list((places.folder / SOURCE / SOURCE).rglob("*/*"))) == 5
@@ -71,6 +72,7 @@ def test_a_round_copies_all_objects(places: Places) -> None:
     assert bench.gateway_cpu_ms() > 0
 
 
+@pytest.mark.long
 def test_a_round_with_nothing_to_do(places: Places) -> None:
     for end in (0, 1):
         places.fill(end, rerun.bodies_of("many", 3))

@@ -311,6 +311,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("build")
 
 
+@pytest.mark.long
 def test_the_page_and_its_plots(
     named: Path,
     build: Path,

@@ -159,6 +159,7 @@ def test_the_figures_are_the_median_and_the_tenth_percentile(
     assert (median.goal, tenth.goal) == (0.98, 0.88)
 
 
+@pytest.mark.long
 def test_on_january_no_plan_beats_the_best(shared_dir: Path) -> None:
     measured = load_grid(shared_dir / "grids" / "skyplane-2022-01")
     jobs = regret.seeded_jobs(measured.tags, 4)

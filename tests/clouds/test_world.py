@@ -33,7 +33,7 @@ HARD_END_S = 3600.0
 REPOSITORY = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 def script(

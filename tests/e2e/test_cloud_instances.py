@@ -18,7 +18,7 @@ from strict_clouds.world import World
 if TYPE_CHECKING:
     from tests.e2e.conftest import S3Server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 RELAY: Final = "aws:us-east-1"
 

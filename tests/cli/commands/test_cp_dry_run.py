@@ -44,6 +44,7 @@ def test_the_object_is_that_of_json(
     assert set(COUNTS) < summary.keys()
 
 
+@pytest.mark.long
 def test_the_memory_does_not_grow_with_the_objects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

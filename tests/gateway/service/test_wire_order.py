@@ -61,6 +61,7 @@ def cases() -> list[Any]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "place", "turns"), cases())
 async def test_messages_are_moved_and_forged(
     fleet_of: Any, kit: Any, kind: MessageType, place: str, turns: str

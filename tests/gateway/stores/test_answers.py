@@ -558,6 +558,7 @@ def test_the_table_has_every_verb_of_every_store() -> None:
         assert missing <= ({"create"} if kind == "gcs" else set())
 
 
+@pytest.mark.long
 def test_limits_of_documents() -> None:
     deep = b"<a>" * 40 + b"</a>" * 40
     long_tag = b"<a " + b" ".join(b'b%d=""' % number for number in range(40_000)) + b"/>"
