@@ -27,7 +27,7 @@ from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.lead.sink_pool import SinkPeer, remote_sink
 from skyplane_gateway.lead.source_peers import LocalSource, RemoteSource, SourcePeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
-from skyplane_gateway.stores.listed_rows import ListedRows
+from skyplane_gateway.stores.base import ListedRows
 from skyplane_gateway.transport.router import Router
 
 log = logging.getLogger(__name__)

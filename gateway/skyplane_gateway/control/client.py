@@ -28,7 +28,7 @@ from skyplane_gateway.control.connection_pool import (
     is_certificate_refused,
     is_out_of_date,
 )
-from skyplane_gateway.stores.listed_rows import ListedRows
+from skyplane_gateway.stores.base import ListedRows
 
 if TYPE_CHECKING:
     from skyplane_gateway.control.in_memory import MemoryConnections

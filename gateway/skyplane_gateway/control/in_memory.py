@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 
 from skyplane_gateway.control.caller import Caller
-from skyplane_gateway.stores.listed_rows import ListedRows
+from skyplane_gateway.stores.base import ListedRows
 
 #: Answers a request with a status and a document: method, target, body, its caller, rows.
 Answer = Callable[

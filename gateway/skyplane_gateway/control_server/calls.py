@@ -27,7 +27,7 @@ from skyplane_gateway.config import AttachOrder, Topology, TransferSpec
 from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.source.chunk_orders import ChunkOrder
-from skyplane_gateway.stores.listed_rows import ListedRows
+from skyplane_gateway.stores.base import ListedRows
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from skyplane_gateway.journal.store import (
 )
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.local.orphan_files import OrphanFile, find_orphan_files
+from skyplane_gateway.stores.local.uploads import OrphanFile, find_orphan_files
 
 log = logging.getLogger(__name__)
 

@@ -42,8 +42,7 @@ from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.lead.status import TransferStatus
 from skyplane_gateway.lead.throttle_probe import explain_loss
-from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.listed_rows import ListedRows
+from skyplane_gateway.stores.base import ListedRows, ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
 
 log = logging.getLogger(__name__)

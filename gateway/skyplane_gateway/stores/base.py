@@ -18,7 +18,9 @@ Common to all methods:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from skyplane_gateway.common.errors import ObjectTooLarge, StoreUnavailable
@@ -110,18 +112,18 @@ class RangeReader(ClosingReader, Generic[Source]):
         self.attributes = attributes
         self.not_carried = not_carried
         self._source = source
-        self._left = length
+        self._remaining = length
         self._what = what
 
     def readinto(self, buffer: memoryview) -> int:
-        if self._left == 0 or len(buffer) == 0:
+        if self._remaining == 0 or len(buffer) == 0:
             return 0
-        count = self._fill(buffer[: self._left])
+        count = self._fill(buffer[: self._remaining])
         if count == 0:
             raise StoreUnavailable(
-                f"{self._what}: the body ended {self._left} bytes early; read the range again"
+                f"{self._what}: the body ended {self._remaining} bytes early; read the range again"
             )
-        self._left -= count
+        self._remaining -= count
         return count
 
     @abstractmethod
@@ -155,14 +157,14 @@ class ComparingReader(ClosingReader):
         self.not_carried = reader.not_carried
         self.stated = stated
         self._reader = reader
-        self._left = length
+        self._remaining = length
         self.comparison = Comparison(key, stated)
 
     def readinto(self, buffer: memoryview) -> int:
         count = self._reader.readinto(buffer)
         self.comparison.take(buffer[:count])
-        self._left -= count
-        if self._left == 0:
+        self._remaining -= count
+        if self._remaining == 0:
             self.comparison.finish()
         return count
 
@@ -360,3 +362,34 @@ def read_exactly(reader: Reader, length: int) -> bytearray:
             raise StoreUnavailable("the object's body ended early; read it again")
         view = view[count:]
     return body
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRows:
+    """The first rows of a listing of `prefix`, as `ObjectStore.list` has given them.
+
+    `is_complete`: there were no more. `skipped`: keys that were left out as not wanted.
+    """
+
+    prefix: str
+    rows: tuple[ObjectInfo, ...]
+    is_complete: bool
+    skipped: tuple[str, ...] = ()
+
+
+def list_from(
+    store: ObjectStore, prefix: str, listed: ListedRows | None, wants: Wants | None
+) -> Iterator[ObjectInfo]:
+    """As `ObjectStore.list`, but takes the rows in `listed` from there.
+
+    Lists only what comes after them, or everything if they are of another prefix.
+    """
+    last = None
+    if listed is not None and listed.prefix == prefix:
+        if wants is not None:  # The caller may count what it does not want.
+            deque(map(wants, listed.skipped), maxlen=0)
+        yield from listed.rows
+        if listed.is_complete:
+            return
+        last = listed.rows[-1].key if listed.rows else None
+    yield from store.list(prefix, start_after=last, wants=wants)

@@ -37,7 +37,7 @@ def lost_attributes(attributes: ObjectAttributes, key: str) -> tuple[str, ...]:
     is_usual = content_type in ("", *_DEFAULT_TYPES, guessed_type(key))
     # The time of a file keeps it, and so does a folder that it is one.
     kept = (mtime_ns_of(attributes) is not None) + (key.endswith("/") and attributes.marks_folder)
-    found = {theirs: getattr(attributes, ours) for ours, theirs in HEADERS.items()}
+    found = {header: getattr(attributes, attribute) for attribute, header in HEADERS.items()}
     # A key with a slash at its end becomes a folder.
     found["content-type"] = not (is_usual or key.endswith("/"))
     found["user-metadata"] = len(marked(attributes, None).metadata) > kept

@@ -35,13 +35,7 @@ class CopySource:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        return cls(
-            store=StoreSpec.from_dict(data["store"]),
-            key=data["key"],
-            etag=data["etag"],
-            offset=data["offset"],
-            length=data["length"],
-        )
+        return cls(**{**data, "store": StoreSpec.from_dict(data["store"])})
 
 
 @runtime_checkable

@@ -560,19 +560,13 @@ def test_the_table_has_every_verb_of_every_store() -> None:
 
 @pytest.mark.long
 def test_limits_of_documents() -> None:
-    deep = b"<a>" * 40 + b"</a>" * 40
-    long_tag = b"<a " + b" ".join(b'b%d=""' % number for number in range(40_000)) + b"/>"
-    for body in (
-        deep,
-        long_tag,
-        b"<a/><a/>",
-        b"<a>\0</a>",
-        b"<?xml version='1.0' encoding='x'?><a>",
-    ):
+    for body in (b"<a/><a/>", b"<a>\0</a>", b"<?xml version='1.0' encoding='x'?><a>"):
         with pytest.raises(NoAnswer, match="is no a"):
             read_xml(body, "a")
     assert len(read_xml(b"<a>" + b"<b>text</b>" * 30_000 + b"</a>", "a")) == 30_000
-    with pytest.raises(NoAnswer, match="is no a"):
-        read_xml(b"<a>" + b"<b/>" * 1_100_000 + b"</a>", "a")
+    long_tag = b"<a " + b" ".join(b'b%d=""' % number for number in range(2_000_000)) + b"/>"
+    for body in (long_tag, b"<a>" + b"<b/>" * 2_000_000 + b"</a>"):
+        with pytest.raises(NoAnswer, match="is no a"):
+            read_xml(body, "a")
     with pytest.raises(NoAnswer, match="more values"):
         read_json(b'{"a": [' + b"{}," * 4_000_000 + b"{}]}")

@@ -170,7 +170,7 @@ class AzureReader(RangeReader[urllib3.BaseHTTPResponse]):
 
     def readinto(self, buffer: memoryview) -> int:
         count = super().readinto(buffer)
-        if self._left == 0:
+        if self._remaining == 0:
             self.close()
         return count
 
@@ -182,7 +182,7 @@ class AzureReader(RangeReader[urllib3.BaseHTTPResponse]):
 
     def close(self) -> None:
         """A connection whose body was read to its end is used again."""
-        if self._left:
+        if self._remaining:
             self._source.close()
         self._source.release_conn()
 

@@ -14,6 +14,7 @@ import time
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -60,14 +61,19 @@ class Signer(Protocol):
         """Add to the headers; return the URL, perhaps with a signature. Raises AzureError."""
 
 
-class Anonymous:
-    """See `Signer`."""
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """See `Signer`. A signature or a token that was given; neither for anonymous requests."""
 
+    query: str = ""
+    authorization: str = ""
     expires_unix_s: float | None = None
-    is_ready = True
+    is_ready: bool = True
 
     def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
-        return url
+        if self.authorization:
+            headers["authorization"] = self.authorization
+        return f"{url}{'&' if '?' in url else '?'}{self.query}" if self.query else url
 
 
 class SharedKey:
@@ -91,33 +97,6 @@ class SharedKey:
         request = HttpRequest(method, url, headers=headers)
         self._policy.on_request(PipelineRequest(request, PipelineContext(None)))
         headers["authorization"] = request.headers["Authorization"]
-        return url
-
-
-class SharedAccessSignature:
-    """See `Signer`."""
-
-    is_ready = True
-
-    def __init__(self, token: str) -> None:
-        self._query = token.strip().lstrip("?")
-        self.expires_unix_s = sas_expiry(token)
-
-    def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
-        return f"{url}{'&' if '?' in url else '?'}{self._query}"
-
-
-class BearerToken:
-    """See `Signer`. A token that the orchestrator sent."""
-
-    is_ready = True
-
-    def __init__(self, token: str, expires_at: str | None) -> None:
-        self._header = f"Bearer {token}"
-        self.expires_unix_s = float(expires_at) if expires_at else None
-
-    def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
-        headers["authorization"] = self._header
         return url
 
 
@@ -148,15 +127,16 @@ def signer_of(
 ) -> Signer:
     """Raises ConfigurationInvalid for credentials that are not Azure's."""
     if is_anonymous:
-        return Anonymous()
+        return Fixed()
     if credentials is None:
         return Identity()
     if key := credentials.get("account_key"):
         return SharedKey(url, account, key)
     if token := credentials.get("sas_token"):
-        return SharedAccessSignature(token)
+        return Fixed(query=token.strip().lstrip("?"), expires_unix_s=sas_expiry(token))
     if token := credentials.get("bearer_token"):
-        return BearerToken(token, credentials.get("expires_at"))
+        expiry = credentials.get("expires_at")
+        return Fixed("", f"Bearer {token}", float(expiry) if expiry else None)
     raise ConfigurationInvalid(
         f"credentials of the storage account {account!r} need account_key, sas_token or "
         "bearer_token"

@@ -36,9 +36,9 @@ def attribute_headers(attributes: ObjectAttributes | None, crc32c: int | None) -
     """The headers of a write that set attributes and our checksum."""
     attributes = attributes or ObjectAttributes()
     headers = {
-        f"x-ms-blob-{theirs}": to_header(text)
-        for ours, theirs in HEADERS.items()
-        if (text := getattr(attributes, ours)) is not None
+        f"x-ms-blob-{header}": to_header(text)
+        for attribute, header in HEADERS.items()
+        if (text := getattr(attributes, attribute)) is not None
     }
     headers |= {
         METADATA + to_azure(name): to_header(text)
@@ -123,8 +123,8 @@ def attributes_of(headers: Mapping[str, str]) -> ObjectAttributes:
         if name.startswith(METADATA) and name != METADATA + CRC32C_NAME
     }
     values: dict[str, Any] = {
-        ours: from_header(headers[theirs]) if theirs in headers else None
-        for ours, theirs in HEADERS.items()
+        attribute: from_header(headers[header]) if header in headers else None
+        for attribute, header in HEADERS.items()
     }
     return ObjectAttributes(**values, metadata=undated(pairs.items()))
 
@@ -162,7 +162,7 @@ def md5_of(headers: Mapping[str, str]) -> str | None:
 
 
 def claimed_crc32c(headers: Mapping[str, str]) -> int | None:
-    """The checksum that a write of ours claimed.
+    """The checksum that a write of attribute claimed.
 
     Every write of a block blob replaces its metadata too. Appends to an append blob do not, so
     there the claim may be old.

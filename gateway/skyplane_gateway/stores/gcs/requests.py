@@ -148,7 +148,7 @@ def resource_of(attributes: ObjectAttributes | None, crc32c: int | None = None) 
     """The resource of an object to be written."""
     found: dict[str, Any] = {}
     if attributes is not None:
-        values = {theirs: getattr(attributes, ours) for ours, theirs in _FIELDS.items()}
+        values = {header: getattr(attributes, attribute) for attribute, header in _FIELDS.items()}
         found = {name: value for name, value in values.items() if value is not None}
         if attributes.metadata:
             found["metadata"] = dated(attributes.metadata)
@@ -216,7 +216,7 @@ def require_object(key: str, resource: Any) -> None:
 
 def attributes_of_resource(resource: Mapping[str, Any]) -> ObjectAttributes:
     headers: dict[str, Any] = {
-        ours: resource.get(theirs) or None for ours, theirs in _FIELDS.items()
+        attribute: resource.get(header) or None for attribute, header in _FIELDS.items()
     }
     metadata = {name.lower(): text for name, text in resource.get("metadata", {}).items()}
     if not all(isinstance(text, str | None) for text in (*headers.values(), *metadata.values())):
@@ -248,7 +248,7 @@ def attributes_of_headers(headers: Mapping[str, str]) -> ObjectAttributes:
     The service sends a cache control for objects that have none; it counts as none.
     """
     found: dict[str, Any] = {
-        ours: utf8(headers.get(theirs, "")) or None for ours, theirs in _HEADERS.items()
+        attribute: utf8(headers.get(header, "")) or None for attribute, header in _HEADERS.items()
     }
     if found["content_encoding"] == "identity":
         found["content_encoding"] = None

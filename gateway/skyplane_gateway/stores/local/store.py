@@ -23,6 +23,7 @@ from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InvalidKey,
     NotFound,
+    PreconditionFailed,
     StoreError,
 )
 from skyplane_gateway.common.mtime import KEPT_TIME, mtime_ns_of, with_mtime
@@ -38,12 +39,12 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.stores.base import ObjectStore, Wants
+from skyplane_gateway.stores.base import ObjectStore, RangeReader, Wants
 from skyplane_gateway.stores.checksums import crc32c_of_file, verify
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
 from skyplane_gateway.stores.local.errors import mapped
 from skyplane_gateway.stores.local.listing import walk
-from skyplane_gateway.stores.local.paths import TEMPORARY, info_of, path_of, root_of
+from skyplane_gateway.stores.local.paths import TEMPORARY, etag_of, info_of, path_of, root_of
 from skyplane_gateway.stores.local.publish import (
     locked,
     make_folders,
@@ -53,7 +54,6 @@ from skyplane_gateway.stores.local.publish import (
     tidy,
     write_synced,
 )
-from skyplane_gateway.stores.local.reader import LocalReader
 from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
 
 _CAPABILITIES = StoreCapabilities(
@@ -217,6 +217,50 @@ class LocalStore:
 
     def _upload(self, key: str, upload_id: str) -> OpenUpload:
         return OpenUpload.named(key, upload_id, path_of(self._root, key))
+
+
+class LocalReader(RangeReader[int]):
+    """See `Reader`. Checks at the end that the file did not change during the read."""
+
+    def __init__(
+        self,
+        file: int,
+        offset: int,
+        length: int,
+        what: str,
+        attributes: ObjectAttributes | None = None,
+    ) -> None:
+        super().__init__(file, length, what, attributes)
+        self._offset = offset
+        self._etag = etag_of(os.fstat(file))
+
+    def require(self, key: str, if_match: str | None) -> None:
+        """Check that the open file is the pinned version and holds the range."""
+        if if_match is not None and if_match != self._etag:
+            raise self._changed()
+        size = info_of(key, os.fstat(self._source)).size_bytes
+        if self._offset < 0 or self._remaining < 0 or self._offset + self._remaining > size:
+            raise StoreError(
+                f"{self._what}: bytes {self._offset}+{self._remaining} lie outside its "
+                f"{size} bytes",
+                is_permanent=True,
+            )
+
+    def _fill(self, view: memoryview) -> int:
+        with mapped(self._what):
+            count = os.preadv(self._source, [view], self._offset)
+        self._offset += count
+        if count in (0, self._remaining) and etag_of(os.fstat(self._source)) != self._etag:
+            raise self._changed()
+        return count
+
+    def close(self) -> None:
+        if self._source >= 0:
+            os.close(self._source)
+            self._source = -1
+
+    def _changed(self) -> PreconditionFailed:
+        return PreconditionFailed(f"{self._what}: the file was changed; list it again")
 
 
 def _status(path: Path, key: str) -> os.stat_result:

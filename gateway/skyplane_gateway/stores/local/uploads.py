@@ -22,7 +22,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,10 +30,14 @@ from typing import Final
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.common.objects import Body, PartInfo, UploadInfo
-from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent
+from skyplane_gateway.stores.local.errors import mapped
+from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent, root_of
 from skyplane_gateway.stores.local.publish import make_folders, tidy, write_all
 
 LOG_SUFFIX = ".parts"
+#: The folder of journals, at any depth.
+_JOURNALS = ".skyplane"
+_TOKEN = re.compile(r"[0-9a-f]{32}")
 _UPLOAD_ID = re.compile(r"[0-9a-f]{32}-[0-9]+")
 #: How often, and with which pause, a completion tries to lock the file: together longer than
 #: writing a part to a disk takes.
@@ -222,6 +226,41 @@ def find_uploads(root: Path, prefix: str) -> Iterator[UploadInfo]:
         upload = upload_of(path) if path.name.endswith(LOG_SUFFIX) else None
         if upload is not None and upload.key.startswith(prefix):
             yield upload
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OrphanFile:
+    """An unfinished file without an open upload, left by a killed process."""
+
+    path: Path
+    written_unix_s: float
+
+    def remove(self) -> None:
+        """Remove it, and folders of journals that are empty then. Idempotent."""
+        with mapped(f"removing {self.path}"):
+            self.path.unlink(missing_ok=True)
+        for folder in self.path.parents:
+            if _JOURNALS not in folder.parts:
+                break
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def find_orphan_files(bucket: str, folder: str) -> Iterator[OrphanFile]:
+    """Unfinished files below a folder that belong to no open upload.
+
+    Some may belong to writers at work: compare the time of the last write.
+    """
+    root = root_of(bucket)
+    with mapped(f"looking for unfinished files below {root / folder}"):
+        for path in unfinished_files(root, folder):
+            name = path.name.removesuffix(LOG_SUFFIX)
+            if not _TOKEN.fullmatch(name.removeprefix(TEMPORARY)):
+                continue
+            if upload_of(path.with_name(name + LOG_SUFFIX)) is not None:
+                continue
+            with suppress(FileNotFoundError):
+                yield OrphanFile(path, path.stat().st_mtime)
 
 
 def unfinished_files(root: Path, prefix: str) -> Iterator[Path]:

@@ -97,7 +97,7 @@ class S3Reader(RangeReader[StreamingBody]):
             return self._direct.readinto(view)
         except (OSError, HTTPException) as error:
             raise StoreUnavailable(
-                f"{self._what}: the body broke off, {self._left} bytes before its end "
+                f"{self._what}: the body broke off, {self._remaining} bytes before its end "
                 f"({type(error).__name__}); read the rest again"
             ) from error
 
@@ -110,6 +110,6 @@ class S3Reader(RangeReader[StreamingBody]):
                 return 0
 
     def close(self) -> None:
-        if self._left == 0 and self._direct is not None:
+        if self._remaining == 0 and self._direct is not None:
             self._raw.release_conn()
         self._source.close()

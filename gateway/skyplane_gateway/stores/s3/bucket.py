@@ -35,8 +35,13 @@ from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.s3.client import as_stored, open_client
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
-from skyplane_gateway.stores.s3.lost_replies import Fingerprint
-from skyplane_gateway.stores.s3.requests import info_of_head, md5_of, stated_of, tags_of
+from skyplane_gateway.stores.s3.requests import (
+    Fingerprint,
+    info_of_head,
+    md5_of,
+    stated_of,
+    tags_of,
+)
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import md5
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,6 +16,7 @@ from skyplane_gateway.common.encoded_words import (
     to_header_name,
 )
 from skyplane_gateway.common.objects import (
+    Body,
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
@@ -21,7 +24,7 @@ from skyplane_gateway.common.objects import (
     Tags,
     time_pin,
 )
-from skyplane_gateway.stores.checksums import Stated, crc32c_text, hex_of, stated_crc32c
+from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text, hex_of, stated_crc32c
 from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 from skyplane_gateway.stores.server_side import CopySource
@@ -49,7 +52,7 @@ _HEADERS = {
 def attribute_arguments(attributes: ObjectAttributes | None) -> dict[str, Any]:
     if attributes is None:
         return {}
-    values = {theirs: getattr(attributes, ours) for ours, theirs in _HEADERS.items()}
+    values = {header: getattr(attributes, attribute) for attribute, header in _HEADERS.items()}
     arguments: dict[str, Any] = {
         name: to_header(value) for name, value in values.items() if value is not None
     }
@@ -102,8 +105,8 @@ def attributes_of(answer: Mapping[str, Any]) -> ObjectAttributes:
         for name, text in answer.get("Metadata", {}).items()
     )
     headers: dict[str, Any] = {
-        ours: from_header(text) if (text := answer.get(theirs)) else text
-        for ours, theirs in _HEADERS.items()
+        attribute: from_header(text) if (text := answer.get(header)) else text
+        for attribute, header in _HEADERS.items()
     }
     headers["content_encoding"] = _stored_encoding(headers["content_encoding"])
     return ObjectAttributes(**headers, metadata=tuple(pairs))
@@ -228,3 +231,60 @@ def stated_of(answer: Mapping[str, Any]) -> Stated | None:
 def answered_at(answer: Mapping[str, Any]) -> float:
     """Unix seconds of the store's own `Date` header; 0.0 when it sent none."""
     return unix_s(answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")) or 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Size, ETag and checksum of the object that was sent, to be found again.
+
+    An attempt whose response is lost may have succeeded. The next attempt then fails on its own
+    precondition, or finds no upload. The object at the store is the one that was sent if its size
+    and its ETag or checksum agree.
+
+    Attributes:
+        etags: possible ETags by S3's rules, without quotes; empty when unknown.
+        checksums: possible values of `x-amz-checksum-crc32c`.
+    """
+
+    size_bytes: int
+    etags: frozenset[str]
+    checksums: frozenset[str]
+
+    def fits(self, head: Mapping[str, Any]) -> bool:
+        """Whether a HEAD answer (with checksums) shows that object."""
+        if head["ContentLength"] != self.size_bytes:
+            return False
+        same_etag = str(head.get("ETag", "")).strip('"') in self.etags
+        return same_etag or head.get("ChecksumCRC32C") in self.checksums
+
+
+def fingerprint_of_body(data: Body) -> Fingerprint:
+    """For one PUT. Its ETag is MD5 unless the bucket encrypts with KMS keys."""
+    return Fingerprint(
+        size_bytes=len(data),
+        etags=frozenset({md5(data, usedforsecurity=False).hexdigest()}),
+        checksums=frozenset({crc32c_text(crc32c_of(data))}),
+    )
+
+
+def fingerprint_of_parts(
+    size_bytes: int, parts: Sequence[PartInfo], crc32c: int | None
+) -> Fingerprint:
+    """For a completed upload. S3 derives ETag and composite checksum from the parts."""
+    checksums = set()
+    if crc32c is not None:
+        checksums.add(crc32c_text(crc32c))
+    known = [part.crc32c for part in parts if part.crc32c is not None]
+    if known and len(known) == len(parts):
+        joined = b"".join(value.to_bytes(4, "big") for value in known)
+        checksums.add(f"{crc32c_text(crc32c_of(joined))}-{len(parts)}")
+    return Fingerprint(size_bytes, _composite_etag(parts), frozenset(checksums))
+
+
+def _composite_etag(parts: Sequence[PartInfo]) -> frozenset[str]:
+    try:
+        digests = [bytes.fromhex(part.etag.strip('"')) for part in parts]
+    except ValueError:
+        return frozenset()
+    joined = md5(b"".join(digests), usedforsecurity=False).hexdigest()
+    return frozenset({f"{joined}-{len(parts)}"})

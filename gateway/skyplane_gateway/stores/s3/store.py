@@ -48,12 +48,14 @@ from skyplane_gateway.stores.s3.body import S3Reader, SentBody
 from skyplane_gateway.stores.s3.bucket import Bucket, require_version, write_failure
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
 from skyplane_gateway.stores.s3.errors import code_of, mapped
-from skyplane_gateway.stores.s3.lost_replies import Fingerprint, of_body, of_parts
 from skyplane_gateway.stores.s3.requests import (
+    Fingerprint,
     answered_at,
     attribute_arguments,
     attributes_of,
     copy_arguments,
+    fingerprint_of_body,
+    fingerprint_of_parts,
     full_checksum,
     not_carried_of,
     part_arguments,
@@ -187,7 +189,7 @@ class S3Store:
         except (ClientError, BotoCoreError) as error:
             failure = write_failure(error, what, sent)
             if precondition != UNCONDITIONAL and isinstance(failure, StoreUnavailable):
-                written = bucket.find_written(key, of_body(data))
+                written = bucket.find_written(key, fingerprint_of_body(data))
                 if written is not None:
                     return written
             raise failure from error
@@ -260,7 +262,7 @@ class S3Store:
     ) -> ObjectInfo:
         bucket = self._bucket
         what = bucket.doing("completing", key)
-        sent = of_parts(size_bytes, parts, crc32c)
+        sent = fingerprint_of_parts(size_bytes, parts, crc32c)
         try:
             precondition = bucket.sendable_precondition(key, precondition, what)
         except PreconditionFailed as refusal:

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import (
+    Cancelled,
     CredentialsExpired,
     StoreError,
     StoreUnavailable,
@@ -28,7 +29,6 @@ from skyplane_gateway.stores.async_requests import (
 )
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause, Permit, RateLimiter
-from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,26 @@ _PAGE_KEYS: Final = 1000
 
 #: Deadline of the calls of this thread; see `Attempts.within`.
 _DEADLINE_S: ContextVar[float] = ContextVar("deadline_s", default=math.inf)
+
+
+class StoreCall:
+    """Blocks its thread between attempts, until `cancelled` is set."""
+
+    def __init__(self, budget: RetryBudget, cancelled: threading.Event, pause: Pause) -> None:
+        self.budget = budget
+        self.cancelled = cancelled
+        self._pause = pause
+
+    def wait_after(self, error: StoreError) -> None:
+        """Wait before the next attempt. The limiter waits for `Retry-After`, for all calls.
+
+        Raises:
+            StoreError: the error again, when it is permanent or its budget is spent.
+            Cancelled: the call was cancelled.
+        """
+        pause_s = self.budget.next_pause_s(error)
+        if self._pause(self.cancelled, pause_s) or self.cancelled.is_set():
+            raise Cancelled("the transfer ended while it waited for its store") from error
 
 
 class Attempts:
@@ -110,7 +130,7 @@ class Attempts:
             try:
                 yield from self._pages(listed(), call)
             except CredentialsExpired as error:
-                self.renewal.wait(generation, error, call)
+                self.renewal.wait(generation, error, call.cancelled, call.budget.deadline_s)
             except (Throttled, StoreUnavailable) as error:
                 call.wait_after(error)
             else:
@@ -138,7 +158,7 @@ class Attempts:
             try:
                 return attempt()
             except CredentialsExpired as error:
-                self.renewal.wait(generation, error, call)
+                self.renewal.wait(generation, error, call.cancelled, call.budget.deadline_s)
             except retry_on as error:
                 call.wait_after(error)
 

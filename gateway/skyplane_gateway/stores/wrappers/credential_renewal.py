@@ -18,7 +18,6 @@ from skyplane_gateway.common.errors import Cancelled, CredentialsExpired, Skypla
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.rate_limiter import Pause
-from skyplane_gateway.stores.wrappers.store_call import StoreCall
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +110,14 @@ class CredentialRenewal:
         if self.generation > self._refused_generation:
             self._refused_since_s = math.inf
 
-    def wait(self, generation: int, error: CredentialsExpired, call: StoreCall) -> None:
-        """Wait until there are credentials newer than `generation`.
+    def wait(
+        self,
+        generation: int,
+        error: CredentialsExpired,
+        cancelled: threading.Event,
+        deadline_s: float,
+    ) -> None:
+        """Wait until there are credentials newer than `generation`, at most to the deadline.
 
         Raises:
             CredentialsExpired: the error again; none have come in time.
@@ -124,14 +129,14 @@ class CredentialRenewal:
                 if self._refused_since_s == math.inf:
                     self._refused_since_s = self._clock.monotonic()
                     log.warning("the credentials have expired: %s", error)
-            deadline_s = min(call.budget.deadline_s, self._refused_since_s + self._timeout_s)
+            deadline_s = min(deadline_s, self._refused_since_s + self._timeout_s)
         while generation == self.generation:
             left_s = deadline_s - self._clock.monotonic()
             if left_s <= 0:
                 raise error
             if not self._ask_platform():
-                self._pause(call.cancelled, min(_POLL_S, left_s))
-            if call.cancelled.is_set():
+                self._pause(cancelled, min(_POLL_S, left_s))
+            if cancelled.is_set():
                 raise Cancelled("the transfer ended while it waited for credentials") from error
 
     def _ask_platform(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import (
@@ -30,14 +30,13 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.async_requests import WholeObject, requests_of
-from skyplane_gateway.stores.base import ObjectStore, Reader, Wants, has_bytes
+from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopiesParts, CopySource
-from skyplane_gateway.stores.wrappers.attempts import Attempts
+from skyplane_gateway.stores.wrappers.attempts import Attempts, StoreCall
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import HEAD_SHARE, Pause, RateLimiter
-from skyplane_gateway.stores.wrappers.retrying_reader import RetryingReader
 
 
 def is_throttling(store: ObjectStore) -> bool:
@@ -295,6 +294,70 @@ class RetryingStore:
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         self.attempts.call(lambda: self._store.delete(key, if_match=if_match))
+
+
+class RetryingReader(ClosingReader):
+    """See `Reader`.
+
+    Args:
+        open_rest: takes a permit and opens the range after so many bytes; retries by itself.
+        length: of the range, in bytes.
+        release: gives the permit back, once the range is closed.
+        can_resume: every attempt reads the same version.
+    """
+
+    def __init__(
+        self,
+        open_rest: Callable[[int], Reader],
+        release: Callable[[], None],
+        *,
+        length: int,
+        can_resume: bool,
+        call: StoreCall,
+    ) -> None:
+        self._open_rest = open_rest
+        self._length = length
+        self._release = release
+        self._can_resume = can_resume
+        self._call = call
+        self._done_bytes = 0
+        self._reader = open_rest(0)
+        # Later answers are of the rest only.
+        self.stated = self._reader.stated
+        self._has_permit = True
+
+    @property
+    def attributes(self) -> ObjectAttributes | None:
+        return self._reader.attributes
+
+    @property
+    def not_carried(self) -> tuple[str, ...]:
+        return self._reader.not_carried
+
+    def readinto(self, buffer: memoryview) -> int:
+        while True:
+            try:
+                count = self._reader.readinto(buffer)
+                if count == 0 and len(buffer) > 0 and self._done_bytes < self._length:
+                    raise StoreUnavailable("the body ended before the range did; read it again")
+            except (Throttled, StoreUnavailable) as error:
+                self.close()
+                if not self._can_resume:
+                    raise
+                self._call.wait_after(error)
+                self._reader = self._open_rest(self._done_bytes)
+                self._has_permit = True
+            else:
+                self._done_bytes += count
+                return count
+
+    def close(self) -> None:
+        had_permit, self._has_permit = self._has_permit, False
+        try:
+            self._reader.close()
+        finally:
+            if had_permit:
+                self._release()
 
 
 def _copier(store: ObjectStore) -> CopiesParts:
