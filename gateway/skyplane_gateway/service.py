@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -63,6 +64,8 @@ class GatewayService:
             hard_end_s=config.hard_end_s,
         )
         self.pollers = Pollers(clock)
+        #: The plan of the fleet, which workers keep here for each other; empty if they did not.
+        self.plan: Mapping[str, Any] = {}
         self._threads = ThreadPoolExecutor(config.store_threads, thread_name_prefix="store")
         self.router = self._make_router(clock, rng)
         self.sink = Sink(

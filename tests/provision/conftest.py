@@ -62,6 +62,12 @@ class FakeSession:
     def put_topology(self, topology: Topology) -> None:
         self._call({"topology": [topology.to_dict()]})
 
+    def put_plan(self, plan: Mapping[str, Any]) -> None:
+        self._call({})
+
+    def plan(self) -> dict[str, Any]:
+        return {}
+
     def renew(self, lease_s: float | None = None) -> None:
         self._call({"renew": [lease_s]})
 

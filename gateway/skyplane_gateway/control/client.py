@@ -122,6 +122,14 @@ class ControlClient:
         """Set the gateway's routes; it connects to its neighbours. Idempotent."""
         self._call("PUT", "/v1/topology", topology.to_dict())
 
+    def put_plan(self, plan: Mapping[str, Any]) -> None:
+        """Keep the plan of the fleet in the gateway, which does not read it. Idempotent."""
+        self._call("PUT", "/v1/plan", plan)
+
+    def plan(self) -> dict[str, Any]:
+        """The plan that the gateway keeps; empty if it has none."""
+        return self._call("GET", "/v1/plan")
+
     def renew(self, lease_s: float | None = None) -> None:
         """Renew the lease, for the configured time when None."""
         self._call("POST", "/v1/renew", {"lease_s": lease_s})

@@ -69,6 +69,8 @@ class ControlCalls:
             ("GET", "/v1/status"): both(self._status),
             ("GET", "/v1/log"): orchestrator(self._log),
             ("PUT", "/v1/topology"): orchestrator(self._topology),
+            ("PUT", "/v1/plan"): orchestrator(self._keep_plan),
+            ("GET", "/v1/plan"): orchestrator(self._plan),
             ("POST", "/v1/renew"): both(self._renew),
             ("POST", "/v1/drain"): orchestrator(self._drain),
             ("POST", "/v1/shutdown"): orchestrator(self._shutdown),
@@ -190,6 +192,13 @@ class ControlCalls:
     async def _topology(self, request: Request) -> Response:
         self._gateway.apply_topology(Topology.from_dict(_body(request)))
         return {}
+
+    async def _keep_plan(self, request: Request) -> Response:
+        self._gateway.plan = _body(request)
+        return {}
+
+    async def _plan(self, request: Request) -> Response:
+        return self._gateway.plan
 
     async def _renew(self, request: Request) -> Response:
         lease_s = _body(request).get("lease_s")

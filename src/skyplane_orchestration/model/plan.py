@@ -6,6 +6,7 @@ bit/s), prices USD per GB (1e9 bytes).
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -174,6 +175,7 @@ class TransferPlan:
         objects: number of objects to move; None when not given.
         refused: launches that clouds refused for earlier plans of this job, and that this plan
             does without.
+        replaces: the `shape` of the first plan of this job, which was refused; empty for that one.
     """
 
     src: str
@@ -194,6 +196,15 @@ class TransferPlan:
     server_side_copy: bool = False
     objects: int | None = None
     refused: tuple[RefusedLaunch, ...] = ()
+    replaces: str = ""
+
+    @property
+    def shape(self) -> str:
+        """Digest of objective, instances and paths: the same where one job is planned twice."""
+        keys = ("src", "dst", "objective", "instances", "edges", "paths")
+        document = self.to_dict()
+        text = json.dumps([document[key] for key in keys], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
     def relays(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -30,6 +30,10 @@ class ControlSession(Protocol):
     def status(self) -> dict[str, Any]: ...
 
     def put_topology(self, topology: Topology) -> None: ...
+
+    def put_plan(self, plan: Mapping[str, Any]) -> None: ...
+
+    def plan(self) -> dict[str, Any]: ...
 
     def renew(self, lease_s: float | None = None) -> None: ...
 

@@ -40,8 +40,9 @@ def ensure_some_plan(
         try:
             return _with(ended, ensure(plan))
         except LaunchRefused as error:
+            following = _next_plan(plan, error, count, is_gone, plan_again)
             ended += _bill(plan, error)
-            plan = _next_plan(plan, error, count, is_gone, plan_again)
+            plan = replace(following, replaces=plan.replaces or plan.shape)
     try:
         return _with(ended, ensure(plan))
     except LaunchRefused as error:

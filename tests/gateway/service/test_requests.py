@@ -33,6 +33,7 @@ def call(client: Any, method: str, path: str, body: bytes | None = None) -> tupl
         ("PUT", "/v1/topology", b"\xff"),
         ("PUT", "/v1/topology", b'{"routes": [1], "data_addresses": {}}'),
         ("PUT", "/v1/topology", b"x" * (17 << 20)),
+        ("PUT", "/v1/plan", b"[]"),
         ("POST", "/v1/renew", b'{"lease_s": "long"}'),
         ("POST", "/v1/renew", b'{"lease_s": NaN}'),
         ("POST", "/v1/renew", b'{"lease_s": -1}'),

@@ -40,6 +40,7 @@ class Gateway:
     node: str
     topologies: list[Any] = field(default_factory=list)
     renewals: list[float | None] = field(default_factory=list)
+    plan: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -338,6 +339,12 @@ class MemorySession:
 
     def put_topology(self, topology: Topology) -> None:
         self._gateway().topologies.append(topology.to_dict())
+
+    def put_plan(self, plan: Mapping[str, Any]) -> None:
+        self._gateway().plan = dict(plan)
+
+    def plan(self) -> dict[str, Any]:
+        return self._gateway().plan
 
     def renew(self, lease_s: float | None = None) -> None:
         self._gateway().renewals.append(lease_s)

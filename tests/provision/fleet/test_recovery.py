@@ -28,6 +28,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
+from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.fleet.machines import Instance
@@ -306,7 +307,7 @@ def test_a_teardown_goes_on_when_one_look_at_the_cloud_fails(harness: InstancesH
     def throttled(verb: str) -> None:
         if verb == "describe":
             looks.append(verb)
-            if len(looks) == 5:
+            if len(looks) == 6:
                 raise CloudUnavailable("AWS refuses ec2:DescribeInstances and all retries")
 
     try:
@@ -323,7 +324,7 @@ def test_a_bring_up_goes_on_when_one_look_at_the_cloud_fails(harness: InstancesH
     def throttled(verb: str) -> None:
         if verb == "describe":
             looks.append(verb)
-            if len(looks) == 5:
+            if len(looks) == 6:
                 raise CloudUnavailable("AWS refuses ec2:DescribeInstances and all retries")
 
     waiting = ManualClock()
@@ -352,6 +353,8 @@ def test_a_fleet_with_another_secret_keeps_its_firewall(harness: InstancesHarnes
     class Refusing:
         def status(self) -> None:
             raise NotAuthorised("the fleet has another fleet secret")
+
+        plan = status
 
         def close(self) -> None:
             pass
@@ -385,7 +388,7 @@ def test_another_plan_is_brought_up_once_the_refused_fleet_is_gone(
     fleets = fleets_of(harness, harness.provisioner())
     fleet = fleets.ensure(spec.key, spec.plan, 0, "test", plan_again=plan_again)
     assert left == [[]]
-    assert fleet.plan == without
+    assert fleet.plan == replace(without, replaces=spec.plan.shape)
     assert sorted(harness.running()) == [f"{A}/0", f"{C}/0"]
     # Clouds bill the refused fleet too.
     ended = [one.name for one in fleet.instances if one.ended_unix_s is not None]
@@ -409,6 +412,40 @@ def test_an_instance_without_a_launch_time_costs_since_its_fleet_was_made(
     found = harness.provisioner().ensure(spec, harness.authority(spec))
     assert {one.cloud_id for one in found.instances} == {one.cloud_id for one in made.instances}
     assert all(one.launched_unix_s > time.time() - 60 for one in found.instances)
+
+
+def test_a_retry_goes_on_with_the_plan_that_runs_in_place_of_a_refused_one(
+    harness: InstancesHarness,
+) -> None:
+    """It passed the refused plan: it ended the relay of a transfer, and was refused once more."""
+    harness.account.refusals[f"{C}/1"] = QuotaExceeded("no room")
+    spec = harness.spec(plan=make_plan([((A, C), 4.0)], {A: 1, C: 2}))
+    other = make_plan([((A, B, C), 2.0)], {A: 1, B: 1, C: 1})
+    asked: list[RefusedLaunch] = []
+
+    def plan_again(_: TransferPlan, refused: RefusedLaunch) -> TransferPlan:
+        asked.append(refused)
+        return replace(other, refused=(refused,))
+
+    def provision(plan: TransferPlan) -> Fleet:
+        fleets = fleets_of(harness, harness.provisioner())
+        return fleets.ensure(spec.key, plan, 0, "test", plan_again=plan_again)
+
+    first = provision(spec.plan)
+    assert first.plan.replaces == spec.plan.shape
+    assert sorted(first.plan.instances) == sorted([A, B, C])
+    # A plan that is made again took another time to solve, and the source has grown.
+    again = replace(
+        spec.plan, volume_gb=3.0, solver=replace(spec.plan.solver, solve_s=9.0), notes=("new",)
+    )
+    for plan in (spec.plan, again, first.plan):
+        found = provision(plan)
+        assert (found.start_id, found.plan) == (first.start_id, first.plan)
+    assert len(asked) == 1
+    assert sorted(harness.running()) == sorted([f"{A}/0", f"{B}/0", f"{C}/0"])
+    # Another plan is not that fleet's: it takes its place, as before.
+    third = provision(make_plan([((A, C), 1.0)], {A: 1, C: 1}))
+    assert sorted(third.plan.instances) == [A, C]
 
 
 def test_a_fleet_that_another_worker_uses_keeps_its_plan(harness: InstancesHarness) -> None:

@@ -12,6 +12,7 @@ import ssl
 import stat
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -76,6 +77,12 @@ class Silent:
         raise self.error
 
     def put_topology(self, topology: Topology) -> None:
+        raise self.error
+
+    def put_plan(self, plan: Mapping[str, Any]) -> None:
+        raise self.error
+
+    def plan(self) -> dict[str, Any]:
         raise self.error
 
     def renew(self, lease_s: float | None = None) -> None:

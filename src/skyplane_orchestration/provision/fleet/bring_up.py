@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -42,6 +41,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     control_port,
     data_port,
 )
+from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
 from skyplane_orchestration.provision.local.settings import processes_per_instance
 from skyplane_orchestration.provision.parallel import in_parallel
@@ -82,14 +82,13 @@ def bring_up(
     a region tag to the names of its instances.
     """
     attempt = _BringUp(spec, instances, authority, context, sessions)
-    with closing(sessions):
-        try:
-            return attempt.run()
-        except BaseException as error:
-            attempt.undo(error)
-            if isinstance(error, LaunchRefused):
-                error.ended = attempt.members.billed(())
-            raise
+    try:
+        return attempt.run()
+    except BaseException as error:
+        attempt.undo(error)
+        if isinstance(error, LaunchRefused):
+            error.ended = attempt.members.billed(())
+        raise
 
 
 @dataclass
@@ -139,6 +138,7 @@ class _BringUp:
         peers = peer_ingress(routes, handles)
         rules = {region: (*control, *ingress) for region, ingress in peers.items()}
         self.context.clouds.allow(self.tags, rules)
+        keep_plan(self.spec.plan, handles.values(), self.sessions)
         with timed("provision: connecting them"):
             send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)
             wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))

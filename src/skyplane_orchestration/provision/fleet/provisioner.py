@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +39,7 @@ from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.firewall import odd_ranges
 from skyplane_orchestration.provision.fleet.machines import Instance, Machines, control_port
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.running_plan import plan_that_runs
 from skyplane_orchestration.provision.fleet.teardown import (
     end_fleet_in,
     gateway_names,
@@ -81,11 +84,15 @@ class InstanceProvisioner:
         began_s = self._context.clock.monotonic()
         for warning in odd_ranges(self._context.options.control_cidrs):
             log.warning("%s", warning.text)
-        instances = node_names(spec.plan, spec.max_instances_per_region)
-        self._require_searched(instances)
+        self._require_searched(spec.plan.instances)
         require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
-        sessions = open_sessions(authority, self._connect)
-        up = bring_up(spec, instances, authority, self._context, sessions)
+        with closing(open_sessions(authority, self._connect)) as sessions:
+            if not spec.must_exist and not spec.plan.replaces:
+                ends = dict.fromkeys((spec.plan.src, spec.plan.dst))
+                found = self._context.clouds.describe(spec.key, tuple(ends))
+                spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))
+            instances = node_names(spec.plan, spec.max_instances_per_region)
+            up = bring_up(spec, instances, authority, self._context, sessions)
         return Fleet(
             key=spec.key,
             generation=spec.generation,
