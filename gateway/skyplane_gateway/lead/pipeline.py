@@ -18,6 +18,7 @@ from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
+from skyplane_gateway.protocol.limits import MAX_ENTRIES
 from skyplane_gateway.selection import (
     Selection,
     SelectionRule,
@@ -32,7 +33,7 @@ _IN_FLIGHT: Final = 64
 
 #: Limits of a batch of small objects, which share a chunk. With larger ones, the sink waits for the
 #: first batch, and the source for the last.
-BATCH_OBJECTS: Final = 64
+BATCH_OBJECTS: Final = MAX_ENTRIES
 BATCH_BYTES: Final = 4 << 20
 
 

@@ -1,4 +1,4 @@
-"""Wire protocol v1, sans-io: bytes in, events out.
+"""Wire protocol, sans-io: bytes in, events out.
 
 docs/internals/wire-protocol.md is the specification.
 
@@ -58,7 +58,6 @@ from skyplane_gateway.protocol.receipt import (
     EntryResult,
     RawReceipt,
     Receipt,
-    ReceiptStatus,
     open_receipt,
     seal_receipt,
 )
@@ -98,7 +97,6 @@ __all__ = [
     "RawReceipt",
     "Receipt",
     "ReceiptReceived",
-    "ReceiptStatus",
     "Sealing",
     "RemoteProtocolError",
     "Side",

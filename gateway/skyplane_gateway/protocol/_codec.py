@@ -1,21 +1,49 @@
-"""Writes and reads message bodies field by field, big-endian.
+"""Writes and reads message bodies: handshakes field by field, big-endian, sealed parts as JSON.
 
-`Writer` and `Reader` check the same limits. A violation raises `LocalProtocolError` in the
-writer and `RemoteProtocolError` in the reader.
+Both sides check the same limits. A violation raises `LocalProtocolError` in the writer and
+`RemoteProtocolError` in the reader.
 """
 
 from __future__ import annotations
 
+import json
 import struct
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_gateway.common.buffers import Buffer
+from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.schema import decode
 from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 _U8: Final = struct.Struct(">B")
 _U16: Final = struct.Struct(">H")
-_U32: Final = struct.Struct(">I")
-_U64: Final = struct.Struct(">Q")
+
+
+def pack_json(what: str, document: Mapping[str, Any], limit: int) -> bytes:
+    """A document of at most `limit` bytes."""
+    try:
+        data = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"{what}: a text is not UTF-8") from error
+    if len(data) > limit:
+        raise LocalProtocolError(f"{what} has {len(data)} bytes, the limit is {limit}")
+    return data
+
+
+def unpack_json(kind: type[T], what: str, data: Buffer, limit: int) -> T:
+    """The dataclass `kind` from all of `data`."""
+    if len(data) > limit:
+        raise RemoteProtocolError(f"{what}: {len(data)} bytes, the limit is {limit}")
+    try:
+        return decode(kind, json.loads(str(data, "utf-8")), what)
+    except (ValueError, RecursionError, ConfigurationInvalid) as error:
+        raise RemoteProtocolError(f"{what}: {error}") from error
 
 
 class Writer:
@@ -31,12 +59,6 @@ class Writer:
 
     def u16(self, value: int, name: str) -> None:
         self._number(_U16, value, name)
-
-    def u32(self, value: int, name: str) -> None:
-        self._number(_U32, value, name)
-
-    def u64(self, value: int, name: str) -> None:
-        self._number(_U64, value, name)
 
     def raw(self, value: bytes, size: int, name: str) -> None:
         """A field of fixed size."""
@@ -58,10 +80,6 @@ class Writer:
             )
         self._number(_U16, len(encoded), name)
         self._data += encoded
-
-    @property
-    def position(self) -> int:
-        return len(self._data)
 
     def done(self) -> bytes:
         if len(self._data) > self._limit:
@@ -93,12 +111,6 @@ class Reader:
     def u16(self, name: str) -> int:
         return self._number(_U16, name)
 
-    def u32(self, name: str) -> int:
-        return self._number(_U32, name)
-
-    def u64(self, name: str) -> int:
-        return self._number(_U64, name)
-
     def raw(self, size: int, name: str) -> bytes:
         return bytes(self._take(size, name))
 
@@ -110,10 +122,6 @@ class Reader:
             return str(self._take(length, name), "utf-8")
         except UnicodeDecodeError as error:
             raise self.error(f"{name} is not UTF-8 text") from error
-
-    @property
-    def position(self) -> int:
-        return self._position
 
     def end(self) -> None:
         """Check that no byte is left."""

@@ -1,61 +1,29 @@
-"""The chunk manifest: the content of a chunk, for the sink. Part of frame 0.
+"""The chunk manifest: the content of a chunk, for the sink. Part of frame 0, as JSON.
 
-    chunk length u64 | kind u8 | then
-    PART (1):     key | upload id | part number u32 | offset in the object u64
-    OBJECTS (2):  count u16, then for each object, in the order of their payloads:
-                  key | length u64 | attributes | precondition
+    {"length_bytes": 9, "part": {"key", "upload_id", "number", "offset"}}
+    {"length_bytes": 9, "objects": [{"key", "length_bytes", "attributes", "precondition"}, ...]}
 
-Texts are UTF-8 after their length (u16). Attributes are a mask of the present headers (u8),
-those headers, the number of metadata pairs (u16), and the pairs. With bit 6 of the mask the same
-follows for the tags. A precondition is u8 (0 none, 1 if-absent, 2 if-match); the etag follows 2.
+Objects are in the order of their payloads. Attributes and precondition may be absent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.common.objects import IF_ABSENT, UNCONDITIONAL, ObjectAttributes, Precondition
-from skyplane_gateway.protocol._codec import Reader, Writer
-from skyplane_gateway.protocol.errors import LocalProtocolError
-from skyplane_gateway.protocol.limits import (
-    MAX_ATTRIBUTES,
-    MAX_ENTRIES,
-    MAX_ETAG,
-    MAX_KEY,
-    MAX_MANIFEST,
-    MAX_UPLOAD_ID,
-)
+from skyplane_gateway.common.objects import UNCONDITIONAL, ObjectAttributes, Precondition
+from skyplane_gateway.common.schema import encode
+from skyplane_gateway.protocol._codec import pack_json, unpack_json
+from skyplane_gateway.protocol.errors import LocalProtocolError, RemoteProtocolError
+from skyplane_gateway.protocol.limits import MAX_ENTRIES, MAX_MANIFEST
 
-#: The headers in the order of their bits, lowest first.
-_HEADERS: Final = (
-    "content_type",
-    "content_encoding",
-    "content_language",
-    "content_disposition",
-    "cache_control",
-    "storage_class",
-)
-#: The bit of the mask after those of the headers.
-_TAGS_BIT: Final = 1 << len(_HEADERS)
+_WHAT: Final = "chunk manifest"
 _NO_ATTRIBUTES: Final = ObjectAttributes()
 
-#: Size of an OBJECTS manifest without entries.
-OBJECTS_BASE_BYTES: Final = 8 + 1 + 2
-
-
-class _Kind(IntEnum):
-    PART = 1
-    OBJECTS = 2
-
-
-class _PreconditionKind(IntEnum):
-    NONE = 0
-    IF_ABSENT = 1
-    IF_MATCH = 2
+#: Most bytes of a manifest without its objects.
+OBJECTS_BASE_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +52,16 @@ class ObjectEntry:
     attributes: ObjectAttributes = _NO_ATTRIBUTES
     precondition: Precondition = UNCONDITIONAL
 
+    def document(self) -> dict[str, Any]:
+        """Short: there is one for each small object."""
+        found: dict[str, Any] = {"key": self.key, "length_bytes": self.length_bytes}
+        if self.attributes != _NO_ATTRIBUTES:
+            rows = self.attributes.to_dict().items()
+            found["attributes"] = {name: row for name, row in rows if row is not None}
+        if self.precondition != UNCONDITIONAL:
+            found["precondition"] = encode(self.precondition)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkManifest:
@@ -98,55 +76,35 @@ class ChunkManifest:
     content: PartEntry | tuple[ObjectEntry, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Document:
+    length_bytes: int
+    part: PartEntry | None = None
+    objects: tuple[ObjectEntry, ...] = ()
+
+
 def encode_chunk_manifest(manifest: ChunkManifest) -> bytes:
     """The encoded manifest, for frame 0. Raises LocalProtocolError beyond a limit."""
     problem = _problem(manifest)
     if problem:
-        raise LocalProtocolError(f"chunk manifest: {problem}")
-    writer = Writer("chunk manifest", MAX_MANIFEST)
-    writer.u64(manifest.length_bytes, "chunk length")
-    content = manifest.content
-    if isinstance(content, PartEntry):
-        writer.u8(_Kind.PART, "kind")
-        writer.text(content.key, MAX_KEY, "key")
-        writer.text(content.upload_id, MAX_UPLOAD_ID, "upload id")
-        writer.u32(content.number, "part number")
-        writer.u64(content.offset, "offset")
+        raise LocalProtocolError(f"{_WHAT}: {problem}")
+    document: dict[str, Any] = {"length_bytes": manifest.length_bytes}
+    if isinstance(manifest.content, PartEntry):
+        document["part"] = encode(manifest.content)
     else:
-        writer.u8(_Kind.OBJECTS, "kind")
-        writer.u16(len(content), "count")
-        for entry in content:
-            _write_object(writer, entry)
-    return writer.done()
+        document["objects"] = [entry.document() for entry in manifest.content]
+    return pack_json(_WHAT, document, MAX_MANIFEST)
 
 
 def decode_chunk_manifest(data: Buffer) -> ChunkManifest:
     """Decode a manifest, which must fill `data`. Raises RemoteProtocolError."""
-    reader = Reader("chunk manifest", data)
-    if len(data) > MAX_MANIFEST:
-        raise reader.error(f"{len(data)} bytes, the limit is {MAX_MANIFEST}")
-    length_bytes = reader.u64("chunk length")
-    kind = reader.u8("kind")
-    content: PartEntry | tuple[ObjectEntry, ...]
-    if kind == _Kind.PART:
-        content = PartEntry(
-            key=reader.text(MAX_KEY, "key"),
-            upload_id=reader.text(MAX_UPLOAD_ID, "upload id"),
-            number=reader.u32("part number"),
-            offset=reader.u64("offset"),
-        )
-    elif kind == _Kind.OBJECTS:
-        count = reader.u16("count")
-        if count > MAX_ENTRIES:
-            raise reader.error(f"{count} objects, the limit is {MAX_ENTRIES}")
-        content = tuple(_read_object(reader) for _ in range(count))
-    else:
-        raise reader.error(f"kind {kind} is unknown")
-    reader.end()
-    manifest = ChunkManifest(length_bytes, content)
+    document = unpack_json(_Document, _WHAT, data, MAX_MANIFEST)
+    if document.part is not None and document.objects:
+        raise RemoteProtocolError(f"{_WHAT}: a part and objects in one chunk")
+    manifest = ChunkManifest(document.length_bytes, document.part or document.objects)
     problem = _problem(manifest)
     if problem:
-        raise reader.error(problem)
+        raise RemoteProtocolError(f"{_WHAT}: {problem}")
     return manifest
 
 
@@ -162,9 +120,8 @@ def objects_of(
 
 def object_entry_bytes(entry: ObjectEntry) -> int:
     """Size of one object's entry. Raises LocalProtocolError when it fits no manifest."""
-    writer = Writer("chunk manifest", MAX_MANIFEST)
-    _write_object(writer, entry)
-    return writer.position
+    most = MAX_MANIFEST - OBJECTS_BASE_BYTES - 1
+    return len(pack_json(f"manifest of {entry.key!r}", entry.document(), most)) + 1
 
 
 def _problem(manifest: ChunkManifest) -> str | None:
@@ -173,110 +130,14 @@ def _problem(manifest: ChunkManifest) -> str | None:
     if isinstance(content, PartEntry):
         if content.number < 1:
             return f"part number {content.number}; parts count from 1"
+        if content.offset < 0 or manifest.length_bytes < 0:
+            return f"{manifest.length_bytes} bytes at {content.offset}"
         return None if content.key else "an empty key"
     if not 1 <= len(content) <= MAX_ENTRIES:
         return f"{len(content)} objects; a batch has 1 to {MAX_ENTRIES}"
     if not all(entry.key for entry in content):
         return "an empty key"
     total = sum(entry.length_bytes for entry in content)
-    if total != manifest.length_bytes:
+    if total != manifest.length_bytes or any(entry.length_bytes < 0 for entry in content):
         return f"objects of {total} bytes in a chunk of {manifest.length_bytes}"
     return None
-
-
-def _write_object(writer: Writer, entry: ObjectEntry) -> None:
-    writer.text(entry.key, MAX_KEY, "key")
-    writer.u64(entry.length_bytes, "length")
-    start = writer.position
-    _write_attributes(writer, entry.attributes)
-    if writer.position - start > MAX_ATTRIBUTES:
-        raise LocalProtocolError(
-            f"the attributes of {entry.key!r} take {writer.position - start} bytes, "
-            f"the limit is {MAX_ATTRIBUTES}"
-        )
-    _write_precondition(writer, entry.precondition)
-
-
-def _read_object(reader: Reader) -> ObjectEntry:
-    key = reader.text(MAX_KEY, "key")
-    length_bytes = reader.u64("length")
-    start = reader.position
-    attributes = _read_attributes(reader)
-    if reader.position - start > MAX_ATTRIBUTES:
-        raise reader.error(
-            f"attributes of {reader.position - start} bytes, the limit is {MAX_ATTRIBUTES}"
-        )
-    return ObjectEntry(key, length_bytes, attributes, _read_precondition(reader))
-
-
-def _write_attributes(writer: Writer, attributes: ObjectAttributes) -> None:
-    if attributes == _NO_ATTRIBUTES:
-        writer.u8(0, "attribute mask")
-        writer.u16(0, "metadata count")
-        return
-    values = [getattr(attributes, name) for name in _HEADERS]
-    mask = sum(1 << bit for bit, value in enumerate(values) if value is not None)
-    writer.u8(mask | (_TAGS_BIT if attributes.tags else 0), "attribute mask")
-    for name, value in zip(_HEADERS, values, strict=True):
-        if value is not None:
-            writer.text(value, MAX_ATTRIBUTES, name)
-    _write_pairs(writer, attributes.metadata, "metadata")
-    if attributes.tags:
-        _write_pairs(writer, attributes.tags, "tags")
-
-
-def _write_pairs(writer: Writer, pairs: tuple[tuple[str, str], ...], what: str) -> None:
-    writer.u16(len(pairs), f"{what} count")
-    for name, value in pairs:
-        writer.text(name, MAX_ATTRIBUTES, f"{what} name")
-        writer.text(value, MAX_ATTRIBUTES, f"{what} value")
-
-
-def _read_attributes(reader: Reader) -> ObjectAttributes:
-    mask = reader.u8("attribute mask")
-    if mask >= _TAGS_BIT << 1:
-        raise reader.error(f"attribute mask {mask:#04x} has unknown bits")
-    headers = {
-        name: reader.text(MAX_ATTRIBUTES, name)
-        for bit, name in enumerate(_HEADERS)
-        if mask & (1 << bit)
-    }
-    metadata = _read_pairs(reader, "metadata")
-    if not mask and not metadata:
-        return _NO_ATTRIBUTES
-    tags = _read_pairs(reader, "tags") if mask & _TAGS_BIT else ()
-    if mask & _TAGS_BIT and not tags:
-        raise reader.error("attributes say that there are tags, and there are none")
-    return ObjectAttributes(**headers, metadata=metadata, tags=tags)
-
-
-def _read_pairs(reader: Reader, what: str) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (
-            reader.text(MAX_ATTRIBUTES, f"{what} name"),
-            reader.text(MAX_ATTRIBUTES, f"{what} value"),
-        )
-        for _ in range(reader.u16(f"{what} count"))
-    )
-
-
-def _write_precondition(writer: Writer, precondition: Precondition) -> None:
-    if precondition.if_match is not None:
-        writer.u8(_PreconditionKind.IF_MATCH, "precondition")
-        writer.text(precondition.if_match, MAX_ETAG, "etag")
-    else:
-        writer.u8(
-            _PreconditionKind.IF_ABSENT if precondition.if_absent else _PreconditionKind.NONE,
-            "precondition",
-        )
-
-
-def _read_precondition(reader: Reader) -> Precondition:
-    kind = reader.u8("precondition")
-    if kind == _PreconditionKind.NONE:
-        return UNCONDITIONAL
-    if kind == _PreconditionKind.IF_ABSENT:
-        return IF_ABSENT
-    if kind == _PreconditionKind.IF_MATCH:
-        return Precondition(if_match=reader.text(MAX_ETAG, "etag"))
-    raise reader.error(f"precondition {kind} is unknown")

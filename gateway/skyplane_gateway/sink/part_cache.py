@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from skyplane_gateway.protocol import EntryResult, PartEntry, ReceiptStatus
+from skyplane_gateway.protocol import EntryResult, PartEntry
 
 #: A request that takes longer may hang: the part is written again.
 _WRITE_TIMEOUT_S: Final = 10.0
@@ -36,7 +36,7 @@ class _Part:
         if not self.written.done() or self.written.cancelled() or self.written.exception():
             return None
         entry = self.written.result()
-        return entry if entry.status is ReceiptStatus.DURABLE else None
+        return entry if entry.is_durable else None
 
 
 class WrittenParts:

@@ -43,7 +43,6 @@ from skyplane_gateway.protocol import (
     ProtocolError,
     RawReceipt,
     Receipt,
-    ReceiptStatus,
     Sealing,
     decode_chunk_manifest,
     open_frame,
@@ -328,9 +327,7 @@ class Sink:
         self._end(chunk)
         # No write is left that could still read it.
         self._buffers.give(assembler.buffer)
-        durable = all(entry.status is ReceiptStatus.DURABLE for entry in entries)
-        status = ReceiptStatus.DURABLE if durable else ReceiptStatus.REFUSED
-        self._answer(chunk, Receipt(transfer.epoch, status, entries=entries))
+        self._answer(chunk, Receipt(transfer.epoch, entries=entries))
 
     async def _write_object(
         self,
@@ -359,9 +356,7 @@ class Sink:
             note(len(payload))
         except SkyplaneError as error:
             return _refused(error)
-        return EntryResult(
-            ReceiptStatus.DURABLE, etag=info.etag, crc32c=crc32c, size_bytes=len(payload)
-        )
+        return EntryResult(is_durable=True, etag=info.etag, crc32c=crc32c)
 
     # -- answers
 
@@ -375,7 +370,6 @@ class Sink:
         self._end(chunk)
         receipt = Receipt(
             epoch,
-            ReceiptStatus.REFUSED,
             code=error.code,
             message=error.message,
             is_permanent=error.is_permanent,
@@ -440,14 +434,12 @@ def _write_part(
         )
     except SkyplaneError as error:
         return _refused(error)
-    return EntryResult(
-        ReceiptStatus.DURABLE, etag=part.etag, crc32c=crc32c, size_bytes=len(payload)
-    )
+    return EntryResult(is_durable=True, etag=part.etag, crc32c=crc32c)
 
 
 def _refused(error: SkyplaneError) -> EntryResult:
     return EntryResult(
-        ReceiptStatus.REFUSED,
+        is_durable=False,
         code=error.code,
         message=error.message,
         is_permanent=error.is_permanent,

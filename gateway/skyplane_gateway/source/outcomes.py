@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from skyplane_gateway.common.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
-from skyplane_gateway.protocol import ChunkFramer, EntryResult, Receipt, ReceiptStatus
+from skyplane_gateway.protocol import ChunkFramer, EntryResult, Receipt
 from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOutcome
 
 
@@ -54,7 +54,7 @@ def unread(error: SkyplaneError) -> RangeOutcome:
 
 
 def _compared(entry: EntryResult, crc32c: int, noted: Noted) -> RangeOutcome:
-    if entry.status is not ReceiptStatus.DURABLE:
+    if not entry.is_durable:
         return RangeOutcome(_error_of(entry))
     if entry.crc32c != crc32c:
         return RangeOutcome(ChecksumMismatch("the sink wrote other bytes than were read"))

@@ -19,7 +19,6 @@ from skyplane_gateway.protocol import (
     RawFrame,
     RawReceipt,
     Receipt,
-    ReceiptStatus,
     Side,
     State,
     seal_receipt,
@@ -129,5 +128,5 @@ def make_frames(payload: Buffer, *, chunk: int = 5, frame_bytes: int = 64) -> li
 
 def make_receipt(chunk: int = 5) -> RawReceipt:
     header = ChunkId(FLEET, b"T" * 16, 3, ROUTE, 2, chunk)
-    entry = EntryResult(ReceiptStatus.DURABLE, etag='"e1"', crc32c=1, size_bytes=9)
-    return seal_receipt(header, Receipt(3, ReceiptStatus.DURABLE, entries=(entry,)))
+    entry = EntryResult(True, etag='"e1"', crc32c=1)
+    return seal_receipt(header, Receipt(3, entries=(entry,)))

@@ -103,10 +103,10 @@ def test_empty_chunk_is_one_frame() -> None:
 
 
 def test_frame_0_leaves_room_for_its_manifest() -> None:
-    entries = tuple(ObjectEntry(f"{n:01000}", 1000) for n in range(500))
-    manifest = ChunkManifest(500_000 + 700_000, (*entries, ObjectEntry("last", 700_000)))
+    entries = tuple(ObjectEntry(f"{n:04000}", 8000) for n in range(63))
+    manifest = ChunkManifest(504_000 + 700_000, (*entries, ObjectEntry("last", 700_000)))
     framer = ChunkFramer(CHUNK, manifest)
-    payload = bytes(1_200_000)
+    payload = bytes(1_204_000)
     frames = framer.feed(payload)
     sizes = [sum(len(buffer) for buffer in frame.sealed) + 52 for frame in frames]
     assert sizes[0] == 1 << 20, "full to the last byte"

@@ -30,10 +30,10 @@ SECOND = FrameHeader(CHUNK, 1, True)
 FIRST = replace(SECOND, frame=0)
 PROLOGUE, TAG = "0000" + "00" * 16 + "00" * 8, "00" * 16
 MANIFEST = bytes.fromhex("0000000000000009 01 0005 612f622e63 0002 7531 00000001 0000000000000000")
-SECOND_HEX = PROLOGUE + "1f9a5367 e3069283 0000000000000040 00000000" + "313233343536373839" + TAG
+SECOND_HEX = PROLOGUE + "39a7a7be e3069283 0000000000000040 00000000" + "313233343536373839" + TAG
 FIRST_HEX = (
     PROLOGUE
-    + "5961696e e3069283 0000000000000000 00000020"
+    + "82d5a6d5 e3069283 0000000000000000 00000020"
     + MANIFEST.hex()
     + "313233343536373839"
     + TAG
@@ -132,7 +132,7 @@ def forged(header: FrameHeader, fields: str, checksum: Callable[[bytes], int]) -
     body = bytes.fromhex(fields)
     length = 44 + SEAL_BYTES + 4 + len(body)
     outer = bytes.fromhex(
-        f"0401 0001 {length:08x}"
+        f"0401 0002 {length:08x}"
         + b"fleet-01".hex()
         + "54" * 16
         + "00000003 0007 0002 0000000000000005"

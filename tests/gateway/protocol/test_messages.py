@@ -50,7 +50,7 @@ FLEET_HEX = "666c6565742d3031"
 
 HELLO = Hello(FLEET, b"D" * 16, 7, Side.UPSTREAM, "aws:us-east-1/0")
 HELLO_HEX = (
-    "01 00 0001 0000002c"
+    "01 00 0002 0000002c"
     + FLEET_HEX
     + "44444444444444444444444444444444"
     + "0007 01"
@@ -59,24 +59,24 @@ HELLO_HEX = (
 
 CHALLENGE = Challenge(FLEET, b"A" * 16, "gcp:us-west1/1")
 CHALLENGE_HEX = (
-    "02 00 0001 00000048"
+    "02 00 0002 00000048"
     + FLEET_HEX
     + "41414141414141414141414141414141"
     + "aa" * 32
     + "000e 6763703a75732d77657374312f31"
 )
 
-PROOF_HEX = "03 00 0001 00000020" + "bb" * 32
+PROOF_HEX = "03 00 0002 00000020" + "bb" * 32
 
 FRAME = FrameHeader(ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5), 1, True)
 FRAME_HEX = (
-    "04 01 0001 00000073" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
+    "04 01 0002 00000073" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005 00000001"
 )
 
 RECEIPT = ChunkId(FLEET, b"T" * 16, 3, 7, 2, 5)
-RECEIPT_HEX = "05 00 0001 0000007a" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005"
+RECEIPT_HEX = "05 00 0002 0000007a" + FLEET_HEX + "54" * 16 + "00000003 0007 0002 0000000000000005"
 
-GOODBYE_HEX = "06 00 0001 00000007 0001 0003 627965"
+GOODBYE_HEX = "06 00 0002 00000007 0001 0003 627965"
 
 
 def from_hex(text: str) -> bytes:
@@ -154,10 +154,10 @@ def test_header_sizes_are_those_of_the_specification() -> None:
 @pytest.mark.parametrize("kind", MessageType)
 def test_each_type_has_its_size_limit(kind: MessageType) -> None:
     cap = MAX_BYTES[kind]
-    fitting = bytes([kind, 0, 0, 1]) + (cap - 8).to_bytes(4, "big")
+    fitting = bytes([kind, 0, 0, 2]) + (cap - 8).to_bytes(4, "big")
     assert read_prefix(memoryview(fitting)).size_bytes == cap
     assert pack_prefix(kind, cap - 8) == fitting
-    beyond = bytes([kind, 0, 0, 1]) + (cap - 7).to_bytes(4, "big")
+    beyond = bytes([kind, 0, 0, 2]) + (cap - 7).to_bytes(4, "big")
     with pytest.raises(RemoteProtocolError, match=str(cap)):
         read_prefix(memoryview(beyond))
     with pytest.raises(LocalProtocolError, match=str(cap)):
@@ -166,7 +166,7 @@ def test_each_type_has_its_size_limit(kind: MessageType) -> None:
 
 @pytest.mark.parametrize(("kind", "least"), [(MessageType.DATA, 44), (MessageType.RECEIPT, 40)])
 def test_data_and_receipts_have_room_for_their_outer_header(kind: MessageType, least: int) -> None:
-    short = bytes([kind, 0, 0, 1]) + (least - 1).to_bytes(4, "big")
+    short = bytes([kind, 0, 0, 2]) + (least - 1).to_bytes(4, "big")
     with pytest.raises(RemoteProtocolError):
         read_prefix(memoryview(short))
 
@@ -174,13 +174,13 @@ def test_data_and_receipts_have_room_for_their_outer_header(kind: MessageType, l
 @pytest.mark.parametrize("number", [0, 7, 0x47, 0xFF])
 def test_unknown_type_is_refused(number: int) -> None:
     with pytest.raises(RemoteProtocolError, match=f"type {number} is unknown"):
-        read_prefix(memoryview(bytes([number, 0, 0, 1, 0, 0, 0, 50])))
+        read_prefix(memoryview(bytes([number, 0, 0, 2, 0, 0, 0, 50])))
 
 
 @pytest.mark.parametrize("kind", MessageType)
 @pytest.mark.parametrize("bit", range(8))
 def test_unknown_flag_is_refused(kind: MessageType, bit: int) -> None:
-    data = memoryview(bytes([kind, 1 << bit, 0, 1, 0, 0, 0, 50]))
+    data = memoryview(bytes([kind, 1 << bit, 0, 2, 0, 0, 0, 50]))
     if kind is MessageType.DATA and bit == 0:
         assert read_prefix(data).flags == 1
     else:
@@ -188,12 +188,12 @@ def test_unknown_flag_is_refused(kind: MessageType, bit: int) -> None:
             read_prefix(data)
 
 
-@pytest.mark.parametrize("version", [0, 2, 0x0100, 0xFFFF])
+@pytest.mark.parametrize("version", [0, 1, 0x0100, 0xFFFF])
 def test_the_error_names_both_versions(version: int) -> None:
     data = bytes([MessageType.HELLO, 0xFF]) + version.to_bytes(2, "big") + b"\xff" * 4
-    with pytest.raises(WireVersionMismatch, match=f"version 1, the peer {version}") as caught:
+    with pytest.raises(WireVersionMismatch, match=f"version 2, the peer {version}") as caught:
         read_prefix(memoryview(data))
-    assert (caught.value.local_version, caught.value.remote_version) == (1, version)
+    assert (caught.value.local_version, caught.value.remote_version) == (2, version)
     assert caught.value.is_permanent
 
 
@@ -266,8 +266,8 @@ def test_a_hello_that_does_not_fit_is_a_local_error(hello: Hello) -> None:
 
 
 # Computed apart from this code: HMAC-SHA256 over label, HELLO and CHALLENGE.
-ACCEPTOR_PROOF = "e1509230f970597a048e0d65ad9eb067bb19e47fbb8ea24781601a9bd7daaf8b"
-DIALER_PROOF = "cbf18ac169c76685814cf8b8f73ff4188fccf359310b7e73f63b1751097e1464"
+ACCEPTOR_PROOF = "c5208d9aaf034d7c73ef00f78325dae644a559222a07677444a8205e42d73490"
+DIALER_PROOF = "32e52a89ff424e84ffb9dd494cecfc61d530cfc32bce983e50e10342d9b4bc1c"
 
 
 def test_handshake_on_the_wire() -> None:
@@ -280,4 +280,4 @@ def test_handshake_on_the_wire() -> None:
     assert challenge == from_hex(CHALLENGE_HEX.replace("aa" * 32, ACCEPTOR_PROOF))
     dialer.receive_data(challenge)
     proof = b"".join(dialer.data_to_send())
-    assert proof == from_hex("03 00 0001 00000020" + DIALER_PROOF)
+    assert proof == from_hex("03 00 0002 00000020" + DIALER_PROOF)

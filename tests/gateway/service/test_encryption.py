@@ -17,7 +17,7 @@ from tests.gateway.wire_proxy import Message, WireProxy
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.config import MIB
-from skyplane_gateway.protocol import EntryResult, Receipt, ReceiptStatus, seal_receipt
+from skyplane_gateway.protocol import EntryResult, Receipt, seal_receipt
 from skyplane_gateway.protocol.messages import (
     MessageType,
     pack_receipt_header,
@@ -35,8 +35,8 @@ async def test_a_forged_receipt_acknowledges_nothing(
     """The relay keeps all frames, and says that they are written."""
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, {"key": b"body"})
-    entry = EntryResult(ReceiptStatus.DURABLE, "etag", crc32c(b"body"), 4)
-    receipt = Receipt(1, ReceiptStatus.DURABLE, entries=(entry,))
+    entry = EntryResult(True, "etag", crc32c(b"body"))
+    receipt = Receipt(1, entries=(entry,))
 
     def acknowledge(message: Message) -> None:
         chunk = unpack_frame_header(message.head).chunk_id

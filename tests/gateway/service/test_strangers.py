@@ -79,7 +79,7 @@ def knock(port: int, identity: Identity) -> bytes:
             raw.sendall(buffer)
         answer = raw.recv(65536)
         try:
-            raw.sendall(bytes.fromhex("0300000100000020") + bytes(32))
+            raw.sendall(bytes.fromhex("0300000200000020") + bytes(32))
             while data := raw.recv(65536):
                 answer += data
         except ConnectionError:
@@ -176,7 +176,7 @@ async def test_the_data_port_takes_nothing_without_this_fleets_key(
             for who, identity in others.items():
                 answer = knock(port, identity)
                 assert b"hello refused" in answer, who
-            frame = bytes.fromhex("0400000100000100") + bytes(256)
+            frame = bytes.fromhex("0400000200000100") + bytes(256)
             for data in (frame, os.urandom(4096)):
                 answer = push(port, data)
                 assert not answer or b"refused" in answer, answer

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from skyplane_gateway.protocol import EntryResult, PartEntry, ReceiptStatus
+from skyplane_gateway.protocol import EntryResult, PartEntry
 from skyplane_gateway.sink import part_cache
 from skyplane_gateway.sink.part_cache import WrittenParts
 
 TRANSFER, PLACE = b"t" * 16, PartEntry("k", "upload", 3, 2048)
-DURABLE = EntryResult(ReceiptStatus.DURABLE, "etag", 7, 1024)
-REFUSED = EntryResult(ReceiptStatus.REFUSED, code="unavailable")
+DURABLE = EntryResult(True, "etag", 7)
+REFUSED = EntryResult(False, code="unavailable")
 
 
 class Store:

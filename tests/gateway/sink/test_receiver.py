@@ -21,7 +21,6 @@ from skyplane_gateway.protocol import (
     ObjectEntry,
     RawReceipt,
     Receipt,
-    ReceiptStatus,
     open_receipt,
 )
 from skyplane_gateway.sink.destination import Destination
@@ -105,7 +104,7 @@ def test_a_chunk_is_written_and_its_memory_serves_again() -> None:
                 here.sink.end_chunk(chunk(number), crc32c(body))
                 await here.sink.drain()
                 receipt = here.last_receipt()
-                assert receipt.status is ReceiptStatus.DURABLE
+                assert receipt.is_durable
                 assert [entry.crc32c for entry in receipt.entries] == [crc32c(body)]
                 _, found = read_object(here.store, f"key {number}", max_bytes=len(body))
                 assert found == body
@@ -153,7 +152,7 @@ def test_objects_of_a_chunk_that_is_sent_again_are_written_once() -> None:
             await here.send(chunk(1, 2), {**bodies, "other": b"mine"}, IF_ABSENT)
             assert sorted(here.puts) == ["a", "b", "empty", "other"]
             entries = here.last_receipt().entries
-            assert [entry.status for entry in entries[:3]] == [ReceiptStatus.DURABLE] * 3
+            assert [entry.is_durable for entry in entries[:3]] == [True] * 3
             assert entries[0].etag == here.store.head("a").etag
             assert entries[3].code == "precondition-failed"
 
@@ -167,7 +166,7 @@ def test_an_equal_object_that_a_chunk_replaces_is_replaced_also_by_the_second_se
             fence = Precondition(if_match=old.etag)
             await here.send(chunk(1, 2), {"key": b"body"}, fence)
             assert here.puts == ["key"]
-            assert here.last_receipt().status is ReceiptStatus.DURABLE
+            assert here.last_receipt().is_durable
 
     asyncio.run(scenario())
 

@@ -24,7 +24,6 @@ from skyplane_gateway.protocol import (
     RawFrame,
     RawReceipt,
     Receipt,
-    ReceiptStatus,
     Side,
     seal_receipt,
 )
@@ -241,7 +240,7 @@ def frame(route: int = 0, payload: bytes = b"data") -> RawFrame:
 
 
 def receipt_for(header: FrameHeader) -> RawReceipt:
-    receipt = Receipt(1, ReceiptStatus.REFUSED, code="x", message="m", is_permanent=False)
+    receipt = Receipt(1, code="x", message="m", is_permanent=False)
     return seal_receipt(header.chunk_id, receipt)
 
 
