@@ -16,7 +16,7 @@ import pytest
 
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import BadInput, as_bad_input
-from skyplane_orchestration.cli.main import _report, build_parser, main
+from skyplane_orchestration.cli.main import VERBS, _report, build_parser, main
 from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -29,22 +29,7 @@ from skyplane_orchestration.model.result import FailedObject
 
 
 def test_every_subcommand_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
-    verbs = (
-        "plan",
-        "compare",
-        "frontier",
-        "cp",
-        "provision",
-        "transfer",
-        "resume",
-        "verify",
-        "status",
-        "teardown",
-        "sweep",
-        "doctor",
-        "grid",
-    )
-    for verb in verbs:
+    for verb in VERBS:
         with pytest.raises(SystemExit) as left:
             main([verb, "--help"])
         assert left.value.code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ def test_words_of_a_key_are_no_options(
 ) -> None:
     assert main(["cp", f"{tmp_path}/{key}", f"{tmp_path}/new"]) == 2
     assert f"{tmp_path}/{key}; check" in capsys.readouterr().err
+    assert main(["cp", f"{tmp_path}/{key}", f"{tmp_path}/new", "--json"]) == 2
+    assert f"{tmp_path}/{key}; check" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 @pytest.mark.parametrize(

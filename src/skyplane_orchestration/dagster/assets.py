@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
+from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,
@@ -33,12 +34,18 @@ from skyplane_orchestration.dagster.translator import (
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.arguments import checks_arguments
-from skyplane_orchestration.model.flat_job import TextOptions
-from skyplane_orchestration.model.job import Limits, Objective, Policy, TransferJob
+from skyplane_orchestration.model.job import (
+    Encryption,
+    Limits,
+    Objective,
+    Policy,
+    ServerSideRule,
+    TransferJob,
+)
 from skyplane_orchestration.model.location import Location, named_location
 
 
-class JobOptions(TextOptions, total=False):
+class JobOptions(TypedDict, total=False):
     """The fields of `TransferJob` other than source and destination."""
 
     objective: Objective | None
@@ -60,6 +67,20 @@ class JobOptions(TextOptions, total=False):
     allow_unmatched_patterns: bool
     headers: Mapping[str, str]
     object_metadata: Mapping[str, str]
+    conflict: ConflictRule
+    verify: Verification
+    newer_than: str | None
+    older_than: str | None
+    min_size: str | None
+    max_size: str | None
+    max_delete: str
+    bwlimit: str | None
+    on_illegal_key: IllegalKeyRule
+    on_archived_object: ArchivedObjectRule
+    server_side_copy: ServerSideRule
+    encrypt: Encryption
+    content_type: str | None
+    cache_control: str | None
 
 
 class AssetOptions(JobOptions, total=False):

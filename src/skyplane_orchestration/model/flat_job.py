@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Any, Final, TypedDict, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.job import (
-    Encryption,
-    Limits,
-    Policy,
-    ServerSideRule,
-    TransferJob,
-)
+from skyplane_orchestration.model.job import Limits, Policy, TransferJob
 from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
 
@@ -27,25 +20,6 @@ _LOCATION: Final = {
     "endpoint_url": "endpoint",
     "credential_ref": "credential_ref",
 }
-
-
-class TextOptions(TypedDict, total=False):
-    """The fields of `TransferJob` whose values are texts in every form of it."""
-
-    conflict: ConflictRule
-    verify: Verification
-    newer_than: str | None
-    older_than: str | None
-    min_size: str | None
-    max_size: str | None
-    max_delete: str
-    bwlimit: str | None
-    on_illegal_key: IllegalKeyRule
-    on_archived_object: ArchivedObjectRule
-    server_side_copy: ServerSideRule
-    encrypt: Encryption
-    content_type: str | None
-    cache_control: str | None
 
 
 #: Fields of `TransferJob` that plain values make.

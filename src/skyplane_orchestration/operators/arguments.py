@@ -8,7 +8,7 @@ from functools import cache, reduce
 from inspect import Parameter, Signature, signature
 from itertools import product
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from skyplane_gateway.common.schema import checked
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -19,8 +19,6 @@ from skyplane_orchestration.model.text_values import from_text, is_no_text, opti
 #: A value, or a template that renders to one.
 Flag = bool | str
 Number = float | str | None
-Count = int | str | None
-Texts = Sequence[str] | str
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg
 
@@ -37,22 +35,39 @@ _PACKAGE: Final = __name__.partition(".")[0]
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def takes(arguments: type[Any], defaults: Mapping[str, Any]) -> Callable[[Init], Init]:
+def or_template(hint: Any, default: Any) -> Any:
+    """The type of an argument for a field of a job: a value of the field, or a template of one.
+
+    Args:
+        hint: type of the field.
+        default: None adds None to the type.
+    """
+    found: list[Any] = []
+    for one in options_of(hint):
+        if get_origin(one) is tuple:
+            found += [Sequence[str], str]
+        elif get_origin(one) is Mapping:
+            # Its values may be templates, too.
+            found += [one if get_args(one)[1] is str else Mapping[str, Any], str]
+        else:
+            found += [one, str] if one in (bool, int, float) else [one]
+    return reduce(or_, dict.fromkeys([*found, *([type(None)] if default is None else [])]))
+
+
+def takes(types: Mapping[str, Any], defaults: Mapping[str, Any]) -> Callable[[Init], Init]:
     """Give an `__init__` of `**kwargs` the signature that Airflow and others read.
 
     Args:
-        arguments: a TypedDict of its arguments.
-        defaults: of all of them.
+        types, defaults: of all its arguments.
     """
-    hints = get_type_hints(arguments)
 
     def give(init: Init) -> Init:
         own, others = signature(init).parameters.values()
         named = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hint)
-            for name, hint in hints.items()
+            for name, hint in types.items()
         ]
-        init.__annotations__ = {**hints, "return": None}
+        init.__annotations__ = {**types, "return": None}
         init.__signature__ = Signature([own, *named, others])  # type: ignore[attr-defined]
         return init
 

@@ -10,7 +10,7 @@ from skyplane_orchestration.operators.arguments import takes
 from skyplane_orchestration.operators.base import SkyplaneOperator
 from skyplane_orchestration.operators.job_arguments import (
     DEFAULTS,
-    JobArguments,
+    TYPES,
     check_known,
     job_of,
     known_part_of,
@@ -34,13 +34,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
             None: the worker's own credentials.
         destination_url, destination_region, destination_endpoint, destination_conn_id: the
             same for the destination.
-        recursive, include, exclude, conflict, publish_last, verify, allow_empty,
-            allow_failed, move, strict_metadata, guess_mime_type, files_from, newer_than,
-            older_than, min_size, max_size, delete, max_delete, allow_unmatched_patterns,
-            bwlimit, on_illegal_key, on_archived_object, server_side_copy, encrypt,
-            content_type, cache_control, headers, object_metadata: see
-            `TransferJob`. A template of a time, size or rate that renders to an empty text
-            means no bound.
+        recursive, include, conflict and the other fields of `TransferJob`: see there. A template
+            of a time, size or rate that renders to an empty text means no bound.
         min_throughput_gbps: the cheapest plan at this rate or more.
         exactly: plan at exactly `min_throughput_gbps`, as the paper does.
         max_usd_per_gb, max_cost_usd: the fastest plan for at most this price or cost.
@@ -61,7 +56,7 @@ class SkyplaneJobOperator(SkyplaneOperator):
     job: TransferJob | Mapping[str, Any] | None
     source_url: str | None
 
-    @takes(JobArguments, DEFAULTS)
+    @takes(TYPES, DEFAULTS)
     def __init__(self, **kwargs: Any) -> None:
         own = {name: kwargs.pop(name, default) for name, default in DEFAULTS.items()}
         super().__init__(**kwargs)
@@ -77,4 +72,4 @@ class SkyplaneJobOperator(SkyplaneOperator):
 
     def transfer_job(self) -> TransferJob:
         """The job that the rendered arguments describe. Raises ConfigurationInvalid."""
-        return job_of(self.arguments(JobArguments.__annotations__))
+        return job_of(self.arguments(TYPES))

@@ -7,59 +7,30 @@ from typing import Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.credential_refs import credential_ref
-from skyplane_orchestration.model.flat_job import TextOptions, flat_fields, flat_job
-from skyplane_orchestration.model.job import NetworkTierRule, NoCapacityRule, TransferJob
-from skyplane_orchestration.operators.arguments import Count, Flag, Number, Texts, is_known
+from skyplane_orchestration.model.flat_job import flat_fields, flat_job
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.operators.arguments import is_known, or_template
 
 
-class JobArguments(TextOptions, total=False):
-    """Keyword arguments of `SkyplaneJobOperator` that make its job."""
-
-    job: TransferJob | Mapping[str, Any] | str | None
-    source_url: str | None
-    source_region: str
-    source_endpoint: str
-    source_conn_id: str | None
-    destination_url: str | None
-    destination_region: str
-    destination_endpoint: str
-    destination_conn_id: str | None
-    min_throughput_gbps: Number
-    exactly: Flag
-    max_usd_per_gb: Number
-    max_cost_usd: Number
-    deadline_s: Number
-    recursive: Flag
-    include: Texts
-    exclude: Texts
-    publish_last: Texts
-    allow_empty: Flag
-    allow_failed: Flag
-    move: Flag
-    strict_metadata: Flag
-    guess_mime_type: Flag
-    files_from: Texts | None
-    delete: Flag
-    allow_unmatched_patterns: Flag
-    headers: Mapping[str, str] | str | None
-    object_metadata: Mapping[str, str] | str | None
-    allow_regions: Texts
-    exclude_regions: Texts
-    max_job_usd: Number
-    on_no_capacity: NoCapacityRule
-    network_tier: NetworkTierRule
-    instance_limit: Count
-    vcpu_quota: Mapping[str, Any] | str | None
-    source_read_gbps: Number
-    destination_write_gbps: Number
-    safety_margin: float | str
-    chunk_mib: Count
+def _found() -> dict[str, tuple[Any, Any]]:
+    """Argument -> its type, as a value or a template of one, and its default."""
+    flat = {name: one for name, one in flat_fields().items() if name not in _NOT_GIVEN}
+    found = {name: (or_template(*one), one[1]) for name, one in flat.items()}
+    found |= {f"{end}_conn_id": (str | None, None) for end in ("source", "destination")}
+    return {"job": (TransferJob | Mapping[str, Any] | str | None, None), **found}
 
 
-#: Argument -> its default, which is that of the job.
-DEFAULTS: Final = {
-    name: flat_fields().get(name, (None, None))[1] for name in JobArguments.__annotations__
-}
+#: What an operator has no argument for; a whole `job` has them. Credentials are connections here.
+_NOT_GIVEN: Final = frozenset(
+    {
+        *("source_credential_ref", "destination_credential_ref"),
+        *("volume_gb", "objects", "max_relays", "instance_types"),
+    }
+)
+
+#: Argument of `SkyplaneJobOperator` that makes its job -> its type; and its default, the job's.
+TYPES: Final = {name: hint for name, (hint, _) in _found().items()}
+DEFAULTS: Final = {name: default for name, (_, default) in _found().items()}
 
 
 def job_of(given: Mapping[str, Any]) -> TransferJob:
@@ -69,7 +40,7 @@ def job_of(given: Mapping[str, Any]) -> TransferJob:
         if given.get("source_url") or given.get("destination_url"):
             raise ConfigurationInvalid("give either job or source_url and destination_url")
         return job if isinstance(job, TransferJob) else TransferJob.from_dict(job)
-    values = {name: given[name] for name in JobArguments.__annotations__ if name in given}
+    values = {name: given[name] for name in DEFAULTS if name in given}
     for end in ("source", "destination"):
         reference = credential_ref(values.pop(f"{end}_conn_id", None))
         values[f"{end}_credential_ref"] = reference

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG
 
 from skyplane_orchestration.operators import skyplane_transfer_group
-from skyplane_orchestration.operators.job_arguments import JobArguments
 
 
-def job_of(dag_id: str) -> JobArguments:
+def job_of(dag_id: str) -> dict[str, Any]:
     """What a DAG copies: its id names the bucket and, in the environment, the server's address."""
     return {
         "source_url": f"file://{os.environ['KILLED_SOURCE']}/",
