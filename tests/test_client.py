@@ -1066,11 +1066,6 @@ def test_a_transfer_never_changes_the_plan_of_its_fleet(client: Client, script: 
         client.resume(handle)
 
 
-def test_inside_one_region_any_rate_will_do(client: Client) -> None:
-    assert planner.default_objective(client.grid, A, A) == MinimizeCost(1.0)
-    assert planner.default_objective(client.grid, "local:here", A) == MinimizeCost(1.0)
-
-
 def test_the_objective_of_the_job_counts(client: Client) -> None:
     fast = client.plan(replace(JOB, objective=MaximizeThroughput(max_usd_per_gb=0.2)))
     assert fast.throughput_gbps >= client.plan(JOB).throughput_gbps

@@ -13,7 +13,6 @@ from skyplane_orchestration.model.job import MinimizeCost, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.plan import InstanceGroup, PlanCost, PlanEdge, PlanPath
 from skyplane_orchestration.model.result import (
-    CostOutcome,
     EdgeOutcome,
     FailedObject,
     TransferResult,
@@ -32,27 +31,18 @@ PLAN = replace(
 
 
 def result(failures: int = 0) -> TransferResult:
-    return TransferResult(
+    return samples.result(
         transfer_key="k",
-        epoch=1,
-        state="succeeded",
-        source="s3://src/p/",
-        destination="s3://dst/q/",
         objects=4,
         copied=3,
         copied_earlier=2,
         skipped=1,
-        failed=0,
-        copied_bytes=1000,
-        seconds=2.0,
         goodput_gbps=4e-6,
         planned_gbps=5.0,
         edges=(EdgeOutcome("aws:a", "aws:r", 5.0, 4e-6, 1000),),
-        cost=CostOutcome(1.0, 2.0, 3.0),
         failures=tuple(FailedObject("s", "d", "c", "r" * 200, 1) for _ in range(failures)),
         manifest_uri="s3://dst/m.parquet",
         warnings=("look",),
-        gateways="local",
     )
 
 

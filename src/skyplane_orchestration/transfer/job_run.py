@@ -95,16 +95,10 @@ class JobRun:
         """See `Client.measured`."""
         return planning.measured(self._job, self._context.credentials, self._listing)
 
-    def plan(self, *, may_assume: bool = False) -> TransferPlan:
-        """See `Client.plan`."""
-        return self._plan(may_assume=may_assume)
-
-    def _plan(
-        self,
-        on_measured: planning.OnMeasured = lambda _: None,
-        *,
-        may_assume: bool = True,
+    def plan(
+        self, on_measured: planning.OnMeasured = lambda _: None, *, may_assume: bool = False
     ) -> TransferPlan:
+        """See `Client.plan`."""
         context = self._context
         return planning.plan_job(
             context.grid(),
@@ -162,7 +156,7 @@ class JobRun:
             done = None if options.manifest else self.unchanged()
             if done is not None:
                 return done
-            plan = self._plan(lambda job: self._await_room(job, options.on_full))
+            plan = self.plan(lambda job: self._await_room(job, options.on_full), may_assume=True)
         fleet = provision(self._context, plan, self._job, on_full=options.on_full)
         return self.on_fleet(fleet, options)
 

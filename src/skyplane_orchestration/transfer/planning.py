@@ -66,10 +66,13 @@ def within_quotas(
             raise silent[end]
     if silent:
         log.warning("plans have no relay in regions that do not answer: %s", ", ".join(silent))
-    held = (one for one in quotas if one.of_relays in (None, one.region not in ends))
+    of_account = (one for one in quotas if one.of_relays in (None, one.region not in ends))
     closed = (RegionQuota(tag, _ANSWERING, instances=0) for tag in silent)
-    left = (_left_by(grid, one) for one in refused)
-    return replace(grid.with_account((*held, *closed, *left)), provision_s=provisioner.provision_s)
+    after_refusals = (_quota_after(grid, one) for one in refused)
+    return replace(
+        grid.with_account((*of_account, *closed, *after_refusals)),
+        provision_s=provisioner.provision_s,
+    )
 
 
 def require_known_regions(policy: Policy, tags: Sequence[str]) -> None:
@@ -191,7 +194,7 @@ def plan_job_again(
     )
 
 
-def _left_by(grid: Grid, refused: RefusedLaunch) -> RegionQuota:
+def _quota_after(grid: Grid, refused: RefusedLaunch) -> RegionQuota:
     """What a region still has, as a quota.
 
     A quota that is used up has room for less than one more instance of any of its types. Without
