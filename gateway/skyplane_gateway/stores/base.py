@@ -238,7 +238,7 @@ class ObjectStore(Protocol):
         """Write one whole object, which appears at once or not at all. 1 call.
 
         Idempotent without a precondition. With one, a lost response leaves open whether the
-        object was written; then 1 more call compares the object at the store with this one.
+        object was written: `RetryingStore` tries again and, if refused, looks at what is there.
         The store compares `crc32c` with the bytes if it can.
 
         Raises:

@@ -11,21 +11,15 @@ computed, so it counts only with the option `checksum=trusted`.
 from __future__ import annotations
 
 import logging
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from hashlib import md5
-
-from azure.core.exceptions import AzureError
-from urllib3.exceptions import HTTPError
 
 from skyplane_gateway.common.errors import (
     InvalidKey,
     NotFound,
     SkyplaneError,
     StoreError,
-    StoreUnavailable,
 )
 from skyplane_gateway.common.kept_properties import with_class, with_tags
 from skyplane_gateway.common.objects import (
@@ -41,12 +35,12 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     Tags,
 )
-from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_made, require_range
+from skyplane_gateway.stores.answers import require_etag, require_made, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import Answer, AzureReader, Container, Request
 from skyplane_gateway.stores.azure.credentials import ambient_credentials, sendable_credentials
-from skyplane_gateway.stores.azure.errors import Refused, mapped, translate
+from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
     attributes_of,
     info_of,
@@ -166,16 +160,9 @@ class AzureStore:
         attributes = with_class(attributes, self.spec, key)
         headers = put_headers(data, attributes, precondition, crc32c, what)
         trusted = crc32c if self._container.trusts_checksum else None
-        try:
+        with mapped(what):
             answer = self._container.send(Request("PUT", key, 201, headers), data)
             return written_info(key, answer.headers, len(data), attributes, trusted)
-        except (Refused, NoAnswer, HTTPError, AzureError, OSError) as error:
-            failure = translate(error, what)
-            if precondition != UNCONDITIONAL and isinstance(failure, StoreUnavailable):
-                written = self._find_written(key, data)
-                if written is not None:
-                    return written
-            raise failure from error
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self._uploads.create(self._check_new(key), with_class(attributes, self.spec, key))
@@ -264,15 +251,3 @@ class AzureStore:
     def _info(self, key: str, answer: Answer) -> ObjectInfo:
         info = info_of(key, answer.headers, trusted=self._container.trusts_checksum)
         return info if self._container.uses_md5 else replace(info, md5=None)
-
-    def _find_written(self, key: str, data: Body) -> ObjectInfo | None:
-        """The object at `key` if it has these bytes; None if not, or if that is not known.
-
-        Azure keeps the MD5 of each blob that one request wrote.
-        """
-        try:
-            answer = self._head(key, None)
-        except (Refused, NoAnswer, HTTPError, AzureError, OSError):
-            return None
-        sent = b64encode(md5(data, usedforsecurity=False).digest()).decode()
-        return self._info(key, answer) if answer.headers.get("content-md5") == sent else None

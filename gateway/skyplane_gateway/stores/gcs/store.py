@@ -16,7 +16,6 @@ from skyplane_gateway.common.errors import (
     NotFound,
     PreconditionFailed,
     StoreError,
-    StoreUnavailable,
 )
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import (
@@ -33,7 +32,6 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores.answers import require_etag, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, RangeReader, Reader, Wants
-from skyplane_gateway.stores.checksums import crc32c_of
 from skyplane_gateway.stores.gcs import listing
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client, bucket_region
@@ -159,23 +157,15 @@ class GcsStore:
     ) -> ObjectInfo:
         what = self._client.doing("writing", check_gcs_key(key))
         attributes = with_class(attributes, self.spec, key)
-        try:
-            made = self._bucket.insert(
-                key,
-                data,
-                what,
-                resource=resource_of(attributes, crc32c),
-                precondition=precondition,
-                crc32c=crc32c,
-            )
-            return info_of(key, made)
-        except StoreUnavailable:
-            written = None
-            if precondition != UNCONDITIONAL:
-                written = self._bucket.find_written(key, len(data), crc32c_of(data), attributes)
-            if written is None:
-                raise
-            return written
+        made = self._bucket.insert(
+            key,
+            data,
+            what,
+            resource=resource_of(attributes, crc32c),
+            precondition=precondition,
+            crc32c=crc32c,
+        )
+        return info_of(key, made)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self._uploads.create(check_gcs_key(key), with_class(attributes, self.spec, key))

@@ -16,7 +16,6 @@ from skyplane_gateway.common.encoded_words import (
     to_header_name,
 )
 from skyplane_gateway.common.objects import (
-    Body,
     ObjectAttributes,
     ObjectInfo,
     PartInfo,
@@ -258,18 +257,7 @@ class Fingerprint:
         return same_etag or head.get("ChecksumCRC32C") in self.checksums
 
 
-def fingerprint_of_body(data: Body) -> Fingerprint:
-    """For one PUT. Its ETag is MD5 unless the bucket encrypts with KMS keys."""
-    return Fingerprint(
-        size_bytes=len(data),
-        etags=frozenset({md5(data, usedforsecurity=False).hexdigest()}),
-        checksums=frozenset({crc32c_text(crc32c_of(data))}),
-    )
-
-
-def fingerprint_of_parts(
-    size_bytes: int, parts: Sequence[PartInfo], crc32c: int | None
-) -> Fingerprint:
+def fingerprint_of(size_bytes: int, parts: Sequence[PartInfo], crc32c: int | None) -> Fingerprint:
     """For a completed upload. S3 derives ETag and composite checksum from the parts."""
     checksums = set()
     if crc32c is not None:

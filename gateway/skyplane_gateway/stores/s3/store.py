@@ -54,8 +54,7 @@ from skyplane_gateway.stores.s3.requests import (
     attribute_arguments,
     attributes_of,
     copy_arguments,
-    fingerprint_of_body,
-    fingerprint_of_parts,
+    fingerprint_of,
     full_checksum,
     not_carried_of,
     part_arguments,
@@ -187,12 +186,7 @@ class S3Store:
                 Bucket=self.spec.bucket, Key=key, Body=_sent(data), **arguments
             )
         except (ClientError, BotoCoreError) as error:
-            failure = write_failure(error, what, sent)
-            if precondition != UNCONDITIONAL and isinstance(failure, StoreUnavailable):
-                written = bucket.find_written(key, fingerprint_of_body(data))
-                if written is not None:
-                    return written
-            raise failure from error
+            raise write_failure(error, what, sent) from error
         if not answer.get("ETag"):
             return self._read_back(key, data, what)
         return ObjectInfo(
@@ -262,7 +256,7 @@ class S3Store:
     ) -> ObjectInfo:
         bucket = self._bucket
         what = bucket.doing("completing", key)
-        sent = fingerprint_of_parts(size_bytes, parts, crc32c)
+        sent = fingerprint_of(size_bytes, parts, crc32c)
         try:
             precondition = bucket.sendable_precondition(key, precondition, what)
         except PreconditionFailed as refusal:

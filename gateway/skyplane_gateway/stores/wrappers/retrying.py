@@ -32,6 +32,7 @@ from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.async_requests import WholeObject, requests_of
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import crc32c_of
+from skyplane_gateway.stores.readback import has_attributes
 from skyplane_gateway.stores.server_clock import ServerClock
 from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.attempts import Attempts, StoreCall
@@ -230,7 +231,9 @@ class RetryingStore:
                 may_be_written = True
                 raise
             except PreconditionFailed:
-                written = _find_written(self._store, key, data) if may_be_written else None
+                written = None
+                if may_be_written:
+                    written = _find_written(self._store, key, data, attributes)
                 if written is None:
                     raise
                 return written
@@ -366,11 +369,17 @@ def _copier(store: ObjectStore) -> CopiesParts:
     raise StoreError(f"{store.spec.place} does not copy from other buckets", is_permanent=True)
 
 
-def _find_written(store: ObjectStore, key: str, data: Body) -> ObjectInfo | None:
-    """The object at `key` if it holds these bytes. Raises StoreError when that is unknown."""
+def _find_written(
+    store: ObjectStore, key: str, data: Body, attributes: ObjectAttributes | None
+) -> ObjectInfo | None:
+    """The object at `key` if it is the one that was sent.
+
+    Raises Throttled, StoreUnavailable when that is unknown.
+    """
     try:
         info = store.head(key)
-        is_same = info.size_bytes == len(data) and has_bytes(store, info, data)
+        is_alike = info.size_bytes == len(data) and has_attributes(info, attributes)
+        is_same = is_alike and has_bytes(store, info, data)
     except (NotFound, PreconditionFailed):
         return None
     except (*WAITED_FOR, StoreUnavailable):

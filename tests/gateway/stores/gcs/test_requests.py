@@ -26,7 +26,6 @@ from skyplane_gateway.stores.gcs.requests import (
     attributes_of_headers,
     attributes_of_resource,
     not_carried_of_headers,
-    not_carried_of_resource,
 )
 from skyplane_gateway.stores.gcs.store import GcsStore
 
@@ -122,17 +121,6 @@ def test_a_compose_request(scripted: Any, reply: Any) -> None:
     }
 
 
-def test_a_write_whose_answer_is_lost_is_looked_at(
-    store: GcsStore, scripted: Any, reply: Any
-) -> None:
-    lost = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
-    there = store.put("k", b"body")
-    resource = store._bucket.look("k", "looking")
-    scripted.replies += [reply(502), reply(200, json.dumps(resource).encode())]
-    again = lost.put("k", b"body", precondition=Precondition(if_absent=True))
-    assert again.etag == there.etag
-
-
 def test_metadata_that_a_copy_loses(store: GcsStore) -> None:
     url = store._client.urls.upload("k")
     related = Related({"storageClass": "NEARLINE", "customTime": "2026-01-01T00:00:00Z"}, b"x")
@@ -147,20 +135,6 @@ def test_a_copy_of_a_folder_s_mark_is_one(store: GcsStore) -> None:
     store.put("a", b"", attributes=attributes)
     store.put("b", b"bytes", attributes=attributes)
     assert [row.is_folder for row in store.list("")] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("resource", "names"),
-    [
-        ({"storageClass": "STANDARD", "temporaryHold": False}, ()),
-        ({"storageClass": "REGIONAL"}, ()),
-        ({"eventBasedHold": True}, ("hold",)),
-        ({"retention": {"mode": "Locked"}}, ("retention",)),
-        ({"contexts": {"custom": {"a": {"value": "b"}}}}, ("contexts",)),
-    ],
-)
-def test_each_field_has_a_name(resource: dict[str, Any], names: tuple[str, ...]) -> None:
-    assert not_carried_of_resource(resource) == names
 
 
 def test_headers_of_a_read_become_attributes() -> None:

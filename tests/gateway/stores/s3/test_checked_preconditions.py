@@ -15,6 +15,8 @@ from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreEr
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
 from skyplane_gateway.stores import Credentials, ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
+from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
+from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 BODY = b"new body"
 CRC32C = crc32c(BODY)
@@ -108,7 +110,8 @@ def test_a_delete_is_of_one_version(opened: Any) -> None:
 
 
 def test_a_write_whose_answer_is_lost_is_found(opened: Any, proxy: FaultProxy) -> None:
-    store = opened(preconditions="checked")
+    plain = opened(preconditions="checked")
+    store = RetryingStore(plain, RateLimiter(), pause=lambda *_: False)
     proxy.schedule.rules.insert(0, Rule("drop-reply", "PUT", "/k"))
     assert store.put("k", BODY, precondition=IF_ABSENT).size_bytes == len(BODY)
 

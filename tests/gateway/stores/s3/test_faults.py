@@ -226,21 +226,6 @@ def test_an_empty_page_that_is_not_the_last(scripted: Any, reply: Any) -> None:
 # ------------------------------------------------------------------ lost answers
 
 
-def test_a_put_that_succeeded_although_its_answer_was_500(scripted: Any, reply: Any) -> None:
-    store = scripted.open(reply(500, failure("InternalError")), reply(200, headers=head_of(ETAG)))
-    assert store.put("k", BODY, precondition=IF_ABSENT).etag == ETAG
-
-
-def test_another_object_is_not_taken_for_a_put_whose_answer_was_500(
-    scripted: Any, reply: Any
-) -> None:
-    store = scripted.open(
-        reply(500, failure("InternalError")), reply(200, headers=head_of('"other"'))
-    )
-    with pytest.raises(errors.StoreUnavailable):
-        store.put("k", BODY, precondition=IF_ABSENT)
-
-
 def test_a_put_refused_at_once_is_refused_even_for_an_equal_object(
     scripted: Any, reply: Any
 ) -> None:
@@ -254,16 +239,6 @@ def test_replacing_a_deleted_object_is_refused(scripted: Any, reply: Any) -> Non
     store = scripted.open(reply(404, failure("NoSuchKey")))
     with pytest.raises(errors.PreconditionFailed, match="gone"):
         store.put("k", BODY, precondition=Precondition(if_match='"x"'))
-
-
-@pytest.mark.parametrize(("status", "kind"), [(500, "StoreUnavailable"), (503, "Throttled")])
-def test_a_write_is_not_refused_while_its_result_is_unknown(
-    scripted: Any, reply: Any, status: int, kind: str
-) -> None:
-    """The write may have succeeded, so the store must not report a refusal."""
-    store = scripted.open(reply(500, failure("InternalError")), reply(status))
-    with pytest.raises(getattr(errors, kind)):
-        store.put("k", BODY, precondition=IF_ABSENT)
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, "NoSuchUpload"), (412, "PreconditionFailed")])

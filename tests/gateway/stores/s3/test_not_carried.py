@@ -12,7 +12,6 @@ from skyplane_gateway.common.errors import NotRestored
 from skyplane_gateway.stores import Credentials, StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
-from skyplane_gateway.stores.s3.requests import not_carried_of
 
 CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
 
@@ -64,21 +63,6 @@ def test_s3_names_metadata_that_a_copy_loses_without_another_request(
     assert (listed, read) == ((), ("tags",))
     listed, _, read, _ = not_carried(store, "sends-on")
     assert (listed, read) == ((), ("website-redirect",))
-
-
-@pytest.mark.parametrize(
-    ("answer", "names"),
-    [
-        ({}, ()),
-        ({"StorageClass": "STANDARD", "TagCount": 0}, ()),
-        ({"StorageClass": ""}, ()),
-        ({"StorageClass": "GLACIER_IR", "TagCount": 2}, ("tags", "storage-class")),
-        ({"WebsiteRedirectLocation": "/x"}, ("website-redirect",)),
-        ({"ExpiresString": "0"}, ("expires",)),
-    ],
-)
-def test_each_header_has_a_name(answer: dict[str, Any], names: tuple[str, ...]) -> None:
-    assert not_carried_of(answer) == names
 
 
 def test_an_archived_object_fails_with_the_reason(bucket: tuple[ObjectStore, Put]) -> None:

@@ -16,7 +16,7 @@ from tests.memory_store import create_bucket, delete_bucket
 from skyplane_gateway.common import errors
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo
+from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.checksums import crc32c_text
@@ -324,6 +324,14 @@ def test_a_retried_write_is_refused_for_another_object(world: World, there: byte
     world.before["put"] = [unavailable]
     with pytest.raises(errors.PreconditionFailed):
         world.limited().put("k", b"body", precondition=IF_ABSENT)
+
+
+def test_a_retried_write_is_refused_for_an_equal_object_with_other_attributes(world: World) -> None:
+    world.inner.put("k", b"body", attributes=ObjectAttributes(content_type="text/html"))
+    world.before["put"] = [unavailable]
+    attributes = ObjectAttributes(content_type="text/csv")
+    with pytest.raises(errors.PreconditionFailed):
+        world.limited().put("k", b"body", attributes=attributes, precondition=IF_ABSENT)
 
 
 def test_a_write_is_refused_for_an_equal_object_from_before(world: World) -> None:
