@@ -12,11 +12,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.selection import PatternUse, folder_of, is_published_last
+from skyplane_gateway.selection import PatternUse, folder_of
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     NotFound,
@@ -45,6 +45,7 @@ from skyplane_orchestration.transfer.in_the_way import (
     put_back,
     put_back_others,
 )
+from skyplane_orchestration.transfer.move import Outcome, Removal, announcers_first
 from skyplane_orchestration.transfer.row_spool import RowSpool
 
 log = logging.getLogger(__name__)
@@ -55,14 +56,10 @@ EXTRA_LEFT: Final = "extra-left"
 #: Objects that are deleted in parallel.
 _PARALLEL: Final = 16
 
-_LISTED_REASONS: Final = 8
-
 _REASON: Final = "it is not at the source"
 
 #: Takes the report's row of a deleted object.
 Record = Callable[[dict[str, Any]], None]
-
-_Outcome = tuple[Literal["deleted", "gone", "kept", "failed"], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +90,6 @@ class DeletePlan:
                 + f" {job.max_delete} allows {self.most}; nothing was deleted, check the source or"
                 " raise " + argument("max_delete")
             )
-
-
-@dataclass(slots=True)
-class _Deletion:
-    """What became of the extra objects; `reasons` says why the first few still exist."""
-
-    deleted: int = 0
-    failed: int = 0
-    reasons: list[str] = field(default_factory=list)
 
 
 def check_extra(
@@ -205,7 +193,7 @@ def delete_extra(
     """
     if result.failed or result.unfinished:
         return _warned(result, "not every object was copied")
-    deletion = _Deletion()
+    deletion = Removal()
     trouble = ""
     try:
         require_no_overlap(job)
@@ -220,17 +208,17 @@ def delete_extra(
             _delete_asides(job, result.transfer_key, deletion, record)
     except SkyplaneError as error:
         trouble = error.message
-        if not deletion.deleted and error.is_permanent:
+        if not deletion.removed and error.is_permanent:
             return replace(result, state="failed", error=error.message, error_code=error.code)
     if deletion.failed:
         trouble = trouble or deletion.reasons[0]
     warnings = (*result.warnings, *deletion.reasons)
-    result = replace(result, deleted=deletion.deleted, warnings=warnings)
+    result = replace(result, deleted=deletion.removed, warnings=warnings)
     if not trouble:
         return result
     text = (
         "all copies are at the destination, but not all objects that only it has could be "
-        f"deleted ({deletion.deleted} were): {trouble}; run the transfer again"
+        f"deleted ({deletion.removed} were): {trouble}; run the transfer again"
     )
     return replace(result, state="failed", error=text, error_code=EXTRA_LEFT)
 
@@ -245,47 +233,32 @@ def _delete_all(
     credentials: CredentialSources,
     found: RowSpool,
     rng: random.Random,
-    deletion: _Deletion,
+    deletion: Removal,
     record: Record,
 ) -> None:
-    """Delete the objects that announce others first, then these others.
-
-    A reader then never finds an announced object missing. Where one announcer stays, all other
-    objects stay.
-    """
+    """Delete the extra objects; where one that announces others stays, these stay as well."""
     folder, source_folder = folder_of(job.destination.key), folder_of(job.source.key)
     with open_ends(job, credentials) as (source, destination):
         require_distinct_ends(job, source, destination, rng)
 
-        def delete(info: ObjectInfo) -> _Outcome:
+        def delete(info: ObjectInfo) -> Outcome:
             twin = source_folder + info.key.removeprefix(folder)
             return _delete(source, destination, info, twin)
 
-        for is_first in (True, False):
-            chosen = (
-                info
-                for info in _infos(found)
-                if is_published_last(info.key, job.publish_last, job.destination.key) == is_first
-            )
-            for info, (outcome, reason) in map_parallel(chosen, delete, _PARALLEL):
-                if outcome == "deleted":
-                    deletion.deleted += 1
+        for chosen in announcers_first(job, lambda: _infos(found), lambda info: info.key):
+            for info, outcome in map_parallel(chosen, delete, _PARALLEL):
+                deletion.count(job.destination.url_of(info.key), outcome)
+                if outcome[0] == "removed":
                     record(_row(info))
-                deletion.failed += outcome == "failed"
-                if reason and len(deletion.reasons) < _LISTED_REASONS:
-                    url = job.destination.url_of(info.key)
-                    deletion.reasons.append(f"{url} is still there: {reason}")
             if deletion.failed:
                 return
 
 
-def _delete_asides(
-    job: TransferJob, transfer_key: str, deletion: _Deletion, record: Record
-) -> None:
+def _delete_asides(job: TransferJob, transfer_key: str, deletion: Removal, record: Record) -> None:
     """Delete what was set aside: the copies are in its place."""
     asides = asides_of(job, transfer_key)
     for info in asides.discard() if asides is not None else ():
-        deletion.deleted += 1
+        deletion.removed += 1
         record(_row(info))
 
 
@@ -308,7 +281,7 @@ def _row(info: ObjectInfo) -> dict[str, Any]:
 
 def _delete(
     source: ObjectStore, destination: ObjectStore, listed: ObjectInfo, twin: str
-) -> _Outcome:
+) -> Outcome:
     """Delete one object unless `twin`, its key at the source, exists now."""
     try:
         if _exists(source, twin):
@@ -324,7 +297,7 @@ def _delete(
         return "kept", "it was changed after it had been listed"
     except StoreError as error:
         return "failed", error.message
-    return "deleted", ""
+    return "removed", ""
 
 
 def _exists(store: ObjectStore, key: str) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import is_published_last
@@ -31,23 +31,54 @@ from skyplane_orchestration.transfer.aliasing import (
 from skyplane_orchestration.transfer.row_spool import RowSpool
 
 _PARALLEL: Final = 8
+_LISTED_REASONS: Final = 8
 
 #: A key below the source that no copy selects and nothing writes.
 _PROBE: Final = ".skyplane/jobs/may-delete"
 
 
+#: What became of an object that was to be deleted, and why it still exists; `gone`: it did not.
+Outcome = tuple[Literal["removed", "gone", "kept", "failed"], str]
+
+T = TypeVar("T")
+
+
 @dataclass(slots=True)
 class Removal:
-    """What became of the copied objects' sources.
+    """What became of objects that were to be deleted.
 
-    `kept` counts sources whose version is not the copied one, `failed` those that could not be
-    checked or deleted; `reasons` says why the first few still exist.
+    `kept` counts objects that are not as they were copied or listed, `failed` those that could
+    not be checked or deleted; `reasons` says why the first few still exist.
     """
 
     removed: int = 0
     kept: int = 0
     failed: int = 0
     reasons: list[str] = field(default_factory=list)
+
+    def count(self, url: str, outcome: Outcome) -> None:
+        """Count one object; `url` is for the reason."""
+        verdict, reason = outcome
+        self.removed += verdict == "removed"
+        self.kept += verdict == "kept"
+        self.failed += verdict == "failed"
+        if verdict in ("kept", "failed") and len(self.reasons) < _LISTED_REASONS:
+            self.reasons.append(f"{url} is still there: {reason}")
+
+
+def announcers_first(
+    job: TransferJob, rows: Callable[[], Iterable[T]], key_of: Callable[[T], str]
+) -> Iterator[Iterator[T]]:
+    """The rows of objects that announce others (`_SUCCESS`, ...), then those of the others.
+
+    A reader then never finds an announced object missing.
+    """
+    for is_first in (True, False):
+        yield (
+            row
+            for row in rows()
+            if is_published_last(key_of(row), job.publish_last, job.destination.key) == is_first
+        )
 
 
 def check_move(job: TransferJob, credentials: CredentialSources, rng: random.Random) -> None:
@@ -122,23 +153,14 @@ def remove_sources(
         require_distinct_ends(job, store, copies, rng)
         copied.add(row for row in rows if row["state"] == "copied")
         require_distinct_files(job, copied.rows)
-        for is_first in (True, False):
-            chosen = (
-                row
-                for row in copied.rows()
-                if is_published_last(row["destination"], job.publish_last, job.destination.key)
-                == is_first
-            )
+        for chosen in announcers_first(job, copied.rows, lambda row: str(row["destination"])):
             for row, outcome in map_parallel(
                 chosen, lambda row: _remove(store, copies, row), _PARALLEL
             ):
-                _count(removal, job, row, *outcome)
+                removal.count(job.source.url_of(row["source"]), outcome)
 
 
-_Outcome = tuple[Literal["removed", "kept", "failed"], str]
-
-
-def _remove(store: ObjectStore, copies: ObjectStore, row: Row) -> _Outcome:
+def _remove(store: ObjectStore, copies: ObjectStore, row: Row) -> Outcome:
     try:
         has_copy = _is_copy_there(copies, row)
         try:
@@ -195,15 +217,3 @@ def _is_copied_version(
             return False
         wanted = crc32c_of(copies, copy)[0]
     return bool(crc32c_of(store, current)[0] == wanted)
-
-
-def _count(removal: Removal, job: TransferJob, row: Row, outcome: str, reason: str) -> None:
-    if outcome == "removed":
-        removal.removed += 1
-        return
-    if outcome == "kept":
-        removal.kept += 1
-    else:
-        removal.failed += 1
-    if len(removal.reasons) < _PARALLEL:
-        removal.reasons.append(f"{job.source.url_of(row['source'])} is still there: {reason}")
