@@ -26,7 +26,6 @@ from skyplane_gateway.config import AttachOrder, GatewayConfig
 from skyplane_gateway.control.client import is_slow_verb, verb_timeout_s
 from skyplane_gateway.protocol import UNSEALED, ChunkId, Sealing
 from skyplane_gateway.sink.destination import Destination
-from skyplane_gateway.sink.ended_epochs import EndedEpochs
 from skyplane_gateway.sink.receiver import Sink, SinkTransfer
 from skyplane_gateway.sink.verb_threads import VerbThreads
 from skyplane_gateway.source.bandwidth import Bandwidth
@@ -48,6 +47,23 @@ _CHECK_TIMEOUT_S: Final = 50.0
 
 #: Limit of the requests that remove what a transfer left; the sweep removes the rest.
 _CLEANUP_TIMEOUT_S: Final = 10.0
+
+
+class EndedEpochs:
+    """The epochs that are over here, by transfer key: late orders of one are told from new ones."""
+
+    def __init__(self) -> None:
+        #: The newest that is over, and the newest whose success was acknowledged; 0 for none.
+        self._newest: dict[str, tuple[int, int]] = {}
+
+    def note(self, key: str, epoch: int, *, is_heard: bool = False) -> None:
+        """An epoch is over. `is_heard`: an orchestrator has acknowledged its success."""
+        over, heard = self._newest.get(key, (0, 0))
+        self._newest[key] = (max(over, epoch), max(heard, epoch) if is_heard else heard)
+
+    def rows(self) -> dict[str, dict[str, int]]:
+        """Transfer key -> the newest epoch that is over (`epoch`) and acknowledged (`heard`)."""
+        return {key: {"epoch": over, "heard": heard} for key, (over, heard) in self._newest.items()}
 
 
 class Endpoints:

@@ -70,20 +70,18 @@ async def run_attacked(
     attack: Attack,
     *,
     place: Place = PLACES["lower"],
-    from_start: bool = False,
     stall_deadline_s: float = 20.0,
 ) -> Outcome:
     """Copy `OBJECTS` under attack, and check the outcome.
 
     Args:
-        from_start: attack also while the gateways connect for the first time.
         stall_deadline_s: by default so long that a transfer survives an attack on some messages.
     """
     source, destination = kit.memory_spec(), kit.memory_spec()
     kit.fill(source, OBJECTS)
     deadlines = {"ack_deadline_s": 0.15, "stall_deadline_s": stall_deadline_s}
     route = kit.route(0, *place.nodes)
-    proxy = WireProxy(attack if from_start else honest, place.relay)
+    proxy = WireProxy(honest, place.relay)
     held_bytes: list[int] = []
     async with (
         asyncio.timeout(GUARD_S),

@@ -1,6 +1,6 @@
 """What a relay without the key of a transfer cannot do to it.
 
-`test_wire_fields`, `test_wire_order` and `test_wire_random` alter, move and forge single messages.
+`test_wire_fields` and `test_wire_order` alter, move and forge single messages.
 """
 
 from __future__ import annotations
