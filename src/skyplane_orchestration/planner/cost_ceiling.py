@@ -1,15 +1,14 @@
 """The most throughput under ceilings: a price per GB (4a), a total in USD, or both.
 
-A price needs one integer program, because cost <= price * G is linear in G. A total needs several,
-because the overhead depends on the rate (see `job_cost`). Such a program stays below its ceiling by
-the solver's tolerance. So the rates between its plan and its bound are bisected: the least cost at
-a rate or above never falls as the rate rises.
+A price needs one integer program, because cost <= price * G is linear in G. For a total, the
+program of `search.totals` finds the rate, and a program with the overhead of that rate finds the
+plan. Programs stay below their ceilings by the solver's tolerance, so a plan that meets a ceiling
+exactly is the cheapest one at the rate for a slightly higher ceiling.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,20 +19,20 @@ from skyplane_orchestration.planner.job_cost import (
     candidate_from,
     is_within,
     least_total,
+    on_regions_of,
     priced_at,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
-from skyplane_orchestration.planner.total_bounds import largest_rate_bound
+from skyplane_orchestration.planner.search.totals import Bill, best_rate
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: The search stops when the bound is within this share of the best rate.
 _RATE_GAP: Final = 1e-3
-#: Most pairs of programs for a total, and most steps of the bisection.
-_ROUNDS: Final = 4
-_HALVINGS: Final = 16
-#: No further step of the bisection starts after this many seconds.
-PATIENCE_S: Final = 3.0
+#: Shares of a rate to try where whole connections or a second ceiling allow no plan at the rate.
+_SHARES: Final = (1 - 1e-5, 0.998)
+#: How far, relative, a program's ceiling is above one that a plan may meet exactly.
+_LOOSER: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,119 +55,116 @@ def fastest_under(
 
     Every plan is billed for `wait_s`. The bound is in Gbit/s.
     """
-    search = _CeilingSearch(request, problem, ceilings, wait_s, problem.most_gbps)
-    search.by_price()
-    search.by_total()
-    search.bisect()
-    search.by_total()
-    if search.best is None:
+    if math.isinf(ceilings.usd):
+        found = _under_price(request, problem, ceilings, wait_s)
+    else:
+        found = _under_total(request, problem, ceilings, wait_s)
+    best, bound = found
+    if best is None:
         return None
-    bound = search.bound
-    if math.isfinite(ceilings.usd):
-        rates = search.best.gbps, max(bound, search.best.gbps)
-        bound = largest_rate_bound(request, problem, wait_s, ceilings.usd, rates)
-    return BoundedCandidate(search.best, max(bound, search.best.gbps))
+    return BoundedCandidate(best, max(bound, best.gbps))
 
 
-@dataclass(slots=True)
-class _CeilingSearch:
-    """Keeps the fastest plan within the ceilings, over several attempts.
-
-    Attributes:
-        bound: in Gbit/s; no plan within the ceilings is faster.
-    """
-
-    request: PlanRequest
-    problem: PlanProblem
-    ceilings: Ceilings
-    wait_s: float
-    bound: float
+def _under_price(
+    request: PlanRequest, problem: PlanProblem, ceilings: Ceilings, wait_s: float
+) -> tuple[Candidate | None, float]:
+    """The fastest plan under a price per GB, and the bound."""
+    price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
     best: Candidate | None = None
-
-    @property
-    def _best_gbps(self) -> float:
-        return 0.0 if self.best is None else self.best.gbps
-
-    def _is_open(self, high_gbps: float) -> bool:
-        return high_gbps > self._best_gbps * (1 + _RATE_GAP)
-
-    def by_price(self) -> None:
-        """One program for the price per GB."""
-        if math.isfinite(self.ceilings.usd_per_gb):
-            price = usd_per_gb_to_usd_per_gbit(self.ceilings.usd_per_gb)
-            self._solve(self.problem, price, beyond_gbps=0.0)
-
-    def by_total(self) -> None:
-        """Pairs of programs for the total, until the bound is near or the rate stays.
-
-        With the overhead of the best rate so far, no faster plan is priced above its cost: a bound.
-        With the overhead of the rate that this gives, no slower plan is priced below its cost.
-        """
-        if math.isinf(self.ceilings.usd):
-            return
-        gbps = max(self._best_gbps, self.problem.goal_gbps)
-        for _ in range(_ROUNDS):
-            most = self._solve_total(self.problem, gbps, beyond_gbps=gbps)
-            if most is None or not self._is_open(self.bound):
-                return
-            up_to = self.problem.with_goal(min(self.problem.goal_gbps, most), most)
-            self._solve_total(up_to, most, beyond_gbps=math.inf)
-            if not self._best_gbps > gbps * (1 + _RATE_GAP):
-                return
-            gbps = self._best_gbps
-
-    def bisect(self) -> None:
-        """Bisect the rates between the best plan and the bound."""
-        if self.best is None and not self._try_from(self.problem.goal_gbps):
-            return
-        high, until_s = self.bound, time.monotonic() + PATIENCE_S
-        for _ in range(_HALVINGS):
-            if not self._is_open(high) or time.monotonic() > until_s:
-                break
-            middle = math.sqrt(self._best_gbps * high)
-            if not self._try_from(middle):
-                high = middle
-
-    def _solve_total(
-        self, problem: PlanProblem, gbps: float, *, beyond_gbps: float
-    ) -> float | None:
-        """As `_solve`, with the overhead of the rate `gbps`."""
-        price = self.request.usd_per_gbit(self.ceilings.usd)
-        at_price = priced_at(self.request, problem, gbps, self.wait_s)
-        return self._solve(at_price, price, beyond_gbps=beyond_gbps)
-
-    def _solve(
-        self, problem: PlanProblem, usd_per_gbit: float, *, beyond_gbps: float
-    ) -> float | None:
-        """The rate of the fastest plan of one program; None without a plan.
-
-        Its bound holds for plans faster than `beyond_gbps`.
-        """
-        if usd_per_gbit <= 0:
-            return None
-        found = fastest(problem, usd_per_gbit)
+    bound = problem.most_gbps
+    for ceiling in (price, price * (1 + _LOOSER)):
+        found = fastest(problem, ceiling)
         if found is None:
-            return None
-        self.bound = min(self.bound, max(found.bound, beyond_gbps))
-        self._keep(candidate_from(self.request, found.solution, self.wait_s))
-        return found.solution.throughput_gbps
+            continue
+        bound = min(bound, found.bound)
+        made = candidate_from(request, found.solution, wait_s)
+        if ceilings.allow(made):
+            best = _faster(best, made)
+        else:
+            best = _faster(best, _cheapest_at(request, problem, made.gbps, ceilings, wait_s))
+        if best is not None and bound <= best.gbps * (1 + _RATE_GAP):
+            break
+    if best is None:
+        best = _cheapest_from(request, problem, problem.goal_gbps, ceilings, wait_s)
+    return best, bound
 
-    def _try_from(self, gbps: float) -> bool:
-        """Keep the cheapest plans at this rate or above; whether the ceilings allow one."""
-        upwards = self.problem.with_goal(gbps, max(gbps, self.bound))
-        if math.isfinite(self.ceilings.usd_per_gb):
-            found = cheapest(upwards, exactly=False)
-            if found and self._keep(candidate_from(self.request, found.solution, self.wait_s)):
-                return True
-        if math.isfinite(self.ceilings.usd):
-            least = least_total(self.request, upwards, self.wait_s)
-            return least is not None and self._keep(least.candidate)
-        return False
 
-    def _keep(self, candidate: Candidate) -> bool:
-        """Keep the plan if the ceilings allow it and it is faster; whether they allow it."""
-        if not self.ceilings.allow(candidate):
-            return False
-        if candidate.gbps > self._best_gbps:
-            self.best = candidate
-        return True
+def _under_total(
+    request: PlanRequest, problem: PlanProblem, ceilings: Ceilings, wait_s: float
+) -> tuple[Candidate | None, float]:
+    """The fastest plan under a total, perhaps also under a price per GB, and the bound."""
+    total = request.usd_per_gbit(ceilings.usd)
+    if total <= 0:
+        return None, 0.0
+    # No plan is priced above its cost with the overhead of the lowest rate: a bound.
+    upper = fastest(priced_at(request, problem, problem.goal_gbps, wait_s), total * (1 + _LOOSER))
+    if upper is None:
+        return None, 0.0
+    bound = upper.bound
+    best = _best_up_to(request, problem, upper.solution.throughput_gbps, ceilings, wait_s)
+    least = problem.goal_gbps if best is None else best.gbps
+    if bound > least * (1 + _RATE_GAP):
+        searched = on_regions_of(problem, upper).with_goal(least, max(least, bound))
+        price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
+        bill = Bill(request.volume_gbit, wait_s, total, price)
+        most = best_rate(searched, bill, is_fastest=True)
+        if most is not None:
+            best = _faster(best, _best_up_to(request, problem, most.gbps, ceilings, wait_s))
+            for share in _SHARES:
+                if best is None or best.gbps < most.gbps * (share - _RATE_GAP):
+                    other = _cheapest_at(request, problem, most.gbps * share, ceilings, wait_s)
+                    best = _faster(best, other)
+            if searched.region_count == problem.region_count:
+                bound = min(bound, most.bound)
+    if best is None:
+        best = _cheapest_from(request, problem, problem.goal_gbps, ceilings, wait_s)
+    elif bound > best.gbps * (1 + _RATE_GAP):
+        # Nor is a faster plan priced above its cost with the overhead of the best rate.
+        faster = fastest(priced_at(request, problem, best.gbps, wait_s), total * (1 + _LOOSER))
+        bound = min(bound, max(faster.bound, best.gbps) if faster else best.gbps)
+    return best, bound
+
+
+def _faster(one: Candidate | None, other: Candidate | None) -> Candidate | None:
+    known = [candidate for candidate in (one, other) if candidate is not None]
+    return max(known, key=lambda candidate: candidate.gbps, default=None)
+
+
+def _cheapest_from(
+    request: PlanRequest, problem: PlanProblem, gbps: float, ceilings: Ceilings, wait_s: float
+) -> Candidate | None:
+    """The cheapest plan at this rate or above, by (4a) or else in total; None above a ceiling."""
+    upwards = problem.with_goal(gbps, max(gbps, problem.most_gbps))
+    found = cheapest(upwards, exactly=False)
+    candidate = candidate_from(request, found.solution, wait_s) if found else None
+    if (candidate is None or not ceilings.allow(candidate)) and math.isfinite(ceilings.usd):
+        least = least_total(request, upwards, wait_s)
+        candidate = least.candidate if least else None
+    return candidate if candidate is not None and ceilings.allow(candidate) else None
+
+
+def _cheapest_at(
+    request: PlanRequest, problem: PlanProblem, gbps: float, ceilings: Ceilings, wait_s: float
+) -> Candidate | None:
+    """The cheapest plan at this rate, in total or else by (4a); None above a ceiling."""
+    at_rate = problem.with_goal(gbps, gbps)
+    prices = [at_rate]
+    if math.isfinite(ceilings.usd):
+        prices.insert(0, priced_at(request, at_rate, gbps, wait_s))
+    for priced in prices:
+        found = cheapest(priced, exactly=True)
+        candidate = candidate_from(request, found.solution, wait_s) if found else None
+        if candidate is not None and ceilings.allow(candidate):
+            return candidate
+    return None
+
+
+def _best_up_to(
+    request: PlanRequest, problem: PlanProblem, gbps: float, ceilings: Ceilings, wait_s: float
+) -> Candidate | None:
+    """The fastest plan up to a rate. With its overhead no slower plan is priced below its cost."""
+    up_to = problem.with_goal(min(problem.goal_gbps, gbps), gbps)
+    total = request.usd_per_gbit(ceilings.usd)
+    found = fastest(priced_at(request, up_to, gbps, wait_s), total)
+    best = candidate_from(request, found.solution, wait_s) if found else None
+    return best if best is not None and ceilings.allow(best) else None

@@ -27,11 +27,13 @@ from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import billing, costs
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
-from skyplane_orchestration.planner.solution import IntegerSolution
-from skyplane_orchestration.planner.total_bounds import NEAR, least_total_bound
+from skyplane_orchestration.planner.search.totals import Bill, best_rate
+from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
 
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
+#: Share of a total by which the program of the total may exceed the best plan found.
+_ROOM: Final = 1e-4
 #: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
 _ROUNDING: Final = 1e-12
 
@@ -161,18 +163,44 @@ def least_total(
     best = candidate_from(request, at_goal.solution, wait_s)
     if _is_near(best, bound):
         return BoundedCandidate(best, min(best.usd, bound))
-    # With the overhead of its own rate another plan may be cheaper. At the goal itself there are
-    # the fewest instances, which suits a short job.
-    goal = problem.goal_gbps
-    for part, gbps in ((problem, best.gbps), (problem.with_goal(goal, goal), goal)):
-        exactly = part is not problem
-        found = cheapest(priced_at(request, part, gbps, wait_s), exactly=exactly)
-        if found is not None:
-            candidate = candidate_from(request, found.solution, wait_s)
+    # At the rate that the program of the total finds, the overhead is known.
+    searched = on_regions_of(problem, at_goal)
+    found = best_rate(
+        _rates_below(request, searched, best.usd, wait_s),
+        Bill(request.volume_gbit, wait_s, request.usd_per_gbit(best.usd) * (1 + _ROOM)),
+        is_fastest=False,
+    )
+    if found is not None:
+        rate = max(found.gbps, problem.goal_gbps)
+        at_rate = priced_at(request, problem.with_goal(rate, rate), rate, wait_s)
+        cheapest_there = cheapest(at_rate, exactly=True)
+        if cheapest_there is not None:
+            candidate = candidate_from(request, cheapest_there.solution, wait_s)
             best = min(best, candidate, key=lambda one: one.usd)
-    if bound < best.usd * (1 - NEAR):
-        bound = max(bound, least_total_bound(request, problem, wait_s, best.usd))
+        if searched.region_count == problem.region_count:
+            bound = max(bound, request.total_usd(found.bound))
     return BoundedCandidate(best, min(best.usd, bound))
+
+
+def on_regions_of(problem: PlanProblem, found: Incumbent) -> PlanProblem:
+    """The problem, with its own prices, on the regions that were searched for a solution."""
+    tags = set(found.searched.tags)
+    return problem.with_regions(np.array([tag in tags for tag in problem.tags]))
+
+
+def _rates_below(
+    request: PlanRequest, problem: PlanProblem, usd: float, wait_s: float
+) -> PlanProblem:
+    """The problem without rates so low that the ends alone cost more than a total."""
+    ends_usd_per_s = sum(
+        float(problem.usd_per_s[problem.option_region == end].min()) for end in problem.ends
+    )
+    egress = float(problem.usd_per_gbit[problem.tail == problem.src].min())
+    left_usd = request.volume_gbit * max(request.usd_per_gbit(usd) * (1 + _ROOM) - egress, 0.0)
+    longest_s = left_usd / ends_usd_per_s - wait_s if ends_usd_per_s > 0 else math.inf
+    least = request.volume_gbit / longest_s if longest_s > 0 else problem.most_gbps
+    goal = min(max(problem.goal_gbps, least), problem.most_gbps)
+    return problem.with_goal(goal, problem.most_gbps)
 
 
 def _is_near(best: Candidate, bound_usd: float) -> bool:

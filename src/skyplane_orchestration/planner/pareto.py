@@ -205,7 +205,8 @@ def _bounded(problem: PlanProblem, solution: IntegerSolution) -> Incumbent:
     """A solution with the relaxed price at its rate, or just below the highest rate."""
     gbps = solution.throughput_gbps
     relaxed = _relaxed_at(problem, gbps) or _relaxed_at(problem, gbps * (1 - _TOLERANCE))
-    return Incumbent(solution, relaxed.objective / relaxed.throughput_gbps if relaxed else 0.0)
+    bound = relaxed.objective / relaxed.throughput_gbps if relaxed else 0.0
+    return Incumbent(solution, bound, problem)
 
 
 def _relaxed_at(problem: PlanProblem, gbps: float) -> Relaxation | None:
@@ -220,13 +221,13 @@ def _cheapest_at(problem: PlanProblem, gbps: float) -> Incumbent | None:
     bound = relaxed.objective / gbps
     at_rate = problem.with_goal(gbps, gbps)
     near = _on_edges(at_rate, relaxed)
-    if near is not None and Incumbent(near, bound).gap <= _FAR:
-        return Incumbent(near, bound)
+    if near is not None and Incumbent(near, bound, at_rate).gap <= _FAR:
+        return Incumbent(near, bound, at_rate)
     wide = cheapest(at_rate, exactly=True)
     found = [one for one in (near, wide.solution if wide else None) if one is not None]
     if not found:
         return None
-    return Incumbent(min(found, key=lambda one: one.usd_per_s), bound)
+    return Incumbent(min(found, key=lambda one: one.usd_per_s), bound, at_rate)
 
 
 def _on_edges(problem: PlanProblem, relaxed: Relaxation) -> IntegerSolution | None:

@@ -78,11 +78,14 @@ class IntegerSolution:
 class Incumbent:
     """The best integer solution found, and a proven bound on the optimum.
 
-    The bound is USD per Gbit, or Gbit/s for the most throughput under a ceiling.
+    Attributes:
+        bound: USD per Gbit, or Gbit/s for the most throughput under a ceiling.
+        searched: the problem that was searched, perhaps on fewer regions.
     """
 
     solution: IntegerSolution
     bound: float
+    searched: PlanProblem
 
     @property
     def gap(self) -> float:

@@ -32,6 +32,7 @@ def test_the_ends_need_at_least_what_their_best_edge_and_limit_allow(triangle: G
 def test_promising_regions_are_the_ends_the_used_and_the_nearest(
     small_grid: Callable[..., Grid], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(regions, "FEW_REGIONS", 0)
     monkeypatch.setattr(regions, "EXTRA_RELAYS", 1)
     edges = {("aws:s", "gcp:t"): (5.0, 0.05)}
     for relay, price in (("azure:dear", 0.2), ("azure:near", 0.06)):

@@ -31,7 +31,7 @@ from skyplane_orchestration.planner.search.restricted import (
     throughput_objective,
 )
 from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution, Relaxation
-from skyplane_orchestration.planner.solve import relax
+from skyplane_orchestration.planner.solve import HOP_WEIGHT, relax
 
 #: A plan whose price is within this share of its ceiling is accepted: another half a second of
 #: search can gain at most this much.
@@ -62,7 +62,7 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
         return None
     if regions.all():
         bound = max(bound, best.bound)
-    return Incumbent(best.solution, min(bound, best.solution.usd_per_gbit))
+    return Incumbent(best.solution, min(bound, best.solution.usd_per_gbit), best.searched)
 
 
 def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxation] | None:
@@ -90,23 +90,29 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     relaxed = relax(free, throughput_objective(free, _BOUND_HOP_WEIGHT), extra=[ceiling])
     if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
         return None
-    regions = restricted_regions(free, relaxed)
-    most = fastest_restricted(free.with_regions(regions), usd_per_gbit)
+    searched = free.with_regions(restricted_regions(free, relaxed))
+    most = fastest_restricted(searched, usd_per_gbit)
     if most is None or most.throughput_gbps <= SAME_RATE:
         return None
+    bound = _throughput_bound(free, relaxed)
+    if searched.region_count == free.region_count:
+        bound = min(bound, _largest(-most.bound, HOP_WEIGHT, free) * (1 + _AT_CEILING / 100))
     if most.usd_per_gbit < usd_per_gbit * (1 - _AT_CEILING):
         most = _cheapest_at_same_rate(free, most)
-    return Incumbent(most, _throughput_bound(free, relaxed))
+    return Incumbent(most, max(bound, most.throughput_gbps), searched)
 
 
 def _throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
-    """The upper bound in Gbit/s from an optimum with that weight of flow.
+    """The upper bound in Gbit/s from an optimum with that weight of flow."""
+    return min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, problem), problem.most_gbps)
 
-    G - weight * (flow over all edges) <= -objective, and a plan without cycles has at most G flow
-    over each of at most V - 1 hops.
+
+def _largest(objective: float, hop_weight: float, problem: PlanProblem) -> float:
+    """The most throughput for an objective G - weight * (flow over all edges).
+
+    A plan without cycles has at most G flow over each of at most V - 1 hops.
     """
-    slack = _BOUND_HOP_WEIGHT * (problem.region_count - 1)
-    return min(-relaxed.objective / (1 - slack), problem.most_gbps)
+    return objective / (1 - hop_weight * (problem.region_count - 1))
 
 
 def _cheapest_at_same_rate(problem: PlanProblem, most: IntegerSolution) -> IntegerSolution:

@@ -16,6 +16,8 @@ from skyplane_orchestration.planner.solution import Relaxation
 EXTRA_RELAYS = 5
 #: The same when the job limits the number of relays.
 EXTRA_RELAYS_IF_LIMITED = 12
+#: With at most so many regions the search takes all of them, so that its bound holds.
+FEW_REGIONS = 12
 _USED = 1e-9
 _SAME = 1e-9
 
@@ -46,6 +48,8 @@ def restricted_regions(problem: PlanProblem, relaxed: Relaxation) -> Mask:
     part of the relaxation, which then spreads over many relays. So with a limit the mask has more
     relays, and also those with the fastest two hops.
     """
+    if problem.region_count <= FEW_REGIONS:
+        return np.ones(problem.region_count, dtype=bool)
     used = np.zeros(problem.region_count, dtype=bool)
     flows = relaxed.flow_gbps > _USED
     used[problem.tail[flows]] = used[problem.head[flows]] = True

@@ -67,7 +67,7 @@ def cheapest_restricted(problem: PlanProblem, bound: float) -> Incumbent | None:
     best = _with_whole_connections(
         rough.solution, lambda part: cost_margin(part, price, scale) + _ties(part), policy_rows
     )
-    return None if best is None else Incumbent(best, rough.bound)
+    return None if best is None else Incumbent(best, rough.bound, problem)
 
 
 def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> IntegerSolution | None:
@@ -88,7 +88,7 @@ def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> Inte
 def _with_whole_connections(
     rough: IntegerSolution, cost_of: CostOf, rows_of: RowsOf
 ) -> IntegerSolution | None:
-    """A solution of the full model from one with M real; None when infeasible."""
+    """A solution of the full model from one with M real, with its bound; None when infeasible."""
     rounded = round_connections_up(rough)
     if rounded is not None:
         return rounded
@@ -96,7 +96,7 @@ def _with_whole_connections(
     for part in (problem.with_regions(rough.used_regions | ~problem.relays), problem):
         found = _solve_in_time(part, cost_of(part), rows_of(part))
         if found is not None:
-            return found
+            return replace(found, bound=rough.bound)
     return None
 
 
@@ -167,8 +167,8 @@ def _dinkelbach(problem: PlanProblem, bound: float) -> Incumbent | None:
         proven = max(price_bound(found, max_ties, price, scale), bound)
         if best is not None and found.usd_per_gbit >= best.solution.usd_per_gbit * (1 - _GAP):
             cheaper = min(found, best.solution, key=lambda one: one.usd_per_gbit)
-            return Incumbent(cheaper, max(proven, best.bound))
-        best = Incumbent(found, proven)
+            return Incumbent(cheaper, max(proven, best.bound), problem)
+        best = Incumbent(found, proven, problem)
         if best.gap <= _GAP:
             return best
         price = found.usd_per_gbit
