@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Literal, get_type_hints
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from skyplane_gateway.config import JobRules, TransferSpec, says
+import skyplane_gateway
+import skyplane_orchestration
+from skyplane_gateway.config import JobRules, TransferSpec
 from skyplane_gateway.selection import SelectionRule
-from skyplane_orchestration.cli.arguments import Parser, add_rules
 from skyplane_orchestration.cli.main import build_parser
 from skyplane_orchestration.dagster import JobOptions
 from skyplane_orchestration.dagster.components import TransferModel
@@ -29,20 +35,55 @@ def test_every_face_has_a_rule(name: str) -> None:
     assert name in TYPES
 
 
-@dataclass(frozen=True, kw_only=True)
-class MoreRules(JobRules):
-    """A copy with two more fields."""
-
-    on_moon: Literal["wait", "go"] = field(default="wait", metadata=says("what to do at night"))
+#: Two more fields, the line of the asset's keywords, and what asks each face for them.
+_FIELDS = """    on_moon: IllegalKeyRule = field(default="fail", metadata=says("by night"))
     allow_moon: bool = field(default=False, metadata=says("succeed at night"))
+"""
+_KEYWORDS = """    on_moon: IllegalKeyRule
+    allow_moon: bool
+"""
+_ASK = """
+from skyplane_orchestration.cli.arguments import job_from
+from skyplane_orchestration.cli.main import build_parser
+from skyplane_orchestration.dagster import JobOptions, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.components import TransferModel
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.operators import SkyplaneTransferOperator
+
+given = {"on_moon": "escape", "allow_moon": True}
+ends = {"source": "s3://a/", "destination": "s3://b/"}
+urls = {f"{end}_url": url for end, url in ends.items()}
+words = "cp s3://a/ s3://b/ --on-moon escape --allow-moon".split()
+jobs = [
+    job_from(build_parser("cp").parse_args(words)),
+    SkyplaneTransferOperator(task_id="t", **urls, **{**given, "allow_moon": "t"}).transfer_job(),
+    TransferModel(name="x", **urls, **given).job(),
+]
+jobs += [TransferJob.from_dict(jobs[0].to_dict())]
+assert all((job.on_moon, job.allow_moon) == ("escape", True) for job in jobs), jobs
+assert {*given} <= {*SkyplaneTransferOperator.template_fields} & {*JobOptions.__annotations__}
+build_skyplane_transfer_asset("x", **ends, **given)
+"""
 
 
-def test_a_rule_that_says_what_it_does_is_an_option_of_the_command() -> None:
-    parser = Parser()
-    add_rules(parser, MoreRules)
-    assert parser.parse_args([]).on_moon == "wait"
-    found = parser.parse_args(["--on-moon", "go", "--allow-moon", "--on-illegal-key", "skip"])
-    assert (found.on_moon, found.allow_moon, found.on_illegal_key) == ("go", True, "skip")
+@pytest.mark.long
+def test_a_rule_that_is_added_to_a_copy_is_in_all_faces(tmp_path: Path) -> None:
+    for package in (skyplane_gateway, skyplane_orchestration):
+        folder = Path(package.__path__[0])
+        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("*.pyc"))
+    for name, after, more in (
+        ("skyplane_gateway/config.py", "class JobRules:", _FIELDS),
+        ("skyplane_orchestration/dagster/assets.py", "class JobOptions(", _KEYWORDS),
+    ):
+        path = tmp_path / name
+        before, begin, rest = path.read_text().partition(after)
+        first = "    recursive: bool"
+        path.write_text(before + begin + rest.replace(first, more + first, 1))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_arguments_of_an_asset_are_the_fields_of_a_job() -> None:

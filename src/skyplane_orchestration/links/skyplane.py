@@ -34,7 +34,7 @@ class SkyplaneReportLink(BaseOperatorLink):
     needs: ClassVar[tuple[str, ...]] = (documents.RETURN_VALUE,)
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        if not any(_left(operator, ti_key, name) for name in self.needs):
+        if not any(_pushed(operator, ti_key, name) for name in self.needs):
             return ""
         return page_url(self.page, ti_key, self.anchor)
 
@@ -72,7 +72,7 @@ class SkyplaneConsoleLink(BaseOperatorLink):
     name = "Cloud console"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        fleet = _left(operator, ti_key, documents.RETURN_VALUE)
+        fleet = _pushed(operator, ti_key, documents.RETURN_VALUE)
         urls = fleet.get("console_urls") if isinstance(fleet, Mapping) else None
         different = sorted(set(urls.values())) if urls else []
         if len(different) > 1:
@@ -80,9 +80,9 @@ class SkyplaneConsoleLink(BaseOperatorLink):
         return str(different[0]) if different else ""
 
 
-def _left(operator: BaseOperator, ti_key: TaskInstanceKey, name: str) -> Any:
-    """A value that the task has left in XCom; None if there is none."""
-    left: Mapping[str, Any] | None = getattr(operator, "left", None)
-    if left is not None:
-        return left.get(name)
+def _pushed(operator: BaseOperator, ti_key: TaskInstanceKey, name: str) -> Any:
+    """A value that the task has pushed to XCom; None if there is none."""
+    pushed: Mapping[str, Any] | None = getattr(operator, "pushed", None)
+    if pushed is not None:
+        return pushed.get(name)
     return XCom.get_value(ti_key=ti_key, key=name)

@@ -51,7 +51,7 @@ class SkyplaneOperator(BaseOperator):
             `default` outside a group.
 
     Attributes:
-        left: name -> what the task has left in XCom; None where it has not run in this process.
+        pushed: name -> what the task has pushed to XCom; None where it has not run in this process.
     """
 
     ui_color: str = "#d6eaf8"
@@ -70,7 +70,7 @@ class SkyplaneOperator(BaseOperator):
         super().__init__(**kwargs)
         self._is_executing = False
         self._unrendered: dict[str, Any] = {}
-        self.left: dict[str, Any] | None = None
+        self.pushed: dict[str, Any] | None = None
         self.keep(locals())
         if self.map_index_template is None and any(self.iter_mapped_task_groups()):
             self.map_index_template = self.default_map_index_template
@@ -174,13 +174,13 @@ class SkyplaneOperator(BaseOperator):
         self, context: Context, work: Callable[[Context, Client], dict[str, Any]]
     ) -> dict[str, Any]:
         self._is_executing = True
-        self.left = {}
+        self.pushed = {}
         try:
             for name, value in self.arguments().items():
                 setattr(self, name, value)
             found = work(context, self.client(context))
             if self.do_xcom_push:
-                self.left[RETURN_VALUE] = found
+                self.pushed[RETURN_VALUE] = found
             return found
         except AirflowTaskTimeout:
             self.report_timeout(context)
@@ -213,17 +213,17 @@ class SkyplaneOperator(BaseOperator):
                 "task within 24 h",
                 result.transfer_key,
             )
-        self.leave(context, FAILED_TRANSFER, result.to_dict())
+        self.push(context, FAILED_TRANSFER, result.to_dict())
         return result
 
     def report_timeout(self, context: Context) -> None:
         """Report what the task has done, before Airflow ends it; best effort."""
 
-    def leave(self, context: Context, name: str, value: Any) -> None:
+    def push(self, context: Context, name: str, value: Any) -> None:
         """Push a value to XCom beside the one that `execute` returns."""
         context["ti"].xcom_push(key=name, value=value)
-        if self.left is not None:
-            self.left[name] = value
+        if self.pushed is not None:
+            self.pushed[name] = value
 
     def on_kill(self) -> None:
         """Cancel remote work, then leave `execute` by an exception, so that the client tears down.

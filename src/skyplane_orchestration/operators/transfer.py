@@ -319,7 +319,7 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     def _report(self, context: Context, facts: dict[str, Any]) -> None:
         """Keep the facts for OpenLineage and the page of the task, and emit metrics."""
         self._facts = facts
-        self.leave(context, LINEAGE, facts)
+        self.push(context, LINEAGE, facts)
         emit_metrics(facts, self.dag_id, self.task_id)
 
     # -- OpenLineage: the provider calls these; it logs what they raise.

@@ -68,6 +68,6 @@ class SkyplaneVerifyOperator(SkyplaneJobOperator):
         for row in report.differences:
             self.log.warning("%s %s: %s", row.kind, row.source or row.destination, row.reason)
         if not report.is_equal:
-            self.leave(context, "differences", report.to_dict())
+            self.push(context, "differences", report.to_dict())
             raise ObjectsDiffer(report.failure(_SHOWN))
         return report.to_dict()
