@@ -105,10 +105,10 @@ class _PlaceSweep:
         uploads: list[SweptUpload] = []
         error = ""
         try:
-            left = find_transfers(self._store, self._folder, recursive=self._rule.recursive)
+            found = find_transfers(self._store, self._folder, recursive=self._rule.recursive)
             # Ages are times of the store, so its clock tells the time; known since the listing.
             self._rule = replace(self._rule, now_unix_s=self._now_unix_s())
-            transfers.extend(self._transfer(each) for each in left)
+            transfers.extend(self._transfer(each) for each in found)
             uploads.extend(self._uploads())
             uploads.extend(self._orphan_files())
         except SkyplaneError as failure:
@@ -121,35 +121,35 @@ class _PlaceSweep:
         is_off = name_difference(self._place.url, ahead_s)
         return self._rule.now_unix_s + (ahead_s if is_off else 0.0)
 
-    def _transfer(self, left: LeftTransfer) -> SweptTransfer:
+    def _transfer(self, transfer: LeftTransfer) -> SweptTransfer:
         outcome: Outcome
         uploads: tuple[NamedUpload, ...] = ()
         try:
-            named = left.named(self._store)
+            named = transfer.named(self._store)
             uploads = tuple(NamedUpload(self._place.url_of(key), id_) for key, id_ in named.uploads)
-            outcome, reason = self._judge(left, tuple(named.unreadable.values()))
+            outcome, reason = self._judge(transfer, tuple(named.unreadable.values()))
         except SkyplaneError as error:
             outcome, reason = "failed", error.message
         return SweptTransfer(
-            folder=self._place.url_of(left.folder),
-            transfer_key=left.transfer_key,
-            epoch=left.epoch,
-            age_s=self._rule.now_unix_s - left.written_unix_s,
+            folder=self._place.url_of(transfer.folder),
+            transfer_key=transfer.transfer_key,
+            epoch=transfer.epoch,
+            age_s=self._rule.now_unix_s - transfer.written_unix_s,
             outcome=outcome,
             reason=reason,
             uploads=uploads,
         )
 
-    def _judge(self, left: LeftTransfer, unreadable: tuple[str, ...]) -> tuple[Outcome, str]:
+    def _judge(self, transfer: LeftTransfer, unreadable: tuple[str, ...]) -> tuple[Outcome, str]:
         """The outcome for a transfer's journals, and why if they stay. Raises StoreError."""
-        if left.written_unix_s >= self._rule.before_unix_s:
+        if transfer.written_unix_s >= self._rule.before_unix_s:
             return "kept", "; ".join(("within its time", *unreadable))
-        if not left.is_as_listed(self._store):
+        if not transfer.is_as_listed(self._store):
             return "kept", "a transfer writes it"
         if self._rule.dry_run:
             lost, stays = "; ".join(unreadable), "would stay"
         else:
-            remains = left.remove(self._store)
+            remains = transfer.remove(self._store)
             if remains.still_open:
                 return "failed", remains.reason
             lost, stays = remains.reason, f"stays: {_DELETE}"

@@ -102,8 +102,8 @@ class VerifyReport:
         first = "; ".join(
             f"{row.kind} {row.source or row.destination}: {row.reason}" for row in rows
         )
-        left = bad + (self.extra or 0) - len(rows)
-        more = f"; and {left} more" if left > 0 else ""
+        unlisted = bad + (self.extra or 0) - len(rows)
+        more = f"; and {unlisted} more" if unlisted > 0 else ""
         return f"{bad} of {self.objects} objects are not equal: {counts}{extra}; {first}{more}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,13 +198,13 @@ class _Comparison:
         if self._listing_only:
             return _Outcome("equal")
         try:
-            name, ours, theirs, read_bytes = self._checksums(source, destination)
+            name, here, there, read_bytes = self._checksums(source, destination)
         except (NotFound, PreconditionFailed):
             return _Outcome("different", "it was changed while it was compared")
         except StoreError as error:
             return _Outcome("unreadable", error.message)
-        if ours != theirs:
-            reason = f"{name} {ours}, {theirs} over there"
+        if here != there:
+            reason = f"{name} {here}, {there} over there"
             return _Outcome("different", reason, read_bytes, name)
         return _Outcome("equal", "", read_bytes, name)
 
@@ -219,11 +219,11 @@ class _Comparison:
             if None in known and len(digests) == 1 and None not in digests:
                 return "MD5", "", "", 0
             if any(value is not None for value in known):
-                ours, theirs = (
+                here, there = (
                     f"{_read_crc32c(*end) if value is None else value:08x}"
                     for value, end in zip(known, ends, strict=True)
                 )
-                return "CRC32C", ours, theirs, known.count(None) * source.size_bytes
+                return "CRC32C", here, there, known.count(None) * source.size_bytes
         # Both are read. Unlike CRC32C, this hash also finds what an attacker has changed.
         one, other = (_sha256_of(*end) for end in ends)
         return "SHA-256", one.hex(), other.hex(), source.size_bytes + destination.size_bytes

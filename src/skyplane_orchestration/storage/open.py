@@ -113,8 +113,8 @@ def source_spec(job: TransferJob) -> StoreSpec:
     spec = spec_of(job.source)
     if spec.kind != "file":
         return spec
-    told = {GUESSED_TYPE, KEPT_TIME} if job.guess_mime_type else {KEPT_TIME}
-    return replace(spec, options=tuple(sorted({*spec.options, *told})))
+    added = {GUESSED_TYPE, KEPT_TIME} if job.guess_mime_type else {KEPT_TIME}
+    return replace(spec, options=tuple(sorted({*spec.options, *added})))
 
 
 def destination_spec(job: TransferJob) -> StoreSpec:

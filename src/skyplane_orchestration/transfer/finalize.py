@@ -71,8 +71,8 @@ def finalize(
         raise
     _log_tracebacks(result, monitor)
     if result.succeeded:
-        left = _release_success(request, monitor)
-        result = replace(result, warnings=(*result.warnings, *left))
+        remains = _release_success(request, monitor)
+        result = replace(result, warnings=(*result.warnings, *remains))
         return monitor.budget.with_totals(result)
     has_use = result.state != "failed" or _can_be_resumed(result, monitor, status)
     keeps_journals = has_use or (may_be_repeated and status.copied > 0)

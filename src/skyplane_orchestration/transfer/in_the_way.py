@@ -110,7 +110,7 @@ def put_back_others(job: TransferJob, transfer_key: str) -> tuple[str, ...]:
 def with_put_back(job: TransferJob, result: TransferResult) -> TransferResult:
     """The result of an ended transfer, after `put_back`, which also tells what others have left."""
     key = result.transfer_key
-    others = (told for one in _others(job, key) for told in _told(one, one.names()))
+    others = (text for one in _others(job, key) for text in _stay_warnings(one, one.names()))
     return replace(result, warnings=(*result.warnings, *put_back(job, key), *others))
 
 
@@ -122,12 +122,12 @@ def _others(job: TransferJob, transfer_key: str) -> tuple[Asides, ...]:
 
 def _put_back(asides: Asides) -> tuple[str, ...]:
     try:
-        return _told(asides, asides.put_back())
+        return _stay_warnings(asides, asides.put_back())
     except StoreError as error:
         return (f"{error.message}; move it back by hand",)
 
 
-def _told(asides: Asides, names: Sequence[str]) -> tuple[str, ...]:
+def _stay_warnings(asides: Asides, names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         return ()
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
