@@ -1,4 +1,4 @@
-"""Creates the `Client` of a command from its options."""
+"""Creates the `Client` of a command from its options, and names commands for the same fleets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import uuid
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
+from skyplane_orchestration.cli.console import print_error
 from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client, FleetTimes
+    from skyplane_orchestration.errors import SkyplaneError
     from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.provision.choice import ProvisionerChoice
 
@@ -37,6 +39,12 @@ def open_client(options: argparse.Namespace, *, run: str = "", grid: str = "ship
 def command_line(options: argparse.Namespace, *words: str) -> str:
     """A command for the user to run, which looks where the command of `options` has worked."""
     return _choice_of(options).command(options.deployment, *words)
+
+
+def print_may_still_run(options: argparse.Namespace, key: str, error: SkyplaneError) -> None:
+    """Print why the end of a fleet is not known, and the command that ends it."""
+    command = command_line(options, "teardown", "--fleet-key", key)
+    print_error(f"fleet {key} may still run: {error}; to end it: {command}")
 
 
 def _choice_of(options: argparse.Namespace) -> ProvisionerChoice:

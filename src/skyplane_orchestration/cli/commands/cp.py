@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from skyplane_gateway.common.quantities import size_text
 from skyplane_orchestration.cli import arguments, planner_options
-from skyplane_orchestration.cli.client_factory import open_client
+from skyplane_orchestration.cli.client_factory import open_client, print_may_still_run
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, BadInput, as_bad_input
-from skyplane_orchestration.cli.leftovers import print_may_still_run
 from skyplane_orchestration.cli.preflight import check_destination
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import (
