@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -37,20 +36,13 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scenario)
-
-
-def test_a_part_that_comes_again_while_it_is_written_is_written_once() -> None:
-    async def scenario() -> None:
-        store = Store()
-        first, again = store.send(), store.send()
-        await turn()
-        store.writes[0].set_result(DURABLE)
-        assert [await first, await again, await store.send()] == [DURABLE] * 3
-        assert len(store.writes) == 1
-
-    run(scenario())
+async def test_a_part_that_comes_again_while_it_is_written_is_written_once() -> None:
+    store = Store()
+    first, again = store.send(), store.send()
+    await turn()
+    store.writes[0].set_result(DURABLE)
+    assert [await first, await again, await store.send()] == [DURABLE] * 3
+    assert len(store.writes) == 1
 
 
 @pytest.mark.parametrize(
@@ -63,90 +55,75 @@ def test_a_part_that_comes_again_while_it_is_written_is_written_once() -> None:
         {"part": replace(PLACE, number=4)},
     ],
 )
-def test_another_part_is_written(other: dict[str, Any]) -> None:
-    async def scenario() -> None:
-        store = Store()
-        first, second = store.send(), store.send(**other)
-        await turn()
-        for write in store.writes:
-            write.set_result(DURABLE)
-        assert len(store.writes) == 2
-        assert [await first, await second] == [DURABLE, DURABLE]
-
-    run(scenario())
+async def test_another_part_is_written(other: dict[str, Any]) -> None:
+    store = Store()
+    first, second = store.send(), store.send(**other)
+    await turn()
+    for write in store.writes:
+        write.set_result(DURABLE)
+    assert len(store.writes) == 2
+    assert [await first, await second] == [DURABLE, DURABLE]
 
 
 @pytest.mark.parametrize("failure", [REFUSED, OSError("no")])
-def test_what_was_not_written_is_written_again(failure: EntryResult | OSError) -> None:
-    async def scenario() -> None:
-        store = Store()
-        first, again = store.send(), store.send()
-        await turn()
-        if isinstance(failure, OSError):
-            store.writes[0].set_exception(failure)
-            with pytest.raises(OSError, match="no"):
-                await first
-        else:
-            store.writes[0].set_result(failure)
-            assert await first == failure
-        await turn()
-        store.writes[1].set_result(DURABLE)
-        assert await again == DURABLE
-
-    run(scenario())
+async def test_what_was_not_written_is_written_again(failure: EntryResult | OSError) -> None:
+    store = Store()
+    first, again = store.send(), store.send()
+    await turn()
+    if isinstance(failure, OSError):
+        store.writes[0].set_exception(failure)
+        with pytest.raises(OSError, match="no"):
+            await first
+    else:
+        store.writes[0].set_result(failure)
+        assert await first == failure
+    await turn()
+    store.writes[1].set_result(DURABLE)
+    assert await again == DURABLE
 
 
-def test_a_request_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_cache, "_WRITE_TIMEOUT_S", 0.0)
 
-    async def scenario() -> None:
-        store = Store()
-        first, again = store.send(), store.send()
-        while len(store.writes) < 2:
-            await turn()
-        store.writes[1].set_result(DURABLE)
-        assert await again == DURABLE
-        assert await store.send() == DURABLE
-        assert not first.done()
-        first.cancel()
-
-    run(scenario())
-
-
-def test_nothing_is_remembered_where_uploads_have_no_id_or_the_transfer_has_ended() -> None:
-    async def scenario() -> None:
-        store = Store()
-        nameless = {"part": replace(PLACE, upload_id="")}
-        for other in (nameless, nameless, {}):
-            sending = store.send(**other)
-            await turn()
-            store.writes[-1].set_result(DURABLE)
-            await sending
-        store.parts.forget(TRANSFER)
-        sending = store.send()
+    store = Store()
+    first, again = store.send(), store.send()
+    while len(store.writes) < 2:
         await turn()
-        assert len(store.writes) == 4
-        sending.cancel()
+    store.writes[1].set_result(DURABLE)
+    assert await again == DURABLE
+    assert await store.send() == DURABLE
+    assert not first.done()
+    first.cancel()
 
-    run(scenario())
 
-
-def test_what_the_store_lost_before_a_new_epoch_is_written_again() -> None:
-    async def scenario() -> None:
-        store = Store()
-        other = {"part": replace(PLACE, number=4)}
-        first, under_way = store.send(), store.send(**other)
+async def test_nothing_is_remembered_where_uploads_have_no_id_or_the_transfer_has_ended() -> None:
+    store = Store()
+    nameless = {"part": replace(PLACE, upload_id="")}
+    for other in (nameless, nameless, {}):
+        sending = store.send(**other)
         await turn()
-        store.writes[0].set_result(DURABLE)
-        await first
-        store.parts.forget_written(b"u" * 16)
-        assert await store.send() == DURABLE
-        store.parts.forget_written(TRANSFER)
-        afresh, again = store.send(), store.send(**other)
-        await turn()
-        assert len(store.writes) == 3
-        for write in store.writes[1:]:
-            write.set_result(DURABLE)
-        assert [await afresh, await under_way, await again] == [DURABLE] * 3
+        store.writes[-1].set_result(DURABLE)
+        await sending
+    store.parts.forget(TRANSFER)
+    sending = store.send()
+    await turn()
+    assert len(store.writes) == 4
+    sending.cancel()
 
-    run(scenario())
+
+async def test_what_the_store_lost_before_a_new_epoch_is_written_again() -> None:
+    store = Store()
+    other = {"part": replace(PLACE, number=4)}
+    first, under_way = store.send(), store.send(**other)
+    await turn()
+    store.writes[0].set_result(DURABLE)
+    await first
+    store.parts.forget_written(b"u" * 16)
+    assert await store.send() == DURABLE
+    store.parts.forget_written(TRANSFER)
+    afresh, again = store.send(), store.send(**other)
+    await turn()
+    assert len(store.writes) == 3
+    for write in store.writes[1:]:
+        write.set_result(DURABLE)
+    assert [await afresh, await under_way, await again] == [DURABLE] * 3

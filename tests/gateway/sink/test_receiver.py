@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -92,98 +91,80 @@ async def place() -> AsyncIterator[Place]:
         yield Place(threads)
 
 
-def test_a_chunk_is_written_and_its_memory_serves_again() -> None:
-    async def scenario() -> None:
-        async with place() as here:
-            buffers = []
-            for number, body in enumerate((b"a" * 60, b"b" * 50), start=1):
-                memory = here.begin(number, len(body))
-                assert memory is not None
-                buffers.append(memory.obj)
-                memory[:] = body
-                here.sink.end_chunk(chunk(number), crc32c(body))
-                await here.sink.drain()
-                receipt = here.last_receipt()
-                assert receipt.is_durable
-                assert [entry.crc32c for entry in receipt.entries] == [crc32c(body)]
-                _, found = read_object(here.store, f"key {number}", max_bytes=len(body))
-                assert found == body
-            assert buffers[0] is buffers[1]
-            assert here.sink.held_bytes == 0
-
-    asyncio.run(scenario())
-
-
-def test_a_chunk_beyond_the_memory_is_refused_and_one_that_is_dropped_makes_room() -> None:
-    async def scenario() -> None:
-        async with place() as here:
-            assert here.begin(1, 60) is not None
-            assert here.begin(2, 41) is None
-            assert here.last_receipt().code == "overloaded"
-            here.sink.drop_chunk(chunk(1))
-            assert here.sink.held_bytes == 0
-            assert here.begin(3, 100) is not None
-
-    asyncio.run(scenario())
-
-
-def test_a_new_attempt_takes_the_memory_of_the_one_before() -> None:
-    async def scenario() -> None:
-        async with place() as here:
-            content = (ObjectEntry("key", 100),)
-            for attempt in (1, 2):
-                manifest = ChunkManifest(100, content)
-                assert here.sink.begin_chunk(chunk(1, attempt), manifest) is not None
-            assert here.sink.held_bytes == 100
-            here.sink.end_chunk(chunk(1, 1), 0)
+async def test_a_chunk_is_written_and_its_memory_serves_again() -> None:
+    async with place() as here:
+        buffers = []
+        for number, body in enumerate((b"a" * 60, b"b" * 50), start=1):
+            memory = here.begin(number, len(body))
+            assert memory is not None
+            buffers.append(memory.obj)
+            memory[:] = body
+            here.sink.end_chunk(chunk(number), crc32c(body))
             await here.sink.drain()
-            assert here.receipts == []
+            receipt = here.last_receipt()
+            assert receipt.is_durable
+            assert [entry.crc32c for entry in receipt.entries] == [crc32c(body)]
+            _, found = read_object(here.store, f"key {number}", max_bytes=len(body))
+            assert found == body
+        assert buffers[0] is buffers[1]
+        assert here.sink.held_bytes == 0
 
-    asyncio.run(scenario())
+
+async def test_a_chunk_beyond_the_memory_is_refused_and_one_that_is_dropped_makes_room() -> None:
+    async with place() as here:
+        assert here.begin(1, 60) is not None
+        assert here.begin(2, 41) is None
+        assert here.last_receipt().code == "overloaded"
+        here.sink.drop_chunk(chunk(1))
+        assert here.sink.held_bytes == 0
+        assert here.begin(3, 100) is not None
 
 
-def test_objects_of_a_chunk_that_is_sent_again_are_written_once() -> None:
+async def test_a_new_attempt_takes_the_memory_of_the_one_before() -> None:
+    async with place() as here:
+        content = (ObjectEntry("key", 100),)
+        for attempt in (1, 2):
+            manifest = ChunkManifest(100, content)
+            assert here.sink.begin_chunk(chunk(1, attempt), manifest) is not None
+        assert here.sink.held_bytes == 100
+        here.sink.end_chunk(chunk(1, 1), 0)
+        await here.sink.drain()
+        assert here.receipts == []
+
+
+async def test_objects_of_a_chunk_that_is_sent_again_are_written_once() -> None:
     bodies = {"a": b"same", "b": b"size", "empty": b""}
 
-    async def scenario() -> None:
-        async with place() as here:
-            await here.send(chunk(1, 1), {"a": b"same"}, IF_ABSENT)
-            here.store.put("other", b"four")
-            await here.send(chunk(1, 2), {**bodies, "other": b"mine"}, IF_ABSENT)
-            assert sorted(here.puts) == ["a", "b", "empty", "other"]
-            entries = here.last_receipt().entries
-            assert [entry.is_durable for entry in entries[:3]] == [True] * 3
-            assert entries[0].etag == here.store.head("a").etag
-            assert entries[3].code == "precondition-failed"
-
-    asyncio.run(scenario())
+    async with place() as here:
+        await here.send(chunk(1, 1), {"a": b"same"}, IF_ABSENT)
+        here.store.put("other", b"four")
+        await here.send(chunk(1, 2), {**bodies, "other": b"mine"}, IF_ABSENT)
+        assert sorted(here.puts) == ["a", "b", "empty", "other"]
+        entries = here.last_receipt().entries
+        assert [entry.is_durable for entry in entries[:3]] == [True] * 3
+        assert entries[0].etag == here.store.head("a").etag
+        assert entries[3].code == "precondition-failed"
 
 
-def test_an_equal_object_that_a_chunk_replaces_is_replaced_also_by_the_second_sending() -> None:
-    async def scenario() -> None:
-        async with place() as here:
-            old = here.store.put("key", b"body")
-            fence = Precondition(if_match=old.etag)
-            await here.send(chunk(1, 2), {"key": b"body"}, fence)
-            assert here.puts == ["key"]
-            assert here.last_receipt().is_durable
-
-    asyncio.run(scenario())
+async def test_an_equal_object_that_a_chunk_replaces_is_replaced_by_both_sendings() -> None:
+    async with place() as here:
+        old = here.store.put("key", b"body")
+        fence = Precondition(if_match=old.etag)
+        await here.send(chunk(1, 2), {"key": b"body"}, fence)
+        assert here.puts == ["key"]
+        assert here.last_receipt().is_durable
 
 
-def test_a_chunk_of_another_lead_and_of_a_sink_that_leaves_is_refused() -> None:
-    async def scenario() -> None:
-        async with place() as here:
-            stale = replace(CHUNK, epoch=0)
-            manifest = ChunkManifest(1, (ObjectEntry("key", 1),))
-            assert here.sink.begin_chunk(stale, manifest) is None
-            assert here.last_receipt().code == "stale-epoch"
-            assert here.begin(1, 60) is not None
-            here.sink.hand_back(GatewayDraining("it leaves"))
-            assert here.last_receipt().code == "gateway-draining"
-            assert here.begin(2, 1) is None
-            here.sink.end_chunk(chunk(1), 0)
-            await here.sink.drain()
-            assert [receipt.header.chunk for receipt in here.receipts] == [1, 1, 2]
-
-    asyncio.run(scenario())
+async def test_a_chunk_of_another_lead_and_of_a_sink_that_leaves_is_refused() -> None:
+    async with place() as here:
+        stale = replace(CHUNK, epoch=0)
+        manifest = ChunkManifest(1, (ObjectEntry("key", 1),))
+        assert here.sink.begin_chunk(stale, manifest) is None
+        assert here.last_receipt().code == "stale-epoch"
+        assert here.begin(1, 60) is not None
+        here.sink.hand_back(GatewayDraining("it leaves"))
+        assert here.last_receipt().code == "gateway-draining"
+        assert here.begin(2, 1) is None
+        here.sink.end_chunk(chunk(1), 0)
+        await here.sink.drain()
+        assert [receipt.header.chunk for receipt in here.receipts] == [1, 1, 2]

@@ -56,33 +56,27 @@ def _source(
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_poll_that_is_cancelled_as_news_comes_is_cancelled(steps: int) -> None:
-    async def scenario() -> None:
-        with ThreadPoolExecutor(1) as threads:
-            source = _source(threads)
-            poll = asyncio.create_task(source.outcomes(0, 60.0))
+async def test_a_poll_that_is_cancelled_as_news_comes_is_cancelled(steps: int) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        source = _source(threads)
+        poll = asyncio.create_task(source.outcomes(0, 60.0))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(source.close())
+        for _ in range(steps):
             await asyncio.sleep(0)
-            closing = asyncio.create_task(source.close())
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            if poll.cancel():
-                with pytest.raises(asyncio.CancelledError):
-                    await poll
-            else:
-                assert isinstance(poll.exception(), UnknownTransfer)
-            await closing
-
-    asyncio.run(scenario())
+        if poll.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await poll
+        else:
+            assert isinstance(poll.exception(), UnknownTransfer)
+        await closing
 
 
-def test_a_poll_without_news_ends_after_its_time() -> None:
-    async def scenario() -> None:
-        with ThreadPoolExecutor(1) as threads:
-            source = _source(threads)
-            assert await source.outcomes(7, 0.0) == (7, [])
-            await source.close()
-
-    asyncio.run(scenario())
+async def test_a_poll_without_news_ends_after_its_time() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        source = _source(threads)
+        assert await source.outcomes(7, 0.0) == (7, [])
+        await source.close()
 
 
 class _Tagged(MemoryStore):
@@ -135,32 +129,28 @@ class _Asked(Bandwidth):
         await super().take(transfer, count_bytes)
 
 
-def test_a_chunk_that_waits_for_bandwidth_is_excused() -> None:
+async def test_a_chunk_that_waits_for_bandwidth_is_excused() -> None:
     """Else its lead would take a slow source for a lost path."""
-
-    async def scenario() -> None:
-        create_bucket("slow")
-        store = MemoryStore(StoreSpec("memory", "slow"))
-        etag = store.put("k", b"abc").etag
-        bandwidth, routes = _Asked(), _Routes()
-        bandwidth.limit(KEY, 1e-3)
-        with ThreadPoolExecutor(1) as threads:
-            source = _source(threads, store, routes, bandwidth)
-            orders = [
-                ChunkOrder(chunk, 1, 0, "objects", (RangeOrder("k", etag, 0, 3, "to/k"),))
-                for chunk in (1, 2)
-            ]
-            for order in orders:
-                source.take(order)
-            # The second waits for the one reader.
-            await bandwidth.asked.wait()
-            assert [row[:2] for row in source.chunks() if row.is_waiting] == [(1, 1), (2, 1)]
-            assert routes.sent == []
-            bandwidth.limit(KEY, None)
-            assert source.chunks() == []
-            await source.close()
-
-    asyncio.run(scenario())
+    create_bucket("slow")
+    store = MemoryStore(StoreSpec("memory", "slow"))
+    etag = store.put("k", b"abc").etag
+    bandwidth, routes = _Asked(), _Routes()
+    bandwidth.limit(KEY, 1e-3)
+    with ThreadPoolExecutor(1) as threads:
+        source = _source(threads, store, routes, bandwidth)
+        orders = [
+            ChunkOrder(chunk, 1, 0, "objects", (RangeOrder("k", etag, 0, 3, "to/k"),))
+            for chunk in (1, 2)
+        ]
+        for order in orders:
+            source.take(order)
+        # The second waits for the one reader.
+        await bandwidth.asked.wait()
+        assert [row[:2] for row in source.chunks() if row.is_waiting] == [(1, 1), (2, 1)]
+        assert routes.sent == []
+        bandwidth.limit(KEY, None)
+        assert source.chunks() == []
+        await source.close()
 
 
 class _Sink:
