@@ -276,12 +276,6 @@ def test_a_type_that_the_region_does_not_offer_is_refused(harness: CloudHarness)
         assert (caught.value.region, caught.value.instance_type) == (harness.region, "none-such")
 
 
-def test_a_boot_script_that_is_too_long_is_refused(harness: CloudHarness) -> None:
-    cloud = prepared(harness)
-    with pytest.raises(ConfigurationInvalid, match="longer"):
-        cloud.launch(a_request(harness, user_data="#" * 300_000))
-
-
 # Tags.
 
 

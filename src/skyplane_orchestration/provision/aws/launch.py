@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.errors import CloudUnavailable
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.describe import (
     as_instance,
@@ -21,10 +23,10 @@ from skyplane_orchestration.provision.aws.describe import (
 )
 from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, translate
 from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
+from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.fleet.tags import INSTANCE
-from skyplane_orchestration.provision.fleet.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
@@ -38,8 +40,6 @@ log = logging.getLogger(__name__)
 #: A token of another request, which may have succeeded or failed.
 _OTHER_REQUEST: Final = "IdempotentParameterMismatch"
 _DEAD_TOKEN: Final = "IdempotentInstanceTerminated"
-#: Most launch numbers that are tried in turn; each costs a call.
-_MOST_NUMBERS: Final = 16
 
 
 class _RefusedBefore(CloudUnavailable):
@@ -65,68 +65,55 @@ class Launcher:
 
     def launch(self, request: LaunchRequest) -> Instance:
         """See `Machines.launch`."""
-        if len(request.user_data.encode()) > MOST_USER_DATA_BYTES:
-            raise ConfigurationInvalid(
-                f"the boot script of {request.instance} is longer than the"
-                f" {MOST_USER_DATA_BYTES} bytes that AWS takes"
-            )
-        numbers = range(request.launch_number, request.launch_number + _MOST_NUMBERS)
-        for attempt in map(str, numbers):
-            try:
-                instance = self._with_number(request, attempt)
-            except _RefusedBefore:
-                log.info("launch %s of %s was refused before", attempt, request.instance)
-                break
-            if instance is not None:
-                return instance
-            log.info("the instance of launch %s of %s has ended", attempt, request.instance)
+        first = request.launch_number
+        try:
+            instance = self._in_turn(request, map(str, range(first, first + MOST_NUMBERS)))
+        except _RefusedBefore as error:
+            log.info("%s", error)
+            instance = None
         # A token that nobody else has. The caller ends the second instance if two workers get here.
-        instance = self._with_number(request, request.launch_id)
+        instance = instance or self._in_turn(request, [request.launch_id])
         if instance is None:
             raise CloudUnavailable(f"launching {request.instance}: it has ended at once; try again")
         return instance
 
-    def _with_number(self, request: LaunchRequest, number: str) -> Instance | None:
-        """The instance of this launch number; None if that one has ended.
+    def _in_turn(self, request: LaunchRequest, numbers: Iterable[str]) -> Instance | None:
+        """Raises _RefusedBefore."""
+        is_public = self._options.public_address
+        return launch_in_turn(
+            request,
+            numbers,
+            self._networks.of(request.region).subnets,
+            attempt=partial(self._attempt, request),
+            named=lambda: ours(
+                self._api, request.region, _same_name(request), has_public_address=is_public
+            ),
+            translate=translate,
+        )
 
-        Raises _RefusedBefore.
-        """
-        refused: Refusal | None = None
-        for subnet in self._networks.of(request.region).subnets:
-            if refused is not None and (others := self._alive(request)):
-                return others[0]
-            group_id = self._firewalls.group_id(request.tags, request.region)
-            token = client_token(request, number, subnet, group_id)
-            try:
-                instance = self._run(request, token, subnet, group_id)
-            except Refusal as refusal:
-                if refusal.code in NO_CAPACITY:
-                    log.info("no %s in %s: %s", request.instance_type, subnet.zone, refusal.code)
-                    refused = refusal
-                    continue
-                if refusal.code == _OTHER_REQUEST:
-                    return self._of_token(request, token)
-                if refusal.code == _DEAD_TOKEN:
-                    return None
-                self._firewalls.forget(request.tags.fleet_key, request.region)
-                raise CloudUnavailable(
-                    f"launching {request.instance}: its security group is gone; another worker"
-                    " may be tearing the fleet down: try again"
-                ) from refusal
-            if instance is None or not instance.is_alive:
+    def _attempt(self, request: LaunchRequest, number: str, subnet: Subnet) -> Instance | None:
+        """See `launch_in_turn`. Raises _RefusedBefore."""
+        group_id = self._firewalls.group_id(request.tags, request.region)
+        token = client_token(request, number, subnet, group_id)
+        try:
+            return self._run(request, token, subnet, group_id)
+        except Refusal as refusal:
+            if refusal.code in NO_CAPACITY:
+                raise
+            if refusal.code == _OTHER_REQUEST:
+                return self._of_token(request, token)
+            if refusal.code == _DEAD_TOKEN:
                 return None
-            return instance
-        if refused is None:
-            raise ConfigurationInvalid(f"{request.region} has no subnet")
-        raise translate(
-            refused.answer,
-            f"launching {request.instance} ({request.instance_type}) in any zone",
-        ) from refused
+            self._firewalls.forget(request.tags.fleet_key, request.region)
+            raise CloudUnavailable(
+                f"launching {request.instance}: its security group is gone; another worker"
+                " may be tearing the fleet down: try again"
+            ) from refusal
 
     def _run(
         self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
     ) -> Instance | None:
-        """The instance of the token. Raises Refusal for what `_with_number` handles."""
+        """The instance of the token. Raises Refusal for what `_attempt` handles."""
         ec2 = self._api.ec2(request.region)
         arguments = cast("Any", self._arguments(request, token, subnet, group_id))
         answer = self._api.call_when_visible(
@@ -187,7 +174,7 @@ class Launcher:
         return arguments
 
     def _of_token(self, request: LaunchRequest, token: str) -> Instance | None:
-        """The living instance of a token; None if it has ended.
+        """The instance of a token.
 
         Raises _RefusedBefore: AWS shows none within half a minute.
         """
@@ -197,7 +184,7 @@ class Launcher:
                 f"launching {request.instance}: AWS knows this launch, and shows no instance of it;"
                 " try again later"
             )
-        return found if found.is_alive else None
+        return found
 
     def _described(self, request: LaunchRequest, token: str) -> Instance | None:
         for entry in described(self._api, request.region, _same_name(request)):
@@ -206,19 +193,6 @@ class Launcher:
                     entry, request.region, has_public_address=self._options.public_address
                 )
         return None
-
-    def _alive(self, request: LaunchRequest) -> list[Instance]:
-        """The living instances of this name, the oldest first."""
-        found = ours(
-            self._api,
-            request.region,
-            _same_name(request),
-            has_public_address=self._options.public_address,
-        )
-        return sorted(
-            (one for one in found if one.is_alive),
-            key=lambda one: (one.launched_unix_s, one.cloud_id),
-        )
 
 
 def client_token(request: LaunchRequest, number: str, subnet: Subnet, group_id: str) -> str:

@@ -7,15 +7,16 @@ the condition that there is none of its name, so Azure refuses a second one.
 from __future__ import annotations
 
 import base64
-import logging
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from skyplane_orchestration.errors import (
+    CapacityUnavailable,
     CloudUnavailable,
-    ConfigurationInvalid,
     QuotaExceeded,
 )
 from skyplane_orchestration.provision.azure import tags
@@ -42,9 +43,13 @@ from skyplane_orchestration.provision.azure.tags import (
     machine_name,
     machine_of,
 )
+from skyplane_orchestration.provision.fleet.launching import (
+    MOST_NUMBERS,
+    launch_in_turn,
+    oldest_first,
+)
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.refusals import Refusal
-from skyplane_orchestration.provision.fleet.user_data import MOST_USER_DATA_BYTES
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -52,13 +57,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.options import AzureOptions
     from skyplane_orchestration.provision.azure.types import Sizes
 
-log = logging.getLogger(__name__)
-
 #: There is a machine of this name. The second comes where Azure ignores the condition and the
 #: boot scripts differ, as they do for each launch; the third while one of this name is deleted.
 _EXISTS: Final = frozenset({*CHANGED, "PropertyChangeNotAllowed", "Conflict"})
-#: Most launch numbers that are found used up.
-_MOST_NUMBERS: Final = 16
 #: Azure wants one. Nobody can log in: the private half of its key is thrown away.
 _USER: Final = "skyplane"
 
@@ -76,23 +77,33 @@ class Launcher:
 
     def launch(self, request: LaunchRequest) -> Instance:
         """See `Machines.launch`."""
-        if len(request.user_data.encode()) > MOST_USER_DATA_BYTES:
-            raise ConfigurationInvalid(
-                f"the boot script of {request.instance} is longer than the"
-                f" {MOST_USER_DATA_BYTES} bytes that instances take"
+        alive = oldest_first(one for one in self._named(request) if one.is_alive)
+        failed: list[str] = []
+        first = request.launch_number
+        try:
+            instance = (
+                alive[0]
+                if alive
+                else launch_in_turn(
+                    request,
+                    range(first, first + MOST_NUMBERS),
+                    self._sizes.zones(request.region, request.instance_type),
+                    attempt=partial(self._attempt, request, failed),
+                    named=partial(self._named, request),
+                    translate=translate,
+                )
             )
-        others = self._alive(request)
-        if others:
-            return self._with_rights(request, others[0])
-        for number in range(request.launch_number, request.launch_number + _MOST_NUMBERS):
-            instance = self._with_number(request, number)
-            if instance is not None:
-                return self._with_rights(request, instance)
-            log.info("launch %s of %s is used up; trying the next", number, request.instance)
-        raise CloudUnavailable(
-            f"launching {request.instance}: Azure has {_MOST_NUMBERS} launches of it and none"
-            " that is alive; try again later"
-        )
+        except CapacityUnavailable:
+            # Nobody waits for these if another zone has room: it would only delay that machine.
+            for name in failed:
+                self._wait_deleted(request, name)
+            raise
+        if instance is None:
+            raise CloudUnavailable(
+                f"launching {request.instance}: Azure has {MOST_NUMBERS} launches of it and none"
+                " that is alive; try again later"
+            )
+        return self._with_rights(request, instance)
 
     def _with_rights(self, request: LaunchRequest, instance: Instance) -> Instance:
         """The instance, which may delete itself from now on if the options say so."""
@@ -106,48 +117,29 @@ class Launcher:
             allow_to_delete_itself(self._api, request.instance, request.region, role, machine)
         return instance
 
-    def _with_number(self, request: LaunchRequest, number: int) -> Instance | None:
-        """The instance of this launch number; None if that one has ended."""
-        refused: Refusal | None = None
-        failed: list[str] = []
-        for zone in self._sizes.zones(request.region, request.instance_type):
-            name = machine_name(request, number, zone)
-            try:
-                self._make(request, name, zone)
-            except Refusal as refusal:
-                if refusal.code in NO_CAPACITY:
-                    log.info(
-                        "no %s in zone %s of %s: %s",
-                        request.instance_type,
-                        zone or "none",
-                        request.region,
-                        refusal.code,
-                    )
-                    refused = refusal
-                    # Azure keeps some machines that it could not place.
-                    kept = self._found(request, name)
-                    if kept is None:
-                        continue
-                    if not kept.is_alive:
-                        failed.append(name)
-                        self._begin_delete(request, name)
-                        continue
-                elif refusal.code not in _EXISTS:
-                    raise self._error(request, refusal) from refusal
-            # Nobody waits for the deletion in other zones: it would only delay this machine.
-            instance = self._found(request, name)
-            return instance if instance is not None and instance.is_alive else None
-        for name in failed:
-            self._wait_deleted(request, name)
-        if refused is None:
-            raise ConfigurationInvalid(f"{request.region} has no zone for {request.instance_type}")
-        raise translate(
-            refused.answer,
-            f"launching {request.instance} ({request.instance_type}) in any zone",
-        ) from refused
+    def _attempt(
+        self, request: LaunchRequest, failed: list[str], number: int, zone: str
+    ) -> Instance | None:
+        """See `launch_in_turn`. Adds to `failed` a machine whose deletion it has begun."""
+        name = machine_name(request, number, zone)
+        try:
+            self._make(request, name, zone)
+        except Refusal as refusal:
+            if refusal.code in NO_CAPACITY:
+                # Azure keeps some machines that it could not place.
+                kept = self._found(request, name)
+                if kept is not None and kept.is_alive:
+                    return kept
+                if kept is not None:
+                    failed.append(name)
+                    self._begin_delete(request, name)
+                raise
+            if refusal.code not in _EXISTS:
+                raise self._error(request, refusal) from refusal
+        return self._found(request, name)
 
     def _make(self, request: LaunchRequest, name: str, zone: str) -> None:
-        """Address, interface and machine. Raises Refusal for what `_with_number` handles."""
+        """Address, interface and machine. Raises Refusal for what `_attempt` handles."""
         group, region = group_name(request.tags.fleet_key), request.region
         network = self._api.network
         body: Any
@@ -228,20 +220,15 @@ class Launcher:
             ),
         )
 
-    def _alive(self, request: LaunchRequest) -> list[Instance]:
-        """The living instances of this name, the oldest first. One call, and one for each."""
-        group = group_name(request.tags.fleet_key)
-        found = [
-            as_instance(machine, "", "")
-            for machine in machines_of(self._api, group, [request.region])
-        ]
-        named = [one for one in found if one is not None and one.instance == request.instance]
-        alive = [
-            one
-            for one in named
-            if (look := self._found(request, machine_of(one))) and look.is_alive
-        ]
-        return sorted(alive, key=lambda one: (one.launched_unix_s, one.cloud_id))
+    def _named(self, request: LaunchRequest) -> Iterator[Instance]:
+        """The instances of this name. One call, and one for each."""
+        for machine in machines_of(self._api, group_name(request.tags.fleet_key), [request.region]):
+            found = as_instance(machine, "", "")
+            if found is not None and found.instance == request.instance:
+                # The list does not tell whether they run.
+                look = self._found(request, machine["name"])
+                if look is not None:
+                    yield look
 
     def _begin_delete(self, request: LaunchRequest, name: str) -> None:
         """Of a machine that Azure keeps although it could not place it."""
@@ -266,14 +253,6 @@ class Launcher:
 
     def _is_spot(self, request: LaunchRequest) -> bool:
         return self._options.spot_relays and not request.is_end
-
-    def _named(self, request: LaunchRequest) -> dict[str, str]:
-        return tags.ALPHABET.written(
-            request.tags,
-            self._options.user_tags,
-            instance=request.instance,
-            launch=request.launch_id,
-        )
 
     def _address(self, request: LaunchRequest) -> dict[str, Any]:
         return {
@@ -344,7 +323,12 @@ class Launcher:
         }
         body: dict[str, Any] = {
             "location": region_name(request.region),
-            "tags": self._named(request),
+            "tags": tags.ALPHABET.written(
+                request.tags,
+                options.user_tags,
+                instance=request.instance,
+                launch=request.launch_id,
+            ),
             "properties": properties,
         }
         if zone:

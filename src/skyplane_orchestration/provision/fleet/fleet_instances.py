@@ -21,6 +21,7 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import FleetInstance
 from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.fleet.context import VISIBLE_WITHIN_S, FleetContext
+from skyplane_orchestration.provision.fleet.launching import oldest_first
 from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
     Instance,
@@ -91,8 +92,7 @@ class FleetInstances:
         self._add_fresh(alive, {instance.cloud_id for instance in found})
         current, surplus = {}, []
         for name, several in alive.items():
-            # Every worker keeps the same one.
-            first, *others = sorted(several, key=lambda one: (one.launched_unix_s, one.cloud_id))
+            first, *others = oldest_first(several)
             surplus += others if name in self.region_of else several
             if name in self.region_of:
                 current[name] = first

@@ -8,11 +8,12 @@ instances if a zone has capacity for one of them only; the caller keeps the olde
 
 from __future__ import annotations
 
-import logging
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.gcp import tags
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.options import GcpOptions
     from skyplane_orchestration.provision.gcp.types import Types
 
-log = logging.getLogger(__name__)
-
-#: Google's limit of one value of the metadata.
-_MOST_USER_DATA_BYTES: Final = 262_144
-#: Most names that are found used up; each costs a wait.
-_MOST_NAMES: Final = 16
 #: Google's limits of `max_run_duration`.
 _LEAST_RUN_S: Final = 30
 _MOST_RUN_S: Final = 120 * 86400
@@ -51,41 +46,29 @@ class Launcher:
 
     def launch(self, request: LaunchRequest) -> Instance:
         """See `Machines.launch`."""
-        if len(request.user_data.encode()) > _MOST_USER_DATA_BYTES:
-            raise ConfigurationInvalid(
-                f"the boot script of {request.instance} is longer than the"
-                f" {_MOST_USER_DATA_BYTES} bytes that Google Cloud takes"
-            )
-        for number in range(_MOST_NAMES):
-            instance = self._with_number(request, number)
-            if instance is not None:
-                return instance
-            log.info("name %s of %s is used up; trying the next", number, request.instance)
-        raise CloudUnavailable(
-            f"launching {request.instance}: Google Cloud knows {_MOST_NAMES} instances of this"
-            " name and shows none that is alive; try again later"
+        fleet = tags.filter_of("fleet", request.tags.fleet_key)
+        is_public = self._options.public_address
+        instance = launch_in_turn(
+            request,
+            range(MOST_NUMBERS),
+            self._types.of(request.region, request.instance_type).zones,
+            attempt=partial(self._in_zone, request),
+            named=lambda: (
+                one
+                for one in ours(self._api, fleet, [request.region], has_public_address=is_public)
+                if one.instance == request.instance
+            ),
+            translate=translate,
         )
-
-    def _with_number(self, request: LaunchRequest, number: int) -> Instance | None:
-        """The instance of this number; None if its name belongs to one that has ended."""
-        refused: Refusal | None = None
-        for zone in self._types.of(request.region, request.instance_type).zones:
-            if refused is not None and (others := self._alive(request)):
-                return others[0]
-            try:
-                return self._in_zone(request, number, zone)
-            except Refusal as refusal:
-                log.info("no %s in %s: %s", request.instance_type, zone, refusal.code)
-                refused = refusal
-        if refused is None:
-            raise ConfigurationInvalid(f"{request.region} has no zone")
-        raise translate(
-            refused.answer,
-            f"launching {request.instance} ({request.instance_type}) in any zone",
-        ) from refused
+        if instance is None:
+            raise CloudUnavailable(
+                f"launching {request.instance}: Google Cloud knows {MOST_NUMBERS} instances of this"
+                " name and shows none that is alive; try again later"
+            )
+        return instance
 
     def _in_zone(self, request: LaunchRequest, number: int, zone: str) -> Instance | None:
-        """Raises Refusal: the zone has no such instance now."""
+        """See `launch_in_turn`."""
         name = instance_name(request.tags.fleet_key, request.instance, number)
         what = f"launching {request.instance} ({request.instance_type}) in {zone}"
         try:
@@ -104,14 +87,13 @@ class Launcher:
         except Refusal as refusal:
             if refusal.code in NO_CAPACITY:
                 raise
-            found = self._shown(request, name, zone)
-            return found if found is not None and found.is_alive else None
+            return self._shown(request, name, zone)
         launched = self._shown(request, name, zone)
         if launched is None:
             raise CloudUnavailable(
                 f"{what}: Google Cloud has launched it, and does not show it; try again"
             )
-        return launched if launched.is_alive else None
+        return launched
 
     def _shown(self, request: LaunchRequest, name: str, zone: str) -> Instance | None:
         """The instance of this name, once Google shows it; None for nothing."""
@@ -140,19 +122,6 @@ class Launcher:
             )
         except Refusal:
             return None
-
-    def _alive(self, request: LaunchRequest) -> list[Instance]:
-        """The living instances of this name, the oldest first."""
-        found = ours(
-            self._api,
-            tags.filter_of("fleet", request.tags.fleet_key),
-            [request.region],
-            has_public_address=self._options.public_address,
-        )
-        return sorted(
-            (one for one in found if one.is_alive and one.instance == request.instance),
-            key=lambda one: (one.launched_unix_s, one.cloud_id),
-        )
 
     def _body(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
         """The instance, for instances.insert."""

@@ -1,0 +1,64 @@
+"""The launch of one instance: which numbers and zones are tried, and when to stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.refusals import Answer, Refusal
+
+log = logging.getLogger(__name__)
+
+N = TypeVar("N")
+Z = TypeVar("Z")
+
+#: Most launch numbers that are tried in turn; each costs a call, and some a wait.
+MOST_NUMBERS: Final = 16
+
+
+def oldest_first(instances: Iterable[Instance]) -> list[Instance]:
+    """Every worker keeps the first one of those that exist twice."""
+    return sorted(instances, key=lambda one: (one.launched_unix_s, one.cloud_id))
+
+
+def launch_in_turn(
+    request: LaunchRequest,
+    numbers: Iterable[N],
+    zones: Sequence[Z],
+    *,
+    attempt: Callable[[N, Z], Instance | None],
+    named: Callable[[], Iterable[Instance]],
+    translate: Callable[[Answer, str], SkyplaneError],
+) -> Instance | None:
+    """The first living instance; None if those of all numbers have ended.
+
+    Args:
+        attempt: the instance of a number and a zone, launched or found; None for nothing. Raises
+            Refusal: the zone has no such instance now.
+        named: the instances of this name. Another worker may have found room in another zone.
+        translate: the error for the refusal of the last zone, if none has room.
+    """
+    for number in numbers:
+        refused: Refusal | None = None
+        for zone in zones:
+            if refused is not None and (others := [one for one in named() if one.is_alive]):
+                return oldest_first(others)[0]
+            try:
+                instance = attempt(number, zone)
+            except Refusal as refusal:
+                log.info("no %s in %s: %s", request.instance_type, zone, refusal.code)
+                refused = refusal
+                continue
+            if instance is not None and instance.is_alive:
+                return instance
+            break
+        else:
+            if refused is None:
+                raise ConfigurationInvalid(f"{request.region} has no zone")
+            what = f"launching {request.instance} ({request.instance_type}) in any zone"
+            raise translate(refused.answer, what) from refused
+        log.info("launch %s of %s has ended; trying the next", number, request.instance)
+    return None
