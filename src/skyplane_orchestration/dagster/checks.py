@@ -54,13 +54,13 @@ def check_facts(results: Iterable[TransferResult], *, allow_failed: bool) -> dic
     """
     each = list(results)
     counts = {name: sum(getattr(result, name) for result in each) for name in COUNTS}
-    left = counts["failed"] + counts["unfinished"]
+    lacking = counts["failed"] + counts["unfinished"]
     severity = dg.AssetCheckSeverity.WARN if allow_failed else dg.AssetCheckSeverity.ERROR
     facts = {f"skyplane/{name}": dg.MetadataValue.int(count) for name, count in counts.items()}
-    said = f"{counted(left, 'object')} of {counts['objects']} not at the destination"
+    said = f"{counted(lacking, 'object')} of {counts['objects']} not at the destination"
     return {
-        "passed": left == 0,
+        "passed": lacking == 0,
         "severity": severity,
         "metadata": facts,
-        "description": said if left else None,
+        "description": said if lacking else None,
     }

@@ -74,9 +74,9 @@ def build_skyplane_cleanup_sensor(
         )
         runs = [record.dagster_run for record in records]
         done = [run for run in runs if not _is_re_executed(context.instance, run)]
-        left = [line for run in done for line in _tear_down(context, client, run)]
-        if left:
-            raise dg.Failure("; ".join(left))
+        errors = [line for run in done for line in _tear_down(context, client, run)]
+        if errors:
+            raise dg.Failure("; ".join(errors))
         if records and done == runs:
             context.update_cursor(records[-1].update_timestamp.isoformat())
         return dg.SkipReason(f"no gateways are left of {counted(len(done), 'run')}")
@@ -104,15 +104,15 @@ def _tear_down(
     context: dg.SensorEvaluationContext, client: Client, run: dg.DagsterRun
 ) -> list[str]:
     """End the gateways of a run; a line for each fleet that could not be ended."""
-    left: list[str] = []
+    errors: list[str] = []
     for tag, owner in run.tags.items():
         if not tag.startswith(_FLEET_TAG):
             continue
         try:
             stopped = client.teardown(tag.removeprefix(_FLEET_TAG)).stopped
         except SkyplaneError as error:
-            left.append(f"{owner} of run {run.run_id}: {error.code}: {error}")
+            errors.append(f"{owner} of run {run.run_id}: {error.code}: {error}")
         else:
             ended = counted(len(stopped), "gateway")
             context.log.info("%s of run %s: %s ended", owner, run.run_id, ended)
-    return left
+    return errors

@@ -22,11 +22,12 @@ from skyplane_orchestration.dagster.checks import (
 from skyplane_orchestration.dagster.cleanup import tag_run
 from skyplane_orchestration.dagster.data_versions import data_version_of
 from skyplane_orchestration.dagster.metadata import Metadata, materialization_metadata
-from skyplane_orchestration.dagster.ops import AssetTransfer, failure_of, log_failure, result_of
+from skyplane_orchestration.dagster.ops import AssetTransfer, failure_of, log_failure
 from skyplane_orchestration.dagster.partitions import NO_PARTITION
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.result import failed_result
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_fleet, log_result
@@ -141,7 +142,7 @@ class OneOp:
     def _log_failure(self, name: str, error: SkyplaneError) -> None:
         self.context.log.error("%s: %s: %s", name, error.code, error)
         command = self.resource.command("resume", "RESULT.json")
-        log_failure(self.context.log, result_of(error), command)
+        log_failure(self.context.log, failed_result(error), command)
 
     def _materialized(
         self, asset: AssetTransfer, copies: Mapping[str, Copy]
@@ -165,10 +166,10 @@ class OneOp:
         self, asset: AssetTransfer, copies: Mapping[str, Copy], errors: Sequence[SkyplaneError]
     ) -> Iterator[dg.AssetCheckResult]:
         """The check of an asset that is not materialized, if a failed copy has a result."""
-        left = [result for error in errors if (result := result_of(error)) is not None]
-        if left:
+        failed = [result for error in errors if (result := failed_result(error)) is not None]
+        if failed:
             copied = [copy.result for copy in copies.values()]
-            yield from self._checks(asset, [*copied, *left], allow_failed=False)
+            yield from self._checks(asset, [*copied, *failed], allow_failed=False)
 
     def _checks(
         self, asset: AssetTransfer, results: Sequence[TransferResult], allow_failed: bool

@@ -34,12 +34,12 @@ from skyplane_orchestration.dagster.partitions import (
     require_partitioned,
 )
 from skyplane_orchestration.dagster.placeholders import ASSET_KEY, filled_job, filled_url
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError, TransferFailed
+from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.result import TransferResult, failed_result
 from skyplane_orchestration.transfer.costs import own_costs
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import (
@@ -180,7 +180,7 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
     metadata: dict[str, dg.MetadataValue[Any]] = {
         "skyplane/error": dg.MetadataValue.json(error.to_dict())
     }
-    result = result_of(error)
+    result = failed_result(error)
     if result is not None:
         metadata["skyplane/result"] = dg.MetadataValue.json(result.to_dict())
     return dg.Failure(
@@ -188,11 +188,6 @@ def failure_of(error: SkyplaneError) -> dg.Failure:
         metadata=metadata,
         allow_retries=not error.is_permanent,
     )
-
-
-def result_of(error: SkyplaneError) -> TransferResult | None:
-    result = error.result if isinstance(error, TransferFailed) else None
-    return result if isinstance(result, TransferResult) else None
 
 
 @contextmanager
@@ -263,7 +258,7 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
                 result = _transfer(context.log, client, job, fleets, manifest)
                 done[partition] = fleets[-1], result
         except SkyplaneError as error:
-            failed = result_of(error)
+            failed = failed_result(error)
             resource = getattr(context.resources, asset.resource_key)
             log_failure(context.log, failed, resource.command("resume", "RESULT.json"))
             if failed is not None and is_checked(context, asset.key):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from skyplane_gateway.common.schema import as_mapping, decode, encode
 from skyplane_gateway.config import TransferState
+from skyplane_orchestration.errors import SkyplaneError, TransferFailed
 
 SCHEMA_VERSION: Final = 1
 
@@ -202,3 +203,9 @@ def _items(cost: object, name: str) -> dict[str, Any]:
     """A cost without its sum, which `total_usd` computes."""
     found = as_mapping(cost, f"a transfer result: {name}")
     return {item: found[item] for item in found if item != "total_usd"}
+
+
+def failed_result(error: SkyplaneError) -> TransferResult | None:
+    """The result of the transfer that an error ends; None if there is none."""
+    result = error.result if isinstance(error, TransferFailed) else None
+    return result if isinstance(result, TransferResult) else None

@@ -13,10 +13,10 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
 )
 
-from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, holds_template
-from skyplane_orchestration.model.result import TransferResult
+from skyplane_orchestration.model.result import TransferResult, failed_result
 from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.operators.arguments import (
     is_entry,
@@ -202,7 +202,7 @@ class SkyplaneOperator(BaseOperator):
 
     def report_failure(self, context: Context, error: SkyplaneError) -> TransferResult | None:
         """Log the failed objects of a transfer, and push its result to XCom for callbacks."""
-        result = _result_of(error)
+        result = failed_result(error)
         if result is None:
             return None
         log_failures(self.log, result)
@@ -238,8 +238,3 @@ class SkyplaneOperator(BaseOperator):
 
     def cancel_work(self) -> None:
         """Cancel remote work that would continue after `execute`; best effort."""
-
-
-def _result_of(error: SkyplaneError) -> TransferResult | None:
-    result = error.result if isinstance(error, TransferFailed) else None
-    return result if isinstance(result, TransferResult) else None
