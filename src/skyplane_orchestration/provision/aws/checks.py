@@ -21,7 +21,7 @@ from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.describe import described, enabled_regions
 from skyplane_orchestration.provision.aws.errors import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
-from skyplane_orchestration.provision.aws.quotas import region_quotas
+from skyplane_orchestration.provision.aws.types import region_quotas
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.fleet.refusals import Refusal

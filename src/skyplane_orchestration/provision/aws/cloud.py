@@ -23,8 +23,7 @@ from skyplane_orchestration.provision.aws.describe import (
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name
-from skyplane_orchestration.provision.aws.quotas import quota_uses, region_quotas
-from skyplane_orchestration.provision.aws.types import Networks, Types
+from skyplane_orchestration.provision.aws.types import Networks, Types, quota_uses, region_quotas
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,

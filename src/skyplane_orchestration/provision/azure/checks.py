@@ -20,7 +20,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.provision.azure.describe import PowerStates
 from skyplane_orchestration.provision.azure.options import region_tag
 from skyplane_orchestration.provision.azure.permissions import missing
-from skyplane_orchestration.provision.azure.quotas import region_quotas
+from skyplane_orchestration.provision.azure.types import region_quotas
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.parallel import in_parallel
 

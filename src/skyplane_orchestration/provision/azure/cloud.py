@@ -20,9 +20,8 @@ from skyplane_orchestration.provision.azure.launch import Launcher
 from skyplane_orchestration.provision.azure.leftovers import Leftovers
 from skyplane_orchestration.provision.azure.network import Networks
 from skyplane_orchestration.provision.azure.options import AzureOptions
-from skyplane_orchestration.provision.azure.quotas import quota_uses, region_quotas
 from skyplane_orchestration.provision.azure.tags import group_name, machine_of
-from skyplane_orchestration.provision.azure.types import Sizes
+from skyplane_orchestration.provision.azure.types import Sizes, quota_uses, region_quotas
 from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,

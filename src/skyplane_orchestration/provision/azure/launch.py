@@ -29,7 +29,6 @@ from skyplane_orchestration.provision.azure.errors import (
     translate,
 )
 from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.azure.quotas import REGIONAL, SPOT, exceeded
 from skyplane_orchestration.provision.azure.self_delete import (
     allow_to_delete_itself,
     deleting_itself,
@@ -43,6 +42,7 @@ from skyplane_orchestration.provision.azure.tags import (
     machine_name,
     machine_of,
 )
+from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, exceeded
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
     launch_in_turn,

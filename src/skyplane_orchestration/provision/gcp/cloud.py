@@ -36,8 +36,7 @@ from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, NOT_READY, ST
 from skyplane_orchestration.provision.gcp.launch import Launcher
 from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
 from skyplane_orchestration.provision.gcp.options import GcpOptions
-from skyplane_orchestration.provision.gcp.quotas import quota_uses, region_quotas
-from skyplane_orchestration.provision.gcp.types import Types
+from skyplane_orchestration.provision.gcp.types import Types, quota_uses, region_quotas
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.security.credentials import CredentialSources
 

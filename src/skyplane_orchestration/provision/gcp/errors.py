@@ -10,7 +10,7 @@ from typing import Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, QuotaExceeded, SkyplaneError
 from skyplane_orchestration.provision.fleet.refusals import Answer, no_capacity, otherwise
-from skyplane_orchestration.provision.gcp.quotas import only_series
+from skyplane_orchestration.provision.gcp.types import only_series
 
 EXISTS: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 NOT_FOUND: Final = frozenset({"notFound", "RESOURCE_NOT_FOUND"})
