@@ -13,8 +13,9 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws import tags as aws_tags
 from skyplane_orchestration.provision.aws.checks import Checks
-from skyplane_orchestration.provision.aws.denied_regions import DENIED, DeniedRegions
 from skyplane_orchestration.provision.aws.describe import (
+    DENIED,
+    DeniedRegions,
     delete,
     enabled_regions,
     leftovers,

@@ -1,16 +1,22 @@
-"""Finds by its tags what a fleet has: instances, and what is left of them."""
+"""Finds by its tags what a fleet has: instances, and what is left of them.
+
+A policy of the organisation may deny a search in some regions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.network import NO_GROUP
 from skyplane_orchestration.provision.aws.options import region_tag
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
+from skyplane_orchestration.provision.regions import in_regions
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import (
@@ -21,6 +27,11 @@ if TYPE_CHECKING:
     )
 
     from skyplane_orchestration.provision.aws.client import AwsApi
+    from skyplane_orchestration.provision.aws.options import AwsOptions
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _CLOUD: Final = "aws:"
 #: AWS stops an instance whose host it retires. It does not end by itself, so it counts as one
@@ -175,3 +186,79 @@ def _volume_ends(volume: VolumeTypeDef) -> bool:
 
 def _interface_ends(interface: NetworkInterfaceTypeDef) -> bool:
     return bool(interface.get("Attachment", {}).get("DeleteOnTermination"))
+
+
+#: Names the limit of a denied region in plans.
+DENIED: Final = "the regions that the credentials for aws may use"
+
+
+class DeniedRegions:
+    """Passes over regions that refuse a search. Threads may share it.
+
+    The setting `regions` names regions that must answer. Without it the account's regions are
+    searched, and AWS lists those too that a policy denies.
+
+    Attributes:
+        all_regions: those of the account; a search has at least these.
+        used: regions in which this worker has prepared a fleet; they must answer.
+    """
+
+    def __init__(self, options: AwsOptions) -> None:
+        self._are_named = options.regions is not None
+        self.all_regions: frozenset[str] = frozenset()
+        self.used: set[str] = set()
+        self._told: set[str] = set()
+        # A search is repeated without the regions that have not answered.
+        self._silent: set[str] = set()
+
+    def search(self, regions: Sequence[str], look: Callable[[str], Sequence[T]]) -> tuple[T, ...]:
+        """What `look` finds in each region.
+
+        Raises CloudAccessDenied: the regions are not all of the account, or see `passed_over`.
+        """
+        if self.all_regions and self.all_regions <= {*regions, *self._silent}:
+            found = list(self.passed_over(regions, look).values())
+        else:
+            found = in_regions(regions, look)
+        return tuple(one for rows in found for one in rows)
+
+    def passed_over(self, regions: Sequence[str], work: Callable[[str], T]) -> dict[str, T]:
+        """Region -> the result of `work`, without regions that deny it.
+
+        Raises CloudAccessDenied: all regions do, or one that must answer. CloudUnavailable names
+        the regions that do not answer.
+        """
+
+        def attempt(region: str) -> tuple[str, T | CloudAccessDenied]:
+            try:
+                return region, work(region)
+            except CloudAccessDenied as error:
+                return region, error
+
+        found: dict[str, T] = {}
+        denied: dict[str, CloudAccessDenied] = {}
+        try:
+            results = in_regions(regions, attempt)
+        except CloudUnavailable as no_answer:
+            self._silent.update(no_answer.regions)
+            raise
+        for region, result in results:
+            if isinstance(result, CloudAccessDenied):
+                denied[region] = result
+            else:
+                found[region] = result
+        for region, error in denied.items():
+            if self._are_named or region in self.used or not found:
+                raise error
+        self._warn(denied)
+        return found
+
+    def _warn(self, denied: Iterable[str]) -> None:
+        new = sorted(set(denied) - self._told)
+        if new:
+            self._told.update(new)
+            log.warning(
+                "AWS denies %s to these credentials: nothing is searched or planned there;"
+                " name the regions that fleets may use in the setting regions of aws",
+                ", ".join(new),
+            )
