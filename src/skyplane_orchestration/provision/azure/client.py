@@ -1,15 +1,17 @@
 """Clients of Azure's Resource Manager: credentials, timeouts, retries, long operations, refusals.
 
-With `credentials.py` the only modules of this package that import Azure's SDK.
+The only module of this package that imports Azure's SDK.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from azure.core import PipelineClient
+from azure.core.credentials import AccessToken, TokenCredential
 from azure.core.exceptions import (
     AzureError,
     ClientAuthenticationError,
@@ -27,15 +29,15 @@ from azure.mgmt.resource.resources import ResourceManagementClient
 from tenacity import RetryCallState
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
-from skyplane_orchestration.provision.azure.credentials import credential_of
+from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, StoreError
+from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.azure.errors import NOT_FOUND, answered, translate
 from skyplane_orchestration.provision.azure.options import AzureOptions
 from skyplane_orchestration.provision.azure.permissions import action_of
 from skyplane_orchestration.provision.azure.tags import Resource
 from skyplane_orchestration.provision.fleet.refusals import Answer, Refusal
 from skyplane_orchestration.provision.fleet.retries import random_wait_s, retrying
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
 
 T = TypeVar("T")
 #: A method of the SDK that begins an operation; gets how to wait for its end.
@@ -50,6 +52,8 @@ _MOST_RETRY_AFTER_S: Final = 120.0
 _POLL_S: Final = 3.0
 #: Longest time of an operation; machines take one or two minutes.
 _OPERATION_S: Final = 600.0
+#: Of tokens whose end is not known.
+_UNKNOWN_LIFE_S: Final = 600.0
 
 
 class Polling(ARMPolling):
@@ -331,3 +335,45 @@ def _wait_s(state: RetryCallState) -> float:
     asked = str(cast("Any", response).headers.get("Retry-After", "")) if response else ""
     least_s = min(float(asked), _MOST_RETRY_AFTER_S) if asked.isdecimal() else 0.0
     return max(random_wait_s(state), least_s)
+
+
+def credential_of(options: AzureOptions, sources: CredentialSources, scope: str) -> TokenCredential:
+    """Tokens of `credential_ref`, or else of azure-identity's chain."""
+    if options.credential_ref or options.endpoint_url.startswith("http://"):
+        return _ReferenceCredential(options.credential_ref, sources, scope)
+    # msal takes long to import, and only the chain needs it here.
+    from azure.identity import DefaultAzureCredential
+
+    return DefaultAzureCredential()
+
+
+class _ReferenceCredential:
+    """See `TokenCredential`. The SDK asks again some minutes before a token ends."""
+
+    def __init__(self, reference: str, sources: CredentialSources, scope: str) -> None:
+        self._reference = reference
+        self._sources = sources
+        self._scope = scope
+
+    def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+        """Raises CloudAccessDenied."""
+        # Principals of storage are those of all services, but for the scope of their tokens.
+        location = Location(
+            API_URLS["azure"],
+            credential_ref=self._reference,
+            options={SCOPES_OPTION: self._scope},
+        )
+        try:
+            found = self._sources.resolve(location)
+        except StoreError as error:
+            raise CloudAccessDenied(
+                f"the credentials for azure cannot be used: {error}", of_credentials=True
+            ) from error
+        if found is None or not found.get("bearer_token"):
+            raise CloudAccessDenied(
+                f"{self._reference} has no service principal (tenant_id, client_id,"
+                " client_secret), which azure needs to launch instances",
+                of_credentials=True,
+            )
+        ends_s = float(found.get("expires_at") or time.time() + _UNKNOWN_LIFE_S)
+        return AccessToken(found["bearer_token"], int(ends_s))
