@@ -39,7 +39,7 @@ from skyplane_orchestration.planner.formulation import (
     cost_per_second,
     policy_rows,
 )
-from skyplane_orchestration.planner.job_cost import (
+from skyplane_orchestration.planner.least_total_cost import (
     candidate_from,
     is_within,
     priced_at,

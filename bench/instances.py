@@ -34,8 +34,8 @@ from bench.report import Case, spread_of
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
-from skyplane_orchestration.provision.clouds_file import parse_clouds
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.provision.cloud_registry import parse_clouds
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from strict_clouds.arm import SUBSCRIPTION, StrictArm
 from strict_clouds.ec2 import StrictEc2
 from strict_clouds.gce import PROJECT, StrictGce

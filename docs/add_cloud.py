@@ -35,9 +35,9 @@ By hand, in files that exist:
   pyproject.toml                            extra: $name = ["the SDK"]; then `make constraints`
                                             and `make matrix-pins`
   setup.cfg, contract clouds                the SDK: skyplane_orchestration.provision.$name.**
-  provision/clouds_file.py                  "$name": (its class, that of its options) in _CLASSES
+  provision/cloud_registry.py               "$name": (its class, that of its options) in _CLASSES
   model/location.py                         "$name" in CLOUDS, is_url_or_path
-  planner/pricing/billing.py                boot time and minimum charge, with source and date
+  planner/pricing/instance_billing.py       boot time and minimum charge, with source and date
   cli/commands/doctor.py                    "$name": the SDK's module
   grids/skyplane_grids/                     rows in regions.csv, limits.csv, price_rules.yaml
   tests/provision/fleet/

@@ -19,13 +19,13 @@ from skyplane_orchestration.model.plan import PlanCost, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import TeardownReport
+from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.source_version import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
-from skyplane_orchestration.transfer.fleet_wait import FleetWait
+from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, WatchEnd
+from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.run_options import RunOptions
-from skyplane_orchestration.transfer.watch import WatchedTransfer, WatchEnd
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 NODE = f"{DST}/0"

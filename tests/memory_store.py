@@ -34,8 +34,8 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores import registry
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Wants, read_exactly
 from skyplane_gateway.stores.checksums import Stated, crc32c_of, verify
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.key_rules import check_key
-from skyplane_gateway.stores.server_side import CopySource
 
 registry._MODULES["memory"] = "tests.memory_store"
 

@@ -56,21 +56,26 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway, TeardownReport
 from skyplane_orchestration.provision.in_process.small_jobs import (
     SmallJobsProvisioner,
     is_small_on_this_machine,
 )
 from skyplane_orchestration.provision.local.run_directory import RunRoot
+from skyplane_orchestration.provision.provisioner import (
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    TeardownReport,
+)
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import deletes, finalize, fleets, planning, run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.fleet_wait import FleetWait
+from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
+from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.monitor import StopAt
-from skyplane_orchestration.transfer.watch import WatchedTransfer
+from skyplane_orchestration.transfer.transfer_monitor import StopAt
 
 JOB = replace(BARE_JOB, volume_gb=10.0)
 FAILURE = {"code": "store-error", "message": "lost"}

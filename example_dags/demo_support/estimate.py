@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner.pricing import billing
+from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.units import usd_per_hour_to_usd_per_s
 from strict_clouds.bill import Bill
 
@@ -48,7 +48,7 @@ def estimate(plan: TransferPlan, times: Times) -> dict[str, float]:
         "instances": sum(
             group.count
             * usd_per_hour_to_usd_per_s(group.usd_per_hour)
-            * billing.billed_s(region, times.transfer_s, times.wait_s)
+            * instance_billing.billed_s(region, times.transfer_s, times.wait_s)
             for region, group in plan.instances.items()
         ),
         "requests": plan.cost.request_usd or 0.0,

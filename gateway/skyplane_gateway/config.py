@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
+from skyplane_gateway.common.job_rules import JobRules, Verification
 from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.common.objects import Credentials, ObjectAttributes, StoreSpec
@@ -21,25 +22,6 @@ from skyplane_gateway.common.schema import Document, check
 
 #: Version of the control API's documents; see docs/explanation/architecture.md.
 CONTROL_VERSION: Final = 1
-
-#: What to do with an object that is already at the destination.
-ConflictRule = Literal[
-    "fail",
-    "skip",
-    "replace",
-    "replace-if-newer",
-    "replace-if-different",
-    "replace-if-checksum-differs",
-    "replace-if-size-differs",
-]
-
-#: What to do with an object whose key the destination cannot hold.
-IllegalKeyRule = Literal["fail", "skip", "escape"]
-ArchivedObjectRule = Literal["fail", "skip", "read"]
-
-#: How a written object is checked: `stored` compares the store's checksum, or reads the
-#: object back where the checksum cannot be trusted; `reread` always reads it back.
-Verification = Literal["stored", "reread", "none"]
 
 #: The end of a transfer at a gateway.
 End = Literal["source", "sink"]
@@ -255,81 +237,6 @@ class AttachOrder(Document, what="the order to attach a side"):
         check(self)
         if self.sealing_key is not None:
             require_hex_of_32_bytes("sealing_key", self.sealing_key)
-
-
-def says(what: str = "", *, is_in_key: bool = True) -> dict[str, Any]:
-    """The metadata of a field of `JobRules`.
-
-    Args:
-        what: for the help of the command, which then has an option of the field's name.
-        is_in_key: False for a rule that may change between the tries of one transfer.
-    """
-    return {"what": what, "is_in_key": is_in_key}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRules:
-    """Which objects a job copies, to which keys, and what has to hold; as its user chooses it.
-
-    A `TransferJob`, the specification that its lead reads and the rule that selects objects have
-    all these fields; each copies them whole, by `rules_of`. The order is that of documents.
-
-    Args:
-        recursive: the source is a prefix; without it, one object.
-        include, exclude: patterns of the whole key below the source prefix, `*` across slashes
-            too (for a single object, of its last segment). An empty `include` means all; exclude
-            wins. See docs/reference/filters.md.
-        conflict: what to do with an object that is already there.
-        publish_last: further patterns of objects that are written after all others.
-        verify: see `Verification`.
-        allow_empty: a transfer without objects succeeds.
-        allow_failed: a transfer with failed objects succeeds, and is not resumed.
-        strict_metadata: an object fails, and is not copied, when its copy would lack tags,
-            storage class, a hold or other metadata of the source; see docs/reference/objects.md.
-        on_illegal_key: what to do with an object whose key the destination cannot hold: `fail`
-            it, `skip` it, or copy it under an `escape`d key; see docs/reference/objects.md.
-        on_archived_object: what to do with an object that the source has archived: `fail` it,
-            `skip` it, or `read` it as any other, which some services allow.
-    """
-
-    recursive: bool = True
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    conflict: ConflictRule = "replace"
-    publish_last: tuple[str, ...] = field(default=(), metadata=says(is_in_key=False))
-    verify: Verification = field(default="stored", metadata=says(is_in_key=False))
-    allow_empty: bool = field(
-        default=False, metadata=says("succeed if there is nothing to copy", is_in_key=False)
-    )
-    allow_failed: bool = field(
-        default=False, metadata=says("succeed even if some objects fail", is_in_key=False)
-    )
-    strict_metadata: bool = field(
-        default=False,
-        metadata=says(
-            "fail an object if its copy would lose tags, storage class, a hold or other metadata",
-            is_in_key=False,
-        ),
-    )
-    on_illegal_key: IllegalKeyRule = field(
-        default="fail",
-        metadata=says(
-            "what to do with an object whose key DST cannot hold: fail it, skip it, or copy it"
-            " under an escaped key"
-        ),
-    )
-    on_archived_object: ArchivedObjectRule = field(
-        default="fail",
-        metadata=says(
-            "what to do with an object whose storage class must be restored before a read: fail"
-            " it, skip it, or read it as any other"
-        ),
-    )
-
-
-def rules_of(whole: JobRules) -> dict[str, Any]:
-    """The fields of `JobRules` of a larger value, to make another of them."""
-    return {one.name: getattr(whole, one.name) for one in fields(JobRules)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.job_rules import IllegalKeyRule
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.config import IllegalKeyRule
 from skyplane_gateway.selection import Selection
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -34,34 +34,34 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import (
+from skyplane_orchestration.provision.provisioner import (
     Finding,
     FleetTimes,
     Provisioner,
     TeardownReport,
 )
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
-from skyplane_orchestration.storage.server_side import why_not_server_side
+from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.fleet_wait import OnFull
-from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
-from skyplane_orchestration.transfer.monitor import OnSubmitted, StopAt
-from skyplane_orchestration.transfer.poller import OnStatus
-from skyplane_orchestration.transfer.run import transfer_key_of
-from skyplane_orchestration.transfer.run_options import RunOptions
-from skyplane_orchestration.transfer.watch import (
+from skyplane_orchestration.transfer.deferred_watch import (
     TransferWatch,
     WatchedTransfer,
     WatchEnd,
     follow,
 )
+from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
+from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
+from skyplane_orchestration.transfer.lead_poller import OnStatus
+from skyplane_orchestration.transfer.run_options import RunOptions
+from skyplane_orchestration.transfer.transfer_key import transfer_key_of
+from skyplane_orchestration.transfer.transfer_monitor import OnSubmitted, StopAt
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid

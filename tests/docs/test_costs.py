@@ -9,8 +9,8 @@ import pytest
 from docs.costs import typical_costs
 
 from skyplane_orchestration.grids import load_grid
-from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.fleet.user_data import SETUP_MINUTES
+from skyplane_orchestration.provision.provisioner import FleetTimes
 
 
 def test_the_parts_of_each_row_are_its_total() -> None:

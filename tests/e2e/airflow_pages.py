@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from skyplane_orchestration.links.report_url import PREFIX, REPORT, page_url
+from skyplane_orchestration.links.page_url import PREFIX, REPORT, page_url
 
 #: An answer: status, content type, text.
 Get = Callable[[str], dict[str, Any]]

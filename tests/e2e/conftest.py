@@ -40,8 +40,8 @@ from skyplane_orchestration.model.plan import (
     PlanPath,
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import TeardownReport
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.transfer.fleets import Fleets
 from strict_clouds.ec2 import StrictEc2

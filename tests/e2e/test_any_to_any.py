@@ -21,7 +21,7 @@ from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.stores.base import read_object
 from skyplane_orchestration.model.job import Limits, TransferJob
-from skyplane_orchestration.planner.pricing.costs import REQUESTS_PER_PRICE, request_usd
+from skyplane_orchestration.planner.pricing.plan_cost import REQUESTS_PER_PRICE, request_usd
 from skyplane_orchestration.provision.in_process import InProcessProvisioner
 from skyplane_orchestration.provision.local.run_directory import RunRoot
 

@@ -18,9 +18,9 @@ from skyplane_orchestration.hooks.credential_refs import credential_ref
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.base import Finding
-from skyplane_orchestration.security.credentials import CredentialSources
-from skyplane_orchestration.transfer.monitor import StopAt
+from skyplane_orchestration.provision.provisioner import Finding
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.transfer.transfer_monitor import StopAt
 
 
 def connection(**fields: Any) -> SimpleNamespace:

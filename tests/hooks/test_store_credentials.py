@@ -16,7 +16,7 @@ from skyplane_orchestration.hooks.store_credentials import (
     location_from_connection,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import SCOPES_OPTION
+from skyplane_orchestration.security.store_credentials import SCOPES_OPTION
 
 BUCKET = Location("s3://bucket/key")
 

@@ -14,7 +14,8 @@ import pytest
 
 import skyplane_gateway
 import skyplane_orchestration
-from skyplane_gateway.config import JobRules, TransferSpec
+from skyplane_gateway.common.job_rules import JobRules
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection import SelectionRule
 from skyplane_orchestration.cli.main import build_parser
 from skyplane_orchestration.dagster import JobOptions
@@ -36,8 +37,8 @@ def test_every_face_has_a_rule(name: str) -> None:
 
 
 #: Two more fields, the line of the asset's keywords, and what asks each face for them.
-_FIELDS = """    on_moon: IllegalKeyRule = field(default="fail", metadata=says("by night"))
-    allow_moon: bool = field(default=False, metadata=says("succeed at night"))
+_FIELDS = """    on_moon: IllegalKeyRule = field(default="fail", metadata=rule_metadata("by night"))
+    allow_moon: bool = field(default=False, metadata=rule_metadata("succeed at night"))
 """
 _KEYWORDS = """    on_moon: IllegalKeyRule
     allow_moon: bool
@@ -72,7 +73,7 @@ def test_a_rule_that_is_added_to_a_copy_is_in_all_faces(tmp_path: Path) -> None:
         folder = Path(package.__path__[0])
         shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("*.pyc"))
     for name, after, more in (
-        ("skyplane_gateway/config.py", "class JobRules:", _FIELDS),
+        ("skyplane_gateway/common/job_rules.py", "class JobRules:", _FIELDS),
         ("skyplane_orchestration/dagster/assets.py", "class JobOptions(", _KEYWORDS),
     ):
         path = tmp_path / name

@@ -39,8 +39,8 @@ from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
-from skyplane_orchestration.provision.base import FleetSpec, Provisioner
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
 from skyplane_orchestration.provision.ssh.machine import RemoteMachine
 from skyplane_orchestration.security.authority import Authority

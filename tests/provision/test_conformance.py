@@ -1,4 +1,4 @@
-"""What every provisioner promises: see `skyplane_orchestration.provision.base`.
+"""What every provisioner promises: see `skyplane_orchestration.provision.provisioner`.
 
 What a cloud promises below that is in `instances/test_cloud_conformance.py`.
 """

@@ -21,7 +21,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet, SweptPlace
 from skyplane_orchestration.recovery.sweep import JOURNAL_KEPT_S, Destinations, SweepRule
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import spec_of
 
 ONE, OTHER = "ab" * 16, "cd" * 16

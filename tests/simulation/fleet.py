@@ -25,7 +25,7 @@ from skyplane_orchestration.model.fleet import Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, RunIdentity
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import AuthorityOf, Finding, FleetSpec
+from skyplane_orchestration.provision.provisioner import AuthorityOf, Finding, FleetSpec
 
 IDENTITY: Final = RunIdentity("simulated", "task", "run")
 FLEET_KEY: Final = IDENTITY.fleet_key(0)

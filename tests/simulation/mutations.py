@@ -90,7 +90,7 @@ MUTATIONS: Final = (
         "receipt deadline",
         "receipt-never-due",
         (
-            "lead/delivery.py",
+            "lead/chunk_delivery.py",
             "left_s = quiet_since_s + self._ack_deadline_s - loop.time()",
             "left_s = 1e9",
         ),

@@ -296,7 +296,7 @@ def _simulated(world: World) -> Iterator[Buckets]:
         "skyplane_orchestration.transfer.sessions.ControlClient": SimControlClient,
         "skyplane_orchestration.transfer.sessions.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_orchestration.storage.parallel.ThreadPoolExecutor": partial(SimPool, world),
-        "skyplane_gateway.stores.looks.ThreadPoolExecutor": partial(SimPool, world),
+        "skyplane_gateway.stores.heads.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_orchestration.storage.open.mib_to_bytes": lambda _: CHUNK_BYTES,
     }
     for module in _STORE_OPENERS:

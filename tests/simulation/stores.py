@@ -35,7 +35,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore, Reader, Wants
-from skyplane_gateway.stores.server_side import CopySource
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 

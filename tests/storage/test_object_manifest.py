@@ -11,7 +11,7 @@ import pytest
 from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation, StoreError
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import object_manifest
 from skyplane_orchestration.storage import open as storage_open
 

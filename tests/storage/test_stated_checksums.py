@@ -14,7 +14,7 @@ from tests.faults.http_rules import Rule
 
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.compare import VerifyReport, verify_job
 
 BODIES = {"a": b"one", "b": b"two" * 1000}

@@ -19,7 +19,7 @@ from skyplane_gateway.stores.local.store import LocalStore
 from skyplane_orchestration.errors import ConfigurationInvalid, NotFound, PermissionDenied
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer import aliasing
 from skyplane_orchestration.transfer.aliasing import (
     require_distinct_files,

@@ -26,7 +26,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.deletes import check_extra, delete_extra, preview_extra
 from skyplane_orchestration.transfer.results import result_of

@@ -28,8 +28,8 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import RESUME_TTL_S, ResumeHandle
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.recovery import cleanup
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.recovery import destination_cleanup
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import object_manifest
 from skyplane_orchestration.transfer import finalize as finalize_module
 from skyplane_orchestration.transfer.control import (
@@ -38,7 +38,7 @@ from skyplane_orchestration.transfer.control import (
     TransferRequest,
 )
 from skyplane_orchestration.transfer.finalize import finalize, require_success
-from skyplane_orchestration.transfer.monitor import FleetAccess, Monitor
+from skyplane_orchestration.transfer.transfer_monitor import FleetAccess, Monitor
 
 FLEET = fleet_of("ab", plan=PLAN, regions={"a": A, "b": B})
 MOVE = replace(JOB, move=True)
@@ -155,7 +155,7 @@ def test_the_journals_of_a_success_are_deleted(
         def refuse(*_: Any) -> None:
             raise PermissionDenied("no, not here")
 
-        monkeypatch.setattr(cleanup, "clear_journals", refuse)
+        monkeypatch.setattr(destination_cleanup, "clear_journals", refuse)
     control = FakeControl(deletes_journals=by == "a sink")
     result = end(status("succeeded"), job=job, control=control)
     assert control.done == [("release", folder)]

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from skyplane_orchestration.provision.base import TeardownReport
+from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.transfer.task_log import log_teardown
 
 

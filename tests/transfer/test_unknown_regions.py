@@ -19,7 +19,7 @@ from skyplane_orchestration.provision.in_process.small_jobs import (
     is_small_beside_clouds,
 )
 from skyplane_orchestration.provision.local.run_directory import RunRoot
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import spec_of
 from skyplane_orchestration.transfer.planning import plan_job

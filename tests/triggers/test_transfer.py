@@ -13,7 +13,7 @@ from tests.transfer import samples
 
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable
 from skyplane_orchestration.transfer.control import SubmittedTransfer
-from skyplane_orchestration.transfer.watch import WatchedTransfer, WatchEnd
+from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, WatchEnd
 from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.selection import Answer, Asked, Ends, answered, asking
-from skyplane_gateway.stores import ahead_s_of, look_at_all, uses_md5, with_crc32c
+from skyplane_gateway.stores import ahead_s_of, head_all, uses_md5, with_crc32c
 
 #: Objects per page when a sink lists the destination.
 _PAGE_OBJECTS: Final = 1000
@@ -48,7 +48,7 @@ class BothEnds:
         return answered(
             asked,
             *await asyncio.gather(
-                self._source.run(look_at_all, self._source.store, here),
+                self._source.run(head_all, self._source.store, here),
                 self._look_there(there),
                 asyncio.gather(*map(self._checksums, asking("checksums", asked))),
             ),

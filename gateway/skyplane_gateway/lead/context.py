@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import StoreCapabilities
 from skyplane_gateway.config import TransferSpec
-from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.chunk_delivery import ChunkDelivery
 from skyplane_gateway.lead.object_report import Report
-from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.lead.server_side import ServerSideCopies
+from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
+from skyplane_gateway.lead.store_retries import Retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TransferContext:
     spec: TransferSpec
     source: SourceStore
     sinks: SinkPool
-    delivery: Delivery
+    delivery: ChunkDelivery
     capabilities: StoreCapabilities
     server_side: ServerSideCopies
     report: Report

@@ -12,7 +12,7 @@ from typing import Final
 from skyplane_gateway.common.objects import is_time_pin
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.selection import MARGIN_S, Selection
-from skyplane_gateway.stores import ahead_s_of, look_at_all
+from skyplane_gateway.stores import ahead_s_of, head_all
 
 #: Age of a read from which the source is asked again. The rest of the margin is for the commit.
 _OLD_READ_S: Final = MARGIN_S / 4
@@ -54,7 +54,7 @@ class FreshSources:
             return []
         source = self._context.source
         keys = [row.source.key for row in rows]
-        seen = await self._context.retries.run(lambda: source.run(look_at_all, source.store, keys))
+        seen = await self._context.retries.run(lambda: source.run(head_all, source.store, keys))
         return [
             row
             for row, info in zip(rows, seen, strict=True)

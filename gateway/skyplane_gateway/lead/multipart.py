@@ -27,7 +27,7 @@ from skyplane_gateway.lead.weighted_semaphore import WeightedSemaphore
 from skyplane_gateway.selection import Selection, require_carried
 from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 from skyplane_gateway.stores.content_types import lost_attributes
-from skyplane_gateway.stores.server_side import CopySource
+from skyplane_gateway.stores.copy_source import CopySource
 
 log = logging.getLogger(__name__)
 

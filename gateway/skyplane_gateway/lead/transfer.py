@@ -29,18 +29,18 @@ from skyplane_gateway.config import Topology, TransferSpec, TransferState
 from skyplane_gateway.journal.document import Journal, rule_digest
 from skyplane_gateway.journal.totals import SentRow
 from skyplane_gateway.journal.writer import JournalWriter
+from skyplane_gateway.lead.chunk_delivery import ChunkDelivery
 from skyplane_gateway.lead.chunk_progress import ChunkProgress
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.lead.delivery import Delivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.epoch import Epoch, build_epoch, take_over
 from skyplane_gateway.lead.object_report import Report
-from skyplane_gateway.lead.retry import Retries
-from skyplane_gateway.lead.server_side import ServerSideCopies
+from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.lead.status import TransferStatus
+from skyplane_gateway.lead.store_retries import Retries
 from skyplane_gateway.lead.throttle_probe import explain_loss
 from skyplane_gateway.stores.base import ListedRows, ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
@@ -113,7 +113,7 @@ class LeadTransfer:
         stall_s = 2 * ack_deadline_s if stall_deadline_s is None else stall_deadline_s
         self._dispatcher = Dispatcher(topology.routes, peers.sink_capacity_bytes, stall_s)
         self._sinks = SinkPool(peers.sinks, stall_deadline_s=stall_s, retries=retries)
-        self._delivery = Delivery(
+        self._delivery = ChunkDelivery(
             self._dispatcher,
             peers.sources,
             {sink.node: sink for sink in peers.sinks},

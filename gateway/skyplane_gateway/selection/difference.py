@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from skyplane_gateway.common.job_rules import ConflictRule
 from skyplane_gateway.common.mtime import MTIME, mtime_ns_of
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.source_version import recorded_source, version_of
-from skyplane_gateway.config import ConflictRule
 
 #: A source whose time is so near the write of its copy may be newer than what the copy was made
 #: of. It covers the time from a read to its commit, differences of clocks, and whole seconds.

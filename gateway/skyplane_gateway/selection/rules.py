@@ -16,6 +16,7 @@ from skyplane_gateway.common.errors import (
     NotRestored,
     StoreError,
 )
+from skyplane_gateway.common.job_rules import ConflictRule, JobRules, rules_of
 from skyplane_gateway.common.key_patterns import Match, literal_start, matcher, matches_below
 from skyplane_gateway.common.object_filter import (
     UNBOUNDED,
@@ -33,7 +34,7 @@ from skyplane_gateway.common.objects import (
     Precondition,
 )
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import ConflictRule, JobRules, TransferSpec, rules_of
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection.difference import Answer, Ends, Question, compare
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 

@@ -22,6 +22,7 @@ from skyplane_gateway.common.errors import (
     StoreError,
     UnknownTransfer,
 )
+from skyplane_gateway.common.job_rules import Verification
 from skyplane_gateway.common.objects import (
     Body,
     ObjectAttributes,
@@ -29,16 +30,15 @@ from skyplane_gateway.common.objects import (
     PartInfo,
     Precondition,
 )
-from skyplane_gateway.config import Verification
 from skyplane_gateway.journal.cleanup import TimeWindow, abort_intended, clear_journals
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.sink.write_verifier import WriteVerifier
 from skyplane_gateway.stores.base import ObjectStore
-from skyplane_gateway.stores.looks import look_at_all
+from skyplane_gateway.stores.copy_source import CopiesParts, CopySource
+from skyplane_gateway.stores.heads import head_all
 from skyplane_gateway.stores.readback import find_written, object_crc32c
 from skyplane_gateway.stores.server_clock import ahead_s_of
-from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.retrying import try_put
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ class Destination:
         }
 
     def _look_at_all(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        rows = look_at_all(self.store, arguments["keys"])
+        rows = head_all(self.store, arguments["keys"])
         return {"objects": [row and row.to_dict() for row in rows]}
 
     def _create(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
 from skyplane_gateway.stores.base import ListedRows, ObjectStore, list_from
 from skyplane_gateway.stores.content_types import GUESSED_TYPE
+from skyplane_gateway.stores.heads import head_all, with_crc32c
 from skyplane_gateway.stores.key_escape import escape_name, unescape_name
 from skyplane_gateway.stores.key_rules import check_destination_key
 from skyplane_gateway.stores.local.asides import Asides
-from skyplane_gateway.stores.looks import look_at_all, with_crc32c
 from skyplane_gateway.stores.options import gives_checksums, uses_md5
 from skyplane_gateway.stores.registry import (
     ambient_credentials,
@@ -38,7 +38,7 @@ __all__ = [
     "escape_name",
     "gives_checksums",
     "list_from",
-    "look_at_all",
+    "head_all",
     "open_store",
     "require_kind",
     "sendable_credentials",

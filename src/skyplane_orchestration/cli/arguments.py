@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, get_args, get_type_hints
 
+from skyplane_gateway.common.job_rules import ConflictRule, JobRules, Verification
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import ConflictRule, JobRules, Verification
 from skyplane_orchestration.cli.argument_types import (
     header,
     keys_of_file,

@@ -28,7 +28,7 @@ from skyplane_orchestration.cli.exit_codes import (
     BadInput,
     as_bad_input,
 )
-from skyplane_orchestration.cli.option_names import with_option_names
+from skyplane_orchestration.cli.option_names_in_messages import with_option_names
 from skyplane_orchestration.cli.other_tools import advice_for_verb
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
 from skyplane_orchestration.cli.signals import SignalHandler

@@ -10,7 +10,12 @@ from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
-from skyplane_gateway.config import ArchivedObjectRule, ConflictRule, IllegalKeyRule, Verification
+from skyplane_gateway.common.job_rules import (
+    ArchivedObjectRule,
+    ConflictRule,
+    IllegalKeyRule,
+    Verification,
+)
 from skyplane_orchestration.dagster.ops import (
     ASSET_OUTPUT,
     AssetTransfer,

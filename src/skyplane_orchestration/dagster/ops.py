@@ -40,7 +40,7 @@ from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult, failed_result
-from skyplane_orchestration.transfer.costs import own_costs
+from skyplane_orchestration.transfer.actual_cost import own_costs
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.task_log import (
     log_failures,

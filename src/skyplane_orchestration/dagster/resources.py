@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.job import TransferJob
-    from skyplane_orchestration.provision.base import Finding
     from skyplane_orchestration.provision.choice import ProvisionerChoice
-    from skyplane_orchestration.security.credentials import CredentialSources
+    from skyplane_orchestration.provision.provisioner import Finding
+    from skyplane_orchestration.security.store_credentials import CredentialSources
 
 
 class SkyplaneResource(
@@ -183,6 +183,6 @@ class SkyplaneResource(
 
     def credential_sources(self) -> CredentialSources:
         """The resolver of `credential_ref`s; override this to add schemes."""
-        from skyplane_orchestration.security.credentials import CredentialSources
+        from skyplane_orchestration.security.store_credentials import CredentialSources
 
         return CredentialSources()

@@ -19,7 +19,7 @@ from skyplane_orchestration.hooks.connection_fields import (
     refuse_fields,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION
+from skyplane_orchestration.security.store_credentials import API_URLS, SCOPES_OPTION
 
 #: Older releases of Airflow's form put this before the names of the fields.
 _PREFIX: Final = "extra__wasb__"

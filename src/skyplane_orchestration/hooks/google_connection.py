@@ -15,7 +15,7 @@ from skyplane_orchestration.hooks.connection_fields import (
     refuse_fields,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import SCOPES_OPTION
+from skyplane_orchestration.security.store_credentials import SCOPES_OPTION
 
 #: Older releases of Airflow's form put this before the names of the fields.
 _PREFIX: Final = "extra__google_cloud_platform__"

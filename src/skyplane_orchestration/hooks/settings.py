@@ -16,8 +16,8 @@ from skyplane_orchestration.hooks.ssh_connections import (
     with_ssh_connections,
 )
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
-from skyplane_orchestration.provision.base import require_fleet_limit
 from skyplane_orchestration.provision.choice import ProvisionerChoice
+from skyplane_orchestration.provision.provisioner import require_fleet_limit
 from skyplane_orchestration.security.authority import FleetSecret
 
 _WHAT: Final = "the skyplane connection"

@@ -29,8 +29,8 @@ from skyplane_orchestration.provider_info import (
     CONNECTION_TYPE,
     UI_FIELD_BEHAVIOUR,
 )
-from skyplane_orchestration.provision.base import Finding
-from skyplane_orchestration.security.credentials import CredentialSources, purpose_of
+from skyplane_orchestration.provision.provisioner import Finding
+from skyplane_orchestration.security.store_credentials import CredentialSources, purpose_of
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_full, log_result
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from skyplane_orchestration.hooks.connection_fields import StoreConnection
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.provision.base import Provisioner
-    from skyplane_orchestration.transfer.monitor import StopAt
+    from skyplane_orchestration.provision.provisioner import Provisioner
+    from skyplane_orchestration.transfer.transfer_monitor import StopAt
 
 
 @checks_methods

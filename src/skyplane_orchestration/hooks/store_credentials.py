@@ -16,7 +16,7 @@ from skyplane_orchestration.hooks.azure_connection import azure_credentials, azu
 from skyplane_orchestration.hooks.connection_fields import StoreConnection
 from skyplane_orchestration.hooks.google_connection import google_credentials, google_place
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import purpose_of
+from skyplane_orchestration.security.store_credentials import purpose_of
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom
 
-from skyplane_orchestration.links.report_url import LINEAGE, REPORT, page_url
+from skyplane_orchestration.links.page_url import LINEAGE, REPORT, page_url
 from skyplane_orchestration.report import documents
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar
 
+from skyplane_gateway.common.job_rules import JobRules
 from skyplane_gateway.common.key_patterns import can_match
 from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.common.quantities import size_bytes
 from skyplane_gateway.common.schema import as_mapping, check, decode, encode
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import JobRules
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import conf
 from skyplane_orchestration.errors import TooManyFleets
 from skyplane_orchestration.operators.arguments import Flag
 from skyplane_orchestration.operators.job import SkyplaneJobOperator
-from skyplane_orchestration.transfer.fleet_wait import FleetWait, OnFull
+from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait, OnFull
 from skyplane_orchestration.transfer.task_log import log_full
 
 if TYPE_CHECKING:

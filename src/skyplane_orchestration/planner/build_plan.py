@@ -31,7 +31,7 @@ from skyplane_orchestration.planner.instance_options import (
     write_limit_gbps,
 )
 from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.pricing import billing, costs
+from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
 from skyplane_orchestration.units import gb_to_gbit
 
 
@@ -76,7 +76,7 @@ class PlanRequest:
         """Price of all requests of the job; None when the number of objects is not known."""
         if self.objects is None:
             return None
-        return costs.request_usd(
+        return plan_cost.request_usd(
             self.grid,
             self.src,
             self.destinations,
@@ -88,7 +88,7 @@ class PlanRequest:
 
     def wait_s(self, regions: Iterable[str]) -> float:
         """Seconds until the gateways in these regions respond."""
-        return billing.provision_s(regions, self.grid.provision_s)
+        return instance_billing.provision_s(regions, self.grid.provision_s)
 
     @property
     def store_gbps(self) -> dict[str, float]:
@@ -116,7 +116,7 @@ def assemble(
     """
     grid, rate, volume = request.grid, overlay.throughput_gbps, request.volume_gb
     if egress_usd_per_gb is None:
-        egress_usd_per_gb = costs.egress_usd_per_gb(grid, overlay)
+        egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
     edges = plan_edges(grid, overlay)
     wait_s = request.wait_s(overlay.instances)
     return TransferPlan(
@@ -127,7 +127,7 @@ def assemble(
         volume_gb=volume,
         transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
         provision_s=wait_s,
-        cost=costs.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s),
+        cost=plan_cost.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s),
         instances=instance_groups(grid, overlay),
         edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),

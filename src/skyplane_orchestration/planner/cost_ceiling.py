@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_orchestration.planner.build_plan import PlanRequest
-from skyplane_orchestration.planner.job_cost import (
+from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
     Candidate,
     candidate_from,

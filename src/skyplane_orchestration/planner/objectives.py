@@ -13,7 +13,7 @@ from skyplane_orchestration.model.job import (
     MinimizeCost,
     Objective,
 )
-from skyplane_orchestration.planner import infeasibility, job_cost
+from skyplane_orchestration.planner import infeasibility, least_total_cost
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import (
     COST_CEILING,
@@ -22,7 +22,7 @@ from skyplane_orchestration.planner.constraint_names import (
     THROUGHPUT_FLOOR,
 )
 from skyplane_orchestration.planner.cost_ceiling import Ceilings, fastest_under
-from skyplane_orchestration.planner.job_cost import BoundedCandidate, Candidate, is_within
+from skyplane_orchestration.planner.least_total_cost import BoundedCandidate, Candidate, is_within
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, largest_throughput
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
@@ -98,7 +98,7 @@ class ObjectiveSearch:
         if isinstance(objective, MaximizeThroughput):
             return names or (self._binding_ceiling(objective, candidate),)
         least = least_gbps_after(objective, self.request, candidate.wait_s)
-        if candidate.gbps > least * (1 + job_cost.SAME_RATE):
+        if candidate.gbps > least * (1 + least_total_cost.SAME_RATE):
             return names
         floor = DEADLINE if isinstance(objective, Deadline) else THROUGHPUT_FLOOR
         return (floor, *names)
@@ -133,7 +133,7 @@ class ObjectiveSearch:
         found = cheapest(self.problem, exactly=objective.exactly)
         if found is None:
             raise self._goal_infeasible(self.problem)
-        candidate = job_cost.candidate_from(self.request, found.solution)
+        candidate = least_total_cost.candidate_from(self.request, found.solution)
         if not self._is_within_policy(candidate):
             least = self._least_total(objective).candidate
             candidate = min(candidate, least, key=lambda one: one.usd)
@@ -149,9 +149,9 @@ class ObjectiveSearch:
                 return None
             most = goal if is_exact else max(goal, problem.most_gbps)
             at_goal = problem.with_goal(goal, most)
-            return job_cost.least_total(self.request, at_goal, wait_s)
+            return least_total_cost.least_total(self.request, at_goal, wait_s)
 
-        least = job_cost.best_over_waits(self.problem, solve, maximize=False)
+        least = least_total_cost.best_over_waits(self.problem, solve, maximize=False)
         if least is None:
             if isinstance(objective, Deadline):
                 raise self._deadline_infeasible(objective)
@@ -160,8 +160,8 @@ class ObjectiveSearch:
 
     def _deadline_infeasible(self, objective: Deadline) -> PlanInfeasible:
         earliest: tuple[float, PlanProblem] | None = None
-        for wait_s in job_cost.provision_waits(self.problem):
-            problem = job_cost.within_wait(self.problem, wait_s)
+        for wait_s in least_total_cost.provision_waits(self.problem):
+            problem = least_total_cost.within_wait(self.problem, wait_s)
             largest = largest_throughput(problem)
             if largest is None:
                 continue
@@ -190,9 +190,9 @@ class ObjectiveSearch:
             return fastest_under(self.request, problem, ceilings, wait_s)
 
         if totals:
-            found = job_cost.best_over_waits(self.problem, solve, maximize=True)
+            found = least_total_cost.best_over_waits(self.problem, solve, maximize=True)
         else:
-            found = solve(self.problem, job_cost.provision_waits(self.problem)[0])
+            found = solve(self.problem, least_total_cost.provision_waits(self.problem)[0])
         if found is None:
             raise self._ceilings_infeasible(ceilings)
         return found
@@ -203,7 +203,7 @@ class ObjectiveSearch:
             found = cheapest(self.problem, exactly=False)
             if found is None:
                 return self._goal_infeasible(self.problem)
-            least = job_cost.candidate_from(self.request, found.solution).usd_per_gb
+            least = least_total_cost.candidate_from(self.request, found.solution).usd_per_gb
             if math.isinf(usd) or not is_within(least, per_gb):
                 return infeasibility.price_ceiling_infeasible(self.request.route, per_gb, least)
             # A total this small keeps both ceilings.

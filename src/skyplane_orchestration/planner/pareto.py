@@ -35,7 +35,7 @@ from skyplane_orchestration.planner.infeasibility import (
     goal_infeasible,
     total_ceiling_infeasible,
 )
-from skyplane_orchestration.planner.job_cost import candidate_from
+from skyplane_orchestration.planner.least_total_cost import candidate_from
 from skyplane_orchestration.planner.objectives import LEAST_GBPS
 from skyplane_orchestration.planner.optimize import checked_plan, plan, require_volume
 from skyplane_orchestration.planner.problem import PlanProblem, build_problem

@@ -26,7 +26,7 @@ from skyplane_orchestration.planner.instance_options import (
     types_by_cloud,
     write_limit_gbps,
 )
-from skyplane_orchestration.planner.pricing import billing
+from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_hour_to_usd_per_s
 
 
@@ -231,7 +231,9 @@ def build_problem(
         connection_limit=np.array([float(kind.connection_limit) for kind in types]),
         usd_per_s=np.array([usd_per_hour_to_usd_per_s(kind.usd_per_hour) for kind in types]),
         quota=quota,
-        provision_s=np.array([billing.provision_s((tag,), grid.provision_s) for tag in tags]),
+        provision_s=np.array(
+            [instance_billing.provision_s((tag,), grid.provision_s) for tag in tags]
+        ),
         goal_gbps=goal_gbps,
         most_gbps=max(goal_gbps, min(most_out, *most_in, read, write)),
         max_relays=limits.max_relays,

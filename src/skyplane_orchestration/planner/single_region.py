@@ -23,7 +23,7 @@ from skyplane_orchestration.planner import infeasibility
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.pricing import billing, costs
+from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
 
 #: Relative difference of rates that counts as none.
 _ROUNDING: Final = 1e-9
@@ -50,7 +50,7 @@ def best_in_single_region(
     for tag in {request.src, request.dst}:
         if not is_off_grid(grid, tag):
             grid.index_of(tag)
-    cloud = billing.cloud_of(_gateway_tag(request))
+    cloud = instance_billing.cloud_of(_gateway_tag(request))
     best: tuple[tuple[float, float], SingleRegion, Overlay] | None = None
     refused: list[PlanInfeasible] = []
     for kind in types_by_cloud(grid, [cloud], request.limits.instance_types)[cloud]:
@@ -121,7 +121,7 @@ class SingleRegion:
         return Overlay(rate, {(self.tag,): rate}, {}, {}, {self.tag: count}, {self.tag: self.kind})
 
     def cost(self, overlay: Overlay) -> PlanCost:
-        return costs.itemised(
+        return plan_cost.itemised(
             self.egress_usd_per_gb,
             overlay,
             self._request.volume_gb,

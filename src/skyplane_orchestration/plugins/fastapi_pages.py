@@ -14,7 +14,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy import select
 
-from skyplane_orchestration.links.report_url import LINEAGE, REPORT
+from skyplane_orchestration.links.page_url import LINEAGE, REPORT
 from skyplane_orchestration.report.documents import NAMES, documents_of
 from skyplane_orchestration.report.html import PAGE_HEADERS
 from skyplane_orchestration.report.page import report_page

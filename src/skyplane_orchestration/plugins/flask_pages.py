@@ -10,7 +10,7 @@ from airflow.models.xcom import XCom
 from airflow.www.auth import has_access_dag
 from flask import Blueprint, Response, jsonify, request
 
-from skyplane_orchestration.links.report_url import LINEAGE, PREFIX, REPORT
+from skyplane_orchestration.links.page_url import LINEAGE, PREFIX, REPORT
 from skyplane_orchestration.report.documents import NAMES, documents_of
 from skyplane_orchestration.report.html import PAGE_HEADERS
 from skyplane_orchestration.report.page import report_page

@@ -10,7 +10,7 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_0_PLUS
 
-from skyplane_orchestration.links.report_url import HAS_PAGES, PREFIX
+from skyplane_orchestration.links.page_url import HAS_PAGES, PREFIX
 
 
 class SkyplanePlugin(AirflowPlugin):

@@ -18,8 +18,8 @@ from skyplane_orchestration.model.location import CLOUDS
 from skyplane_orchestration.provision.local.settings import check_processes_per_instance
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.provision.base import Provisioner
-    from skyplane_orchestration.security.credentials import CredentialSources
+    from skyplane_orchestration.provision.provisioner import Provisioner
+    from skyplane_orchestration.security.store_credentials import CredentialSources
 
 PROVISIONERS: Final = (LOCAL, SSH, CLOUD, *CLOUDS)
 
@@ -162,8 +162,8 @@ class ProvisionerChoice:
         return SmallJobsProvisioner(outside, local.root, place, is_small=is_small)
 
     def _open_clouds(self, sources: CredentialSources | None) -> Provisioner:
-        from skyplane_orchestration.provision.clouds_file import parse_clouds, read_clouds
-        from skyplane_orchestration.security.credentials import CredentialSources
+        from skyplane_orchestration.provision.cloud_registry import parse_clouds, read_clouds
+        from skyplane_orchestration.security.store_credentials import CredentialSources
 
         file = self.clouds_file
         settings = parse_clouds(self.clouds) if file is None else read_clouds(file)

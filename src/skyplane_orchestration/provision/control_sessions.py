@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_gateway.config import Topology
 from skyplane_orchestration.errors import GatewayError, NotAuthorised, SkyplaneError
-from skyplane_orchestration.provision.base import AuthorityOf
+from skyplane_orchestration.provision.provisioner import AuthorityOf
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

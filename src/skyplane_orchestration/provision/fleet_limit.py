@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from skyplane_orchestration.errors import TooManyFleets
-from skyplane_orchestration.provision.base import Provisioner
+from skyplane_orchestration.provision.provisioner import Provisioner
 
 log = logging.getLogger(__name__)
 

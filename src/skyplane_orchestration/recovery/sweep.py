@@ -32,7 +32,7 @@ from skyplane_orchestration.model.sweep_report import (
     SweptUpload,
 )
 from skyplane_orchestration.provision.clocks import name_difference
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.units import SECONDS_PER_HOUR
 

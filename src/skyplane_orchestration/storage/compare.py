@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.schema import encode
 from skyplane_gateway.selection import PatternUse
-from skyplane_gateway.stores import check_destination_key, escape_name, look_at_all
+from skyplane_gateway.stores import check_destination_key, escape_name, head_all
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ChecksumMismatch,
@@ -21,7 +21,7 @@ from skyplane_orchestration.errors import (
     StoreError,
 )
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister, require_file, require_some
 from skyplane_orchestration.storage.open import open_ends, rule_of
 from skyplane_orchestration.storage.pairs import Pair, pairs
@@ -188,7 +188,7 @@ class _Comparison:
         if destination is None:
             # No listing has the folder that is the mark of one at a file system.
             is_mark = pair.key.endswith("/") and not source.size_bytes
-            if is_mark and look_at_all(self._destination, [pair.key])[0] is not None:
+            if is_mark and head_all(self._destination, [pair.key])[0] is not None:
                 return _Outcome("equal")
             return _Outcome("missing", "it is not at the destination")
         if source.size_bytes != destination.size_bytes:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.output_format import MANIFESTS, suffix_of
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_location
 
 SCHEMA: Final = pa.schema(

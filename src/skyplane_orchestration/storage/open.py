@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.job_rules import rules_of
 from skyplane_gateway.common.retry import RetryPolicy
-from skyplane_gateway.config import TransferSpec, rules_of
+from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
 from skyplane_gateway.selection import Answer, Ask, Asked, Ends, SelectionRule, answered, asking
 from skyplane_gateway.stores import (
@@ -19,7 +20,7 @@ from skyplane_gateway.stores import (
     StoreSpec,
     ahead_s_of,
     connection_string_fields,
-    look_at_all,
+    head_all,
     open_store,
     uses_md5,
     with_crc32c,
@@ -28,7 +29,7 @@ from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.written_attributes import expires_of
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.units import mib_to_bytes
 
@@ -146,8 +147,8 @@ def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:
         read = map_parallel(asking("checksums", asked), checksums, PARALLEL_READS)
         return answered(
             asked,
-            look_at_all(source, [one.source.key for one in asking("source", asked)]),
-            look_at_all(destination, [one.destination.key for one in asking("destination", asked)]),
+            head_all(source, [one.source.key for one in asking("source", asked)]),
+            head_all(destination, [one.destination.key for one in asking("destination", asked)]),
             (answer for _, answer in read),
         )
 

@@ -25,7 +25,7 @@ from skyplane_orchestration.errors import InvalidLocation, NotRestored
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import (
     CountingLister,
     named_in_errors,

@@ -9,7 +9,7 @@ from functools import partial
 
 from skyplane_gateway.selection import PatternUse, SelectionRule, SourceDigest, candidates
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.storage.pattern_notes import unmatched_warnings

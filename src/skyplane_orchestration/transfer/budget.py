@@ -18,7 +18,12 @@ from skyplane_orchestration.errors import BudgetReached
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.result import CostOutcome, EdgeOutcome, TransferResult, TryOutcome
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.transfer.costs import cost_of, earlier_cost, edge_outcomes, rate_gbps
+from skyplane_orchestration.transfer.actual_cost import (
+    cost_of,
+    earlier_cost,
+    edge_outcomes,
+    rate_gbps,
+)
 from skyplane_orchestration.transfer.instance_meter import InstanceMeter
 
 

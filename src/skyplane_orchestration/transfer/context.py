@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.monitor import StopAt
+from skyplane_orchestration.transfer.transfer_monitor import StopAt
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid

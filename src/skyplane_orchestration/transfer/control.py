@@ -27,9 +27,9 @@ from skyplane_orchestration.model.fleet import STORE_IDENTITY, GatewayHandle
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.recovery.cleanup import newest_journal_epoch
+from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
 from skyplane_orchestration.recovery.failover import FleetView, Submit, Tenure
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import (
     destination_spec,
     journal_folder,
@@ -37,9 +37,9 @@ from skyplane_orchestration.storage.open import (
     source_spec,
     transfer_spec_of,
 )
-from skyplane_orchestration.storage.server_side import why_not_server_side
+from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.timing import timed
-from skyplane_orchestration.transfer.fleet_view import unended_transfers, view_of
+from skyplane_orchestration.transfer.gateway_statuses import unended_transfers, view_of
 from skyplane_orchestration.transfer.sessions import FleetSessions
 
 log = logging.getLogger(__name__)

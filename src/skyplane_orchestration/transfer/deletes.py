@@ -30,7 +30,7 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.delete_limit import DeleteLimit
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister
 from skyplane_orchestration.storage.extra_objects import ExtraObjects
 from skyplane_orchestration.storage.open import open_ends, rule_of
@@ -38,14 +38,14 @@ from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.storage.pattern_notes import require_protection, unmatched_warnings
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer.aliasing import require_distinct_ends, require_no_overlap
-from skyplane_orchestration.transfer.in_the_way import (
+from skyplane_orchestration.transfer.move import Outcome, Removal, announcers_first
+from skyplane_orchestration.transfer.path_conflicts import (
     Blockers,
     InTheWay,
     asides_of,
     put_back,
     put_back_others,
 )
-from skyplane_orchestration.transfer.move import Outcome, Removal, announcers_first
 from skyplane_orchestration.transfer.row_spool import RowSpool
 
 log = logging.getLogger(__name__)

@@ -26,14 +26,14 @@ from skyplane_orchestration.model.resume_handle import (
     ResumeHandle,
 )
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.recovery.cleanup import abort_uploads, remove_journals
+from skyplane_orchestration.recovery.destination_cleanup import abort_uploads, remove_journals
 from skyplane_orchestration.storage.open import journal_folder
 from skyplane_orchestration.transfer.control import TransferRequest
-from skyplane_orchestration.transfer.in_the_way import with_put_back
-from skyplane_orchestration.transfer.monitor import Monitor
 from skyplane_orchestration.transfer.move import Removal, remove_sources
+from skyplane_orchestration.transfer.path_conflicts import with_put_back
 from skyplane_orchestration.transfer.results import result_of
 from skyplane_orchestration.transfer.row_spool import RowSpool
+from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 log = logging.getLogger(__name__)
 

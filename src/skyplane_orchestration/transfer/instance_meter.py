@@ -37,7 +37,7 @@ class InstanceMeter:
 
     def show(self, fleet: Fleet, unix_s: float) -> None:
         """Take a fleet that is up; members of an earlier one that it lacks have ended."""
-        from skyplane_orchestration.planner.pricing.billing import BILLING, cloud_of
+        from skyplane_orchestration.planner.pricing.instance_billing import BILLING, cloud_of
 
         members = {one.cloud_id: one for one in fleet.instances}
         for cloud_id, known in self._known.items():

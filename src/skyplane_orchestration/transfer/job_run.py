@@ -20,16 +20,13 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import TransferRequest
-from skyplane_orchestration.transfer.fleet_wait import OnFull, with_room
-from skyplane_orchestration.transfer.in_the_way import put_back_others, with_put_back
+from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
+from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
+from skyplane_orchestration.transfer.path_conflicts import put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
-from skyplane_orchestration.transfer.run import (
-    DeleteCheck,
-    TransferRun,
-    transfer_key_of,
-)
+from skyplane_orchestration.transfer.run import DeleteCheck, TransferRun
 from skyplane_orchestration.transfer.run_options import RunOptions
-from skyplane_orchestration.transfer.watch import WatchedTransfer
+from skyplane_orchestration.transfer.transfer_key import transfer_key_of
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +63,7 @@ class JobRun:
         context = self._context
         if context.fleets.provisioner.describe(context.identity.fleet_key()):
             return None
-        from skyplane_orchestration.transfer.up_to_date import result_if_unchanged
+        from skyplane_orchestration.transfer.nothing_to_do import result_if_unchanged
 
         return result_if_unchanged(
             self._job, self._key, context.credentials, context.clock, self._listing

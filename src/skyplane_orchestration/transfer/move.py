@@ -19,7 +19,7 @@ from skyplane_orchestration.errors import (
     StoreError,
 )
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.open import open_ends
 from skyplane_orchestration.storage.parallel import map_parallel
 from skyplane_orchestration.transfer.aliasing import (

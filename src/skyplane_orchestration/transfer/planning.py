@@ -23,17 +23,20 @@ from skyplane_orchestration.model.location import Location, nearest_names
 from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
-from skyplane_orchestration.provision.regions import answered
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.provision.per_region_calls import answered
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
-from skyplane_orchestration.storage.server_side import server_side_note, why_not_server_side
+from skyplane_orchestration.storage.server_side_eligibility import (
+    server_side_note,
+    why_not_server_side,
+)
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.units import gbps_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
-    from skyplane_orchestration.provision.base import Provisioner
+    from skyplane_orchestration.provision.provisioner import Provisioner
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from skyplane_orchestration.model.result import (
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.storage.open import rule_of
 from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
-from skyplane_orchestration.transfer.costs import cost_of, edge_outcomes, rate_gbps
+from skyplane_orchestration.transfer.actual_cost import cost_of, edge_outcomes, rate_gbps
 
 #: Longest single texts in a result, in bytes of JSON.
 _REASON_BYTES: Final = 400

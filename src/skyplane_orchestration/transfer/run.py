@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields, replace
-from typing import Final
+from dataclasses import replace
 
-from skyplane_gateway.common.object_filter import ALL_OBJECTS
-from skyplane_gateway.common.schema import encode
-from skyplane_gateway.config import JobRules
 from skyplane_orchestration.errors import FleetLost, GatewayDraining, SkyplaneError, TransferFailed
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.recovery.cleanup import remove_journals
+from skyplane_orchestration.recovery.destination_cleanup import remove_journals
 from skyplane_orchestration.storage.preflight import (
     require_ends_apart,
     require_usable,
@@ -30,37 +24,15 @@ from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.finalize import finalize, require_success
-from skyplane_orchestration.transfer.in_the_way import InTheWay, put_back, set_aside
-from skyplane_orchestration.transfer.monitor import (
+from skyplane_orchestration.transfer.move import check_move
+from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside
+from skyplane_orchestration.transfer.run_options import RunOptions
+from skyplane_orchestration.transfer.transfer_monitor import (
     FleetAccess,
     Monitor,
 )
-from skyplane_orchestration.transfer.move import check_move
-from skyplane_orchestration.transfer.run_options import RunOptions
 
 log = logging.getLogger(__name__)
-
-
-#: Rules that are part of a transfer key even if they are the defaults.
-_ALWAYS_IN_KEY: Final = ("recursive", "include", "exclude", "conflict")
-
-
-def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
-    """The identity of a job within a run; the same for every retry."""
-    rule = {name: getattr(job, name) for name in _ALWAYS_IN_KEY}
-    if job.object_filter != ALL_OBJECTS:
-        rule["filter"] = encode(job.object_filter)
-    for one in fields(JobRules):
-        value = getattr(job, one.name)
-        is_in_key = one.metadata.get("is_in_key", True)
-        # A newer option leaves the keys of jobs alone that do not use it.
-        if one.name not in rule and is_in_key and value != one.default:
-            rule[one.name] = value
-    if job.encrypt != "auto":
-        rule["encrypt"] = job.encrypt
-    given = ("content_type", "cache_control", "headers", "object_metadata")
-    rule |= {name: getattr(job, name) for name in given if getattr(job, name)}
-    return identity.transfer_key(job.source, job.destination, json.dumps(rule))
 
 
 class DeleteCheck:

@@ -10,9 +10,9 @@ from skyplane_orchestration.model.output_format import require_manifest
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.transfer.fleet_wait import OnFull
-    from skyplane_orchestration.transfer.monitor import OnSubmitted
-    from skyplane_orchestration.transfer.poller import OnStatus
+    from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
+    from skyplane_orchestration.transfer.lead_poller import OnStatus
+    from skyplane_orchestration.transfer.transfer_monitor import OnSubmitted
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.sweep_report import SweepReport
-    from skyplane_orchestration.provision.base import TeardownReport
+    from skyplane_orchestration.provision.provisioner import TeardownReport
     from skyplane_orchestration.transfer.control import SubmittedTransfer
-    from skyplane_orchestration.transfer.fleet_wait import FleetWait
+    from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 
 #: Failed objects and swept uploads in a log; the manifest and the report have all.
 _MAX_ROWS: Final = 20

@@ -15,8 +15,8 @@ from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.arguments import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.text_values import refuse_unrendered
+from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, pauses_of
 from skyplane_orchestration.transfer.progress_log import ProgressLog
-from skyplane_orchestration.transfer.watch import WatchedTransfer, pauses_of
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client

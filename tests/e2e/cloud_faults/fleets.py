@@ -10,8 +10,8 @@ from tests.e2e.cloud_sites import CloudSite
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
-from skyplane_orchestration.provision.clouds_file import read_clouds
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.provision.cloud_registry import read_clouds
+from skyplane_orchestration.security.store_credentials import CredentialSources
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit

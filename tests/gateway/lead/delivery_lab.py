@@ -1,4 +1,4 @@
-"""A `Delivery` between fake sources and fake sinks."""
+"""A `ChunkDelivery` between fake sources and fake sinks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from skyplane_gateway.common.errors import SkyplaneError, StaleEpoch
 from skyplane_gateway.config import Route
-from skyplane_gateway.lead.delivery import Delivery
+from skyplane_gateway.lead.chunk_delivery import ChunkDelivery
 from skyplane_gateway.lead.dispatcher import Dispatcher
-from skyplane_gateway.lead.retry import Retries
 from skyplane_gateway.lead.sink_pool import SinkPeer
+from skyplane_gateway.lead.store_retries import Retries
 from skyplane_gateway.source.chunk_orders import (
     ChunkOrder,
     ChunkOutcome,
@@ -131,7 +131,7 @@ class Scene:
         sinks = {nodes[-1]: capacity for nodes in paths}
         self.dispatcher = Dispatcher(routes, sinks, STALL_S)
         self.sinks = {node: FakeSink() for node in sinks}
-        self.delivery = Delivery(
+        self.delivery = ChunkDelivery(
             self.dispatcher,
             sources,
             {node: SinkPeer(node, sink.call) for node, sink in self.sinks.items()},

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.common.errors import NotFound, StoreUnavailable
+from skyplane_gateway.common.job_rules import ConflictRule
 from skyplane_gateway.common.kept_properties import KeptProperties
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.selection import EscapeName, Selection, SelectionRule, select

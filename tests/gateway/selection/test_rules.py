@@ -19,6 +19,7 @@ from skyplane_gateway.common.errors import (
     NotRestored,
     StoreUnavailable,
 )
+from skyplane_gateway.common.job_rules import ConflictRule
 from skyplane_gateway.common.object_filter import Bounds
 from skyplane_gateway.common.objects import (
     IF_ABSENT,
@@ -27,7 +28,6 @@ from skyplane_gateway.common.objects import (
     ObjectInfo,
     Precondition,
 )
-from skyplane_gateway.config import ConflictRule
 from skyplane_gateway.selection import (
     CONFLICT_RULES,
     Answer,

@@ -21,16 +21,9 @@ import pytest
 from tests.gateway.wire_proxy import WireProxy
 from tests.memory_store import create_bucket
 
+from skyplane_gateway.common.job_rules import Verification
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.config import (
-    AttachOrder,
-    End,
-    GatewayConfig,
-    Route,
-    Topology,
-    TransferSpec,
-    Verification,
-)
+from skyplane_gateway.config import AttachOrder, End, GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control_server.open_gateway import open_in_memory
 from skyplane_gateway.journal.document import (
@@ -39,7 +32,7 @@ from skyplane_gateway.journal.document import (
     decode_journal,
     folder_of_destination,
 )
-from skyplane_gateway.lead import retry
+from skyplane_gateway.lead import store_retries
 from skyplane_gateway.main import listen
 from skyplane_gateway.protocol import ChunkFramer
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
@@ -212,7 +205,7 @@ class InProcessFleet:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries go on at once: how long they pause is not what these tests are about."""
-    monkeypatch.setattr(retry, "POLICY", replace(retry.POLICY, first_pause_s=0.002))
+    monkeypatch.setattr(store_retries, "POLICY", replace(store_retries.POLICY, first_pause_s=0.002))
 
 
 @pytest.fixture

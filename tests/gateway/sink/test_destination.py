@@ -20,13 +20,13 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
+from skyplane_gateway.common.job_rules import Verification
 from skyplane_gateway.common.objects import (
     IF_ABSENT,
     UNCONDITIONAL,
     ObjectAttributes,
     Precondition,
 )
-from skyplane_gateway.config import Verification
 from skyplane_gateway.journal.document import Journal, UploadRow
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore

@@ -15,7 +15,7 @@ from skyplane_gateway.common.objects import (
     PartInfo,
     Precondition,
 )
-from skyplane_gateway.stores.server_side import CopySource
+from skyplane_gateway.stores.copy_source import CopySource
 
 pytestmark = pytest.mark.parametrize("harness", ["gcs", "memory", "s3", "versitygw"], indirect=True)
 

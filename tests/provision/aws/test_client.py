@@ -16,7 +16,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 
 
 def key_ids(harness: AwsHarness) -> list[str]:

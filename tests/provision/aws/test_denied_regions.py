@@ -13,12 +13,12 @@ from tests.provision.samples import SECRET, make_plan
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
-from skyplane_orchestration.provision.base import FleetSpec
-from skyplane_orchestration.provision.fleet.clouds import Clouds
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
-from skyplane_orchestration.provision.regions import answered
+from skyplane_orchestration.provision.per_region_calls import answered
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.security.authority import Authority
 
 OTHER = "aws:us-east-1"

@@ -42,7 +42,7 @@ def test_a_new_group_costs_four_calls_and_an_old_one_two(harness: AwsHarness) ->
 def test_rules_change_in_one_call_each(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws())
     before = len(harness.ec2.calls)
-    cloud.allow(FLEET, REGION, PEERS)
+    cloud.set_ingress(FLEET, REGION, PEERS)
     assert harness.ec2.actions()[before:] == [
         "DescribeSecurityGroups",
         "AuthorizeSecurityGroupIngress",
@@ -55,7 +55,7 @@ def test_a_rule_that_is_there_already_does_not_keep_the_others_out(harness: AwsH
     cloud = prepared(harness.aws())
     # AWS describes the group as it was before another worker opened it.
     harness.show_old_rules(PEERS[0])
-    cloud.allow(FLEET, REGION, [WORKERS, *PEERS])
+    cloud.set_ingress(FLEET, REGION, [WORKERS, *PEERS])
     assert harness.firewall(REGION) == {WORKERS, *PEERS}
 
 
@@ -82,14 +82,14 @@ def test_rules_that_somebody_added_by_hand_are_removed(harness: AwsHarness) -> N
         ],
     )
     assert len(harness.ec2.open_to("eu-west-3")) == 4
-    cloud.allow(FLEET, REGION, [WORKERS])
+    cloud.set_ingress(FLEET, REGION, [WORKERS])
     assert harness.ec2.open_to("eu-west-3") == {("tcp", "7600", "7601", "198.51.100.0/24")}
 
 
 def test_sources_may_be_of_ipv6_and_may_have_bits_behind_the_prefix(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws())
     for _ in range(2):
-        cloud.allow(
+        cloud.set_ingress(
             FLEET, REGION, [Ingress(7600, 7600, "10.1.2.3/8"), Ingress(1, 2, "2001:DB8::1/64")]
         )
     assert harness.firewall(REGION) == {
@@ -102,7 +102,7 @@ def test_too_many_rules_name_the_quota(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws())
     rules = [Ingress(7600, 7600, f"10.0.{number}.0/24") for number in range(61)]
     with pytest.raises(QuotaExceeded, match=r"L-0EA8095F.*--service-code vpc"):
-        cloud.allow(FLEET, REGION, rules)
+        cloud.set_ingress(FLEET, REGION, rules)
 
 
 def test_a_group_of_our_name_without_our_tags_is_not_touched(harness: AwsHarness) -> None:

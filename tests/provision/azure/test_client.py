@@ -19,7 +19,7 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
 from skyplane_orchestration.provision.azure.client import credential_of
-from skyplane_orchestration.security.credentials import SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
 
 SCOPE = "https://management.azure.com/.default"
 

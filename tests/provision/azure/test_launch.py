@@ -138,7 +138,7 @@ def test_disks_are_encrypted_with_the_set(harness: AzureHarness) -> None:
 def test_a_region_without_zones_is_used(harness: AzureHarness) -> None:
     region = "azure:westus"
     cloud = harness.azure()
-    cloud.prepare(FLEET, [region], [WORKERS])
+    cloud.create_firewalls(FLEET, [region], [WORKERS])
     assert cloud.launch(a_request(region=region, instance=f"{region}/0")).is_alive
     assert "zones" not in body_of(harness)
 
@@ -235,7 +235,7 @@ def test_a_group_that_is_gone_says_so(harness: AzureHarness) -> None:
 def test_private_addresses_need_a_subnet(harness: AzureHarness) -> None:
     cloud = harness.azure(public_address=False)
     with pytest.raises(ConfigurationInvalid, match="subnets of azure has none"):
-        cloud.prepare(FLEET, [REGION], [WORKERS])
+        cloud.create_firewalls(FLEET, [REGION], [WORKERS])
 
 
 def test_instances_in_an_own_subnet_have_private_addresses(harness: AzureHarness) -> None:

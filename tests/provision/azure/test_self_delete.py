@@ -13,11 +13,11 @@ from tests.provision.azure.test_launch import IDENTITY
 from tests.provision.samples import SECRET, expire_leases, make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
-from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
-from skyplane_orchestration.provision.clouds_file import parse_clouds
+from skyplane_orchestration.provision.cloud_registry import parse_clouds
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.provisioner import FleetSpec, FleetTimes
 from skyplane_orchestration.security.authority import Authority
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from strict_clouds.arm import SUBSCRIPTION, StrictArm
 from strict_clouds.arm_machines import SELF_DELETE
 from strict_clouds.arm_state import FIREWALLS, NETWORKS

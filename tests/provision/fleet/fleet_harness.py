@@ -18,9 +18,9 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import QuotaExceeded, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import InstanceGroup
-from skyplane_orchestration.provision.base import FleetSpec, Provisioner
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
 from skyplane_orchestration.security.authority import Authority
 
 

@@ -17,9 +17,9 @@ from tests.provision.samples import SECRET, A, B, C, make_plan
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.fleet.options import LEAST_POLL_S, InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.security.authority import Authority
 
 #: Nobody has to wait for a cloud in memory.

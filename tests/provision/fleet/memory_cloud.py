@@ -18,7 +18,6 @@ from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -26,6 +25,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Instance,
     LaunchRequest,
 )
+from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -203,7 +203,9 @@ class MemoryCloud:
             tuple(one for one in rest if one.tags.deployment == deployment),
         )
 
-    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+    def create_firewalls(
+        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
+    ) -> None:
         self._die("prepare")
         with self.account.lock:
             for region in regions:
@@ -219,7 +221,7 @@ class MemoryCloud:
         self._die("pin_key")
         self.account.pin(instance.cloud_id, key_id)
 
-    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+    def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         self._die("allow")
         with self.account.lock:
             place = (region, tags.fleet_key)

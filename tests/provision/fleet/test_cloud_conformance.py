@@ -33,7 +33,6 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
 )
 from skyplane_orchestration.model.plan import InstanceGroup
-from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
     Ingress,
@@ -43,6 +42,7 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.security.authority import Authority
 
 FLEET = FleetTags(
@@ -82,7 +82,7 @@ def a_request(harness: CloudHarness, index: int = 0, **changes: Any) -> LaunchRe
 
 def prepared(harness: CloudHarness) -> Machines:
     cloud = harness.worker()
-    cloud.prepare(FLEET, [harness.region, harness.other_region], [WORKERS])
+    cloud.create_firewalls(FLEET, [harness.region, harness.other_region], [WORKERS])
     return cloud
 
 
@@ -290,7 +290,7 @@ def test_the_key_of_an_instance_is_pinned(harness: CloudHarness) -> None:
 def test_fleets_and_deployments_do_not_see_each_other(harness: CloudHarness) -> None:
     cloud = prepared(harness)
     other = replace(FLEET, fleet_key="fe" * 16, deployment="prod eu=")
-    cloud.prepare(other, [harness.region], [PEER])
+    cloud.create_firewalls(other, [harness.region], [PEER])
     mine = cloud.launch(a_request(harness))
     theirs = cloud.launch(a_request(harness, tags=other))
     regions = [harness.region, harness.other_region]
@@ -331,8 +331,8 @@ def test_prepare_may_be_repeated(harness: CloudHarness) -> None:
 
 def test_prepare_takes_no_rule_from_a_fleet_that_works(harness: CloudHarness) -> None:
     cloud = prepared(harness)
-    cloud.allow(FLEET, harness.region, [WORKERS, PEER])
-    cloud.prepare(FLEET, [harness.region], [WORKERS, OTHER_PEER])
+    cloud.set_ingress(FLEET, harness.region, [WORKERS, PEER])
+    cloud.create_firewalls(FLEET, [harness.region], [WORKERS, OTHER_PEER])
     assert harness.firewall(harness.region) == {WORKERS, PEER, OTHER_PEER}
 
 
@@ -341,10 +341,10 @@ def test_ranges_that_overlap_open_what_the_widest_opens(harness: CloudHarness) -
     wide, narrow = Ingress(7600, 7601, "198.0.0.0/8"), Ingress(7600, 7601, "198.51.0.0/16")
     prepared(harness)
     cloud = harness.worker()
-    cloud.prepare(FLEET, [harness.region], [wide, narrow, WORKERS, PEER])
+    cloud.create_firewalls(FLEET, [harness.region], [wide, narrow, WORKERS, PEER])
     assert harness.firewall(harness.region) >= {wide, PEER}
     for rules in ([narrow, wide, wide], [Ingress(7600, 7601, "0.0.0.0/0"), wide, WORKERS]):
-        cloud.allow(FLEET, harness.region, rules)
+        cloud.set_ingress(FLEET, harness.region, rules)
         (rule,) = harness.firewall(harness.region)
         assert rule == min(rules, key=lambda one: int(one.source_cidr.partition("/")[2]))
 
@@ -357,7 +357,7 @@ def test_two_workers_prepare_at_once(harness: CloudHarness) -> None:
         cloud = harness.worker()
         barrier.wait()
         try:
-            cloud.prepare(FLEET, [harness.region], [WORKERS])
+            cloud.create_firewalls(FLEET, [harness.region], [WORKERS])
         except CloudUnavailable as error:
             failures.append(error)
 
@@ -374,9 +374,9 @@ def test_two_workers_prepare_at_once(harness: CloudHarness) -> None:
 def test_the_firewall_is_set_to_exactly_the_rules(harness: CloudHarness) -> None:
     cloud = prepared(harness)
     for rules in ([WORKERS, PEER], [PEER, OTHER_PEER], [OTHER_PEER], []):
-        cloud.allow(FLEET, harness.region, rules)
+        cloud.set_ingress(FLEET, harness.region, rules)
         assert harness.firewall(harness.region) == set(rules)
-        cloud.allow(FLEET, harness.region, rules)
+        cloud.set_ingress(FLEET, harness.region, rules)
         assert harness.firewall(harness.region) == set(rules)
     assert harness.firewall(harness.other_region) == {WORKERS}
 
@@ -388,7 +388,7 @@ def test_two_workers_open_the_firewall_at_once(harness: CloudHarness) -> None:
     def work() -> None:
         cloud = harness.worker()
         barrier.wait()
-        cloud.allow(FLEET, harness.region, [WORKERS, PEER])
+        cloud.set_ingress(FLEET, harness.region, [WORKERS, PEER])
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -401,14 +401,14 @@ def test_two_workers_open_the_firewall_at_once(harness: CloudHarness) -> None:
 def test_a_rule_whose_answer_was_lost_is_there_once(harness: CloudHarness) -> None:
     cloud = prepared(harness)
     harness.lose_reply(OPEN)
-    cloud.allow(FLEET, harness.region, [WORKERS, PEER])
+    cloud.set_ingress(FLEET, harness.region, [WORKERS, PEER])
     assert harness.firewall(harness.region) == {WORKERS, PEER}
 
 
 def test_a_source_that_is_no_range_is_refused(harness: CloudHarness) -> None:
     cloud = prepared(harness)
     with pytest.raises(ConfigurationInvalid, match="my-workers"):
-        cloud.allow(FLEET, harness.region, [Ingress(7600, 7600, "my-workers")])
+        cloud.set_ingress(FLEET, harness.region, [Ingress(7600, 7600, "my-workers")])
 
 
 # The end.

@@ -17,7 +17,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.aws import errors as aws
 from skyplane_orchestration.provision.azure import errors as azure
-from skyplane_orchestration.provision.fleet.refusals import Answer
+from skyplane_orchestration.provision.fleet.error_mapping import Answer
 from skyplane_orchestration.provision.gcp import errors as gcp
 
 _SAID: Final = "what the cloud says"

@@ -15,9 +15,9 @@ from tests.test_imports import loaded_by
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
-from skyplane_orchestration.provision.clouds_file import parse_clouds
+from skyplane_orchestration.provision.cloud_registry import parse_clouds
 from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from strict_clouds.arm import SUBSCRIPTION
 from strict_clouds.gce import PROJECT
 

@@ -24,10 +24,10 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
-from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.security.authority import Authority
 from strict_clouds.arm import SUBSCRIPTION
 from strict_clouds.gce import PROJECT

@@ -15,8 +15,8 @@ from skyplane_orchestration.errors import (
     ProvisionFailed,
     TeardownIncomplete,
 )
-from skyplane_orchestration.provision.fleet.clouds import Clouds
-from skyplane_orchestration.provision.regions import answered
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
+from skyplane_orchestration.provision.per_region_calls import answered
 
 #: A second region of AWS.
 DOWN = "aws:me-south-1"

@@ -11,7 +11,7 @@ from tests.provision.fleet.memory_cloud import MemoryCloud
 from tests.provision.samples import SECRET, A
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_orchestration.provision.base import FleetTimes
+from skyplane_orchestration.provision.provisioner import FleetTimes
 from skyplane_orchestration.security.authority import Authority
 from skyplane_orchestration.transfer.fleets import Fleets
 

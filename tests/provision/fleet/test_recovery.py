@@ -30,8 +30,8 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
-from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.fleet.machines import Instance
+from skyplane_orchestration.provision.provisioner import FleetTimes
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.instance_meter import instances_usd
 

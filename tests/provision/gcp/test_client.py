@@ -17,7 +17,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
-from skyplane_orchestration.security.credentials import SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
 from strict_clouds.gce import PROJECT
 
 

@@ -51,7 +51,7 @@ def test_a_new_fleet_costs_one_list_and_two_rules_per_region(harness: GcpHarness
     regions = [REGION, OTHER_REGION]
     for added in (["firewalls.insert", "globalOperations.wait"] * 4, []):
         before = len(harness.gce.calls)
-        harness.gcp().prepare(FLEET, regions, [WORKERS])
+        harness.gcp().create_firewalls(FLEET, regions, [WORKERS])
         methods = harness.gce.methods()[before:]
         assert methods[0] == "firewalls.list"
         assert sorted(methods[1:]) == sorted(added)
@@ -59,15 +59,15 @@ def test_a_new_fleet_costs_one_list_and_two_rules_per_region(harness: GcpHarness
 
 def test_prepare_loses_no_rule_and_no_source(harness: GcpHarness) -> None:
     cloud = prepared(harness.gcp())
-    cloud.allow(FLEET, REGION, [WORKERS, *PEERS])
+    cloud.set_ingress(FLEET, REGION, [WORKERS, *PEERS])
     more = Ingress(7600, 7601, "192.0.2.0/24")
-    cloud.prepare(FLEET, [REGION], [more])
+    cloud.create_firewalls(FLEET, [REGION], [more])
     assert harness.firewall(REGION) == {WORKERS, more, *PEERS}
 
 
 def test_sources_of_one_range_of_ports_are_one_rule(harness: GcpHarness) -> None:
     cloud = prepared(harness.gcp())
-    cloud.allow(FLEET, REGION, [WORKERS, *PEERS])
+    cloud.set_ingress(FLEET, REGION, [WORKERS, *PEERS])
     (rule,) = [one for one in harness.gce.firewalls.rules if one.endswith("-7601-7602")]
     assert harness.gce.firewalls.rules[rule]["sourceRanges"] == sorted(
         one.source_cidr for one in PEERS
@@ -78,10 +78,10 @@ def test_a_rule_that_was_changed_by_hand_is_set_again(harness: GcpHarness) -> No
     cloud = prepared(harness.gcp())
     rule = harness.gce.firewalls.rules[f"{TAG}-7600-7601"]
     rule["sourceRanges"] = ["0.0.0.0/0"]
-    cloud.allow(FLEET, REGION, [WORKERS])
+    cloud.set_ingress(FLEET, REGION, [WORKERS])
     assert harness.firewall(REGION) == {WORKERS}
     harness.gce.firewalls.rules[f"{TAG}-closed"]["priority"] = 65000
-    cloud.allow(FLEET, REGION, [WORKERS])
+    cloud.set_ingress(FLEET, REGION, [WORKERS])
     assert not harness.gce.firewalls.lets_through([TAG], 22, "198.51.100.1")
 
 
@@ -90,7 +90,7 @@ def test_a_rule_of_our_name_without_our_description_is_refused(harness: GcpHarne
     rule = harness.gce.firewalls.rules[f"{TAG}-closed"]
     rule |= {"description": "mine", "priority": 1}
     with pytest.raises(ConfigurationInvalid, match="does not have the description"):
-        cloud.prepare(FLEET, [REGION], [WORKERS])
+        cloud.create_firewalls(FLEET, [REGION], [WORKERS])
 
 
 def test_a_rule_that_is_never_shown_is_an_error(harness: GcpHarness) -> None:
@@ -101,13 +101,13 @@ def test_a_rule_that_is_never_shown_is_an_error(harness: GcpHarness) -> None:
 
 
 def test_bits_behind_the_prefix_are_dropped(harness: GcpHarness) -> None:
-    harness.gcp().prepare(FLEET, [REGION], [Ingress(7600, 7601, "198.51.100.7/24")])
+    harness.gcp().create_firewalls(FLEET, [REGION], [Ingress(7600, 7601, "198.51.100.7/24")])
     assert harness.firewall(REGION) == {WORKERS}
 
 
 def test_a_firewall_has_all_rules_of_its_region(harness: GcpHarness) -> None:
     cloud = prepared(harness.gcp())
-    cloud.allow(FLEET, REGION, [WORKERS, *PEERS])
+    cloud.set_ingress(FLEET, REGION, [WORKERS, *PEERS])
     (firewall,) = cloud.leftovers(FLEET.fleet_key, [REGION])
     assert (firewall.kind, firewall.cloud_id, firewall.tags) == ("firewall", TAG, FLEET)
     assert cloud.leftovers(FLEET.fleet_key, [OTHER_REGION]) == ()

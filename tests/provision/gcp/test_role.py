@@ -30,14 +30,14 @@ def use_everything(harness: GcpHarness) -> None:
     cloud.regions()
     cloud.quotas([REGION])
     cloud.quota_uses([REGION])
-    cloud.prepare(FLEET, [REGION], [WORKERS])
+    cloud.create_firewalls(FLEET, [REGION], [WORKERS])
     launched = cloud.launch(a_request(is_end=True))
     cloud.pin_key(launched, "ab")
     # A worker that does not see the rule yet makes it again, and then changes it.
     harness.hide_new(1)
     wider = [Ingress(7601, 7602, f"203.0.113.{number}/32") for number in range(2)]
-    cloud.allow(FLEET, REGION, wider[:1])
-    cloud.allow(FLEET, REGION, wider)
+    cloud.set_ingress(FLEET, REGION, wider[:1])
+    cloud.set_ingress(FLEET, REGION, wider)
     cloud.console_tail(launched, 100)
     harness.leave_a_disk(launched)
     cloud.terminate([launched])

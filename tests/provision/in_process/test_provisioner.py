@@ -17,7 +17,6 @@ from skyplane_gateway.control_server.open_gateway import OpenGateway
 from skyplane_orchestration.errors import FleetLost, ForeignHost, ProvisionFailed
 from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
 from skyplane_orchestration.model.plan import InstanceGroup
-from skyplane_orchestration.provision.base import FleetSpec, FleetTimes
 from skyplane_orchestration.provision.in_process import (
     InProcessProvisioner,
     SmallJobsProvisioner,
@@ -28,6 +27,7 @@ from skyplane_orchestration.provision.in_process.small_jobs import (
 )
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.local.run_directory import RunRoot
+from skyplane_orchestration.provision.provisioner import FleetSpec, FleetTimes
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 if TYPE_CHECKING:

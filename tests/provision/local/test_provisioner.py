@@ -36,7 +36,6 @@ from skyplane_orchestration.errors import (
     TooManyFleets,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.base import FleetTimes
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
 from skyplane_orchestration.provision.local.fleet_files import FleetFiles
@@ -50,6 +49,7 @@ from skyplane_orchestration.provision.local.settings import (
     PROCESSES_VARIABLE,
     processes_per_instance,
 )
+from skyplane_orchestration.provision.provisioner import FleetTimes
 
 if TYPE_CHECKING:
     from tests.provision.conftest import LocalHarness, PlanMaker

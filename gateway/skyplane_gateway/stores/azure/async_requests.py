@@ -10,7 +10,6 @@ from azure.core.exceptions import AzureError
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.answers import NoAnswer, require_etag, require_range
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.requests import (
@@ -23,6 +22,7 @@ from skyplane_gateway.stores.azure.requests import (
     written_info,
 )
 from skyplane_gateway.stores.http_client import Answer, send
+from skyplane_gateway.stores.response_validation import NoAnswer, require_etag, require_range
 
 
 class AzureAsyncRequests:

@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from skyplane_gateway.common.objects import PartInfo
-from skyplane_gateway.stores.answers import NoAnswer, is_number, read_xml
+from skyplane_gateway.stores.response_validation import NoAnswer, is_number, read_xml
 
 #: Upload, milliseconds since 1970, number, CRC32C. All ids of a blob must have one length.
 _LAYOUT: Final = struct.Struct(">16sQHI")

@@ -13,7 +13,6 @@ import urllib3
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import Body, Credentials, StoreSpec
-from skyplane_gateway.stores.answers import NoAnswer, joined
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
@@ -22,6 +21,7 @@ from skyplane_gateway.stores.blocks import Blocks
 from skyplane_gateway.stores.ca_bundle import way_to
 from skyplane_gateway.stores.checksums import Stated, range_of_whole
 from skyplane_gateway.stores.options import check_options, uses_md5
+from skyplane_gateway.stores.response_validation import NoAnswer, joined
 from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Of the service; see "Versioning for the Azure Storage services".

@@ -23,8 +23,7 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from skyplane_gateway.stores.answers import NoAnswer, unavailable
-from skyplane_gateway.stores.refusals import (
+from skyplane_gateway.stores.error_mapping import (
     Meaning,
     Refusal,
     clock_hint,
@@ -32,6 +31,7 @@ from skyplane_gateway.stores.refusals import (
     unix_s,
     unreachable,
 )
+from skyplane_gateway.stores.response_validation import NoAnswer, unavailable
 
 
 class Refused(Exception):

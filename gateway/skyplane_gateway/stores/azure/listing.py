@@ -10,7 +10,6 @@ from xml.etree.ElementTree import Element
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.source_version import recorded_source
-from skyplane_gateway.stores.answers import NoAnswer, broken_listing, in_order, read_xml
 from skyplane_gateway.stores.azure.client import Container, Request
 from skyplane_gateway.stores.azure.errors import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
@@ -22,6 +21,7 @@ from skyplane_gateway.stores.azure.requests import (
     not_carried_of,
     size_of,
 )
+from skyplane_gateway.stores.response_validation import NoAnswer, broken_listing, in_order, read_xml
 
 #: Most that the service returns at once.
 _PAGE_KEYS: Final = 5000

@@ -35,7 +35,6 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     Tags,
 )
-from skyplane_gateway.stores.answers import require_etag, require_made, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import Answer, AzureReader, Container, Request
@@ -55,6 +54,7 @@ from skyplane_gateway.stores.azure.uploads import Uploads
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
+from skyplane_gateway.stores.response_validation import require_etag, require_made, require_range
 
 __all__ = ["AzureStore", "ambient_credentials", "open_from_spec", "sendable_credentials"]
 

@@ -34,7 +34,6 @@ from skyplane_gateway.common.objects import (
     Precondition,
     UploadInfo,
 )
-from skyplane_gateway.stores.answers import NoAnswer, marked_attributes, read_json, require
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.blocks import (
     Block,
@@ -53,6 +52,12 @@ from skyplane_gateway.stores.azure.requests import (
 )
 from skyplane_gateway.stores.checksums import Stated, compare
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
+from skyplane_gateway.stores.response_validation import (
+    NoAnswer,
+    marked_attributes,
+    read_json,
+    require,
+)
 
 log = logging.getLogger(__name__)
 

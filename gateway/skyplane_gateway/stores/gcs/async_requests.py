@@ -10,7 +10,6 @@ from requests.structures import CaseInsensitiveDict
 from skyplane_gateway.common.errors import ConfigurationInvalid, StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.answers import NoAnswer, read_json
 from skyplane_gateway.stores.async_requests import Unsettled, Way, WholeObject
 from skyplane_gateway.stores.ca_bundle import way_to
 from skyplane_gateway.stores.gcs.client import Client
@@ -26,6 +25,7 @@ from skyplane_gateway.stores.gcs.requests import (
     stated_in,
 )
 from skyplane_gateway.stores.http_client import Answer, send
+from skyplane_gateway.stores.response_validation import NoAnswer, read_json
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from skyplane_gateway.common.objects import (
     ObjectInfo,
     Precondition,
 )
-from skyplane_gateway.stores import answers
-from skyplane_gateway.stores.answers import NoAnswer, require, unavailable
+from skyplane_gateway.stores import response_validation
 from skyplane_gateway.stores.checksums import verify
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs.client import ONCE, Client
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.requests import (
@@ -34,7 +34,7 @@ from skyplane_gateway.stores.gcs.requests import (
     unix_s,
 )
 from skyplane_gateway.stores.readback import has_attributes
-from skyplane_gateway.stores.server_side import CopySource
+from skyplane_gateway.stores.response_validation import NoAnswer, require, unavailable
 
 #: An object as the JSON API describes it.
 Resource = Mapping[str, Any]
@@ -48,7 +48,7 @@ class _Bounded(BytesIO):
     """Takes no more than an answer may have; raises NoAnswer."""
 
     def write(self, data: Any) -> int:
-        if self.tell() + len(data) > answers.MAX_BODY_BYTES:
+        if self.tell() + len(data) > response_validation.MAX_BODY_BYTES:
             raise NoAnswer("is too long")
         return super().write(data)
 

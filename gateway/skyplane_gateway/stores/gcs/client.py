@@ -22,7 +22,11 @@ from skyplane_gateway.common.errors import (
     StoreError,
 )
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.answers import (
+from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
+from skyplane_gateway.stores.gcs.errors import from_refusal, mapped
+from skyplane_gateway.stores.gcs.requests import Urls
+from skyplane_gateway.stores.options import check_options
+from skyplane_gateway.stores.response_validation import (
     UNREADABLE,
     NoAnswer,
     joined,
@@ -30,10 +34,6 @@ from skyplane_gateway.stores.answers import (
     require,
     unavailable,
 )
-from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
-from skyplane_gateway.stores.gcs.errors import from_refusal, mapped
-from skyplane_gateway.stores.gcs.requests import Urls
-from skyplane_gateway.stores.options import check_options
 from skyplane_gateway.stores.server_clock import ServerClock
 
 #: Any: google-auth's functions have no types.

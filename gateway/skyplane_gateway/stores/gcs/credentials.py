@@ -23,8 +23,8 @@ from google.auth.transport.requests import Request
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, CredentialsExpired
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer
 from skyplane_gateway.stores.gcs.errors import mapped
+from skyplane_gateway.stores.response_validation import UNREADABLE, NoAnswer
 
 #: Objects and listings; no change of buckets, permissions or policies.
 SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)

@@ -27,14 +27,14 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from skyplane_gateway.stores.answers import NoAnswer, unavailable
-from skyplane_gateway.stores.refusals import (
+from skyplane_gateway.stores.error_mapping import (
     Meaning,
     Refusal,
     clock_hint,
     not_trusted,
     unreachable,
 )
+from skyplane_gateway.stores.response_validation import NoAnswer, unavailable
 
 _SEND_AGAIN: Final = "the bytes changed on the way: send them again"
 

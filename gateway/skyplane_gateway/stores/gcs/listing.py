@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.stores.answers import NoAnswer, broken_listing, in_order, require
 from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.requests import ROW_FIELDS, info_of, require_object
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
+from skyplane_gateway.stores.response_validation import NoAnswer, broken_listing, in_order, require
 
 _PAGE_KEYS: Final = 1000
 

@@ -17,7 +17,6 @@ from skyplane_gateway.common.encoded_words import utf8
 from skyplane_gateway.common.mtime import dated, undated
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.common.source_version import recorded_source
-from skyplane_gateway.stores.answers import NoAnswer, is_number, require, unavailable
 from skyplane_gateway.stores.blocks import Blocks
 from skyplane_gateway.stores.checksums import (
     Stated,
@@ -26,6 +25,7 @@ from skyplane_gateway.stores.checksums import (
     range_of_whole,
     stated_crc32c,
 )
+from skyplane_gateway.stores.response_validation import NoAnswer, is_number, require, unavailable
 
 GOOGLE_URL: Final = "https://storage.googleapis.com"
 

@@ -29,7 +29,6 @@ from skyplane_gateway.common.objects import (
     StoreCapabilities,
     StoreSpec,
 )
-from skyplane_gateway.stores.answers import require_etag, require_range
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, RangeReader, Reader, Wants
 from skyplane_gateway.stores.gcs import listing
@@ -52,6 +51,7 @@ from skyplane_gateway.stores.gcs.requests import (
 )
 from skyplane_gateway.stores.gcs.uploads import Uploads
 from skyplane_gateway.stores.key_rules import check_gcs_key
+from skyplane_gateway.stores.response_validation import require_etag, require_range
 
 __all__ = [
     "GcsStore",

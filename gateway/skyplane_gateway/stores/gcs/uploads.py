@@ -43,7 +43,6 @@ from skyplane_gateway.common.objects import (
     Precondition,
     UploadInfo,
 )
-from skyplane_gateway.stores.answers import marked_attributes, read_json, require_made
 from skyplane_gateway.stores.checksums import (
     Stated,
     compare,
@@ -51,13 +50,14 @@ from skyplane_gateway.stores.checksums import (
     crc32c_text,
     stated_crc32c,
 )
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, Wanted, grouped, joined, whole_crc32c
 from skyplane_gateway.stores.gcs.errors import mapped
 from skyplane_gateway.stores.gcs.listing import pages
 from skyplane_gateway.stores.gcs.requests import resource_of, unix_s
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
-from skyplane_gateway.stores.server_side import CopySource
+from skyplane_gateway.stores.response_validation import marked_attributes, read_json, require_made
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.checksums import range_of_whole
+from skyplane_gateway.stores.error_mapping import unix_s
 from skyplane_gateway.stores.http_client import Answer, send
-from skyplane_gateway.stores.refusals import unix_s
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.client import CHECKSUM_MODE
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters

@@ -30,9 +30,9 @@ from skyplane_gateway.common.objects import (
     is_time_pin,
     time_pin,
 )
-from skyplane_gateway.stores.answers import require_etag
 from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text
 from skyplane_gateway.stores.options import checksum_use, uses_md5
+from skyplane_gateway.stores.response_validation import require_etag
 from skyplane_gateway.stores.s3.client import as_stored, open_client
 from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
 from skyplane_gateway.stores.s3.requests import (

@@ -37,14 +37,14 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from skyplane_gateway.stores.answers import unavailable
-from skyplane_gateway.stores.refusals import (
+from skyplane_gateway.stores.error_mapping import (
     Meaning,
     Refusal,
     not_trusted,
     retry_after_s,
     unreachable,
 )
+from skyplane_gateway.stores.response_validation import unavailable
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 _THROTTLED: Final = (

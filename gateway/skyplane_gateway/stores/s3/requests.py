@@ -24,9 +24,9 @@ from skyplane_gateway.common.objects import (
     time_pin,
 )
 from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text, hex_of, stated_crc32c
-from skyplane_gateway.stores.refusals import unix_s
+from skyplane_gateway.stores.copy_source import CopySource
+from skyplane_gateway.stores.error_mapping import unix_s
 from skyplane_gateway.stores.s3.sdk import BadAnswer
-from skyplane_gateway.stores.server_side import CopySource
 
 #: The storage class of an object that names none.
 _STANDARD = "STANDARD"

@@ -32,7 +32,13 @@ from botocore.parsers import (
 )
 from botocore.session import Session
 
-from skyplane_gateway.stores.answers import UNREADABLE, NoAnswer, is_number, local_name, read_xml
+from skyplane_gateway.stores.response_validation import (
+    UNREADABLE,
+    NoAnswer,
+    is_number,
+    local_name,
+    read_xml,
+)
 
 _LISTING: Final = "ListObjectsV2Output"
 #: Elements of a page, beside its rows, that a caller or botocore's own handlers read.

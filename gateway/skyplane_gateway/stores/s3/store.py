@@ -38,11 +38,17 @@ from skyplane_gateway.common.objects import (
     UploadInfo,
     is_time_pin,
 )
-from skyplane_gateway.stores.answers import in_order, require_made, require_range, unavailable
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import crc32c_text, stated_crc32c
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.key_rules import check_key
+from skyplane_gateway.stores.response_validation import (
+    in_order,
+    require_made,
+    require_range,
+    unavailable,
+)
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import S3Reader, SentBody
 from skyplane_gateway.stores.s3.bucket import Bucket, require_version, write_failure
@@ -62,7 +68,6 @@ from skyplane_gateway.stores.s3.requests import (
 )
 from skyplane_gateway.stores.s3.roles import sendable_credentials, session_credentials
 from skyplane_gateway.stores.server_clock import ServerClock
-from skyplane_gateway.stores.server_side import CopySource
 
 __all__ = [
     "S3Store",

@@ -32,9 +32,9 @@ from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.async_requests import WholeObject, requests_of
 from skyplane_gateway.stores.base import ClosingReader, ObjectStore, Reader, Wants, has_bytes
 from skyplane_gateway.stores.checksums import crc32c_of
+from skyplane_gateway.stores.copy_source import CopiesParts, CopySource
 from skyplane_gateway.stores.readback import has_attributes
 from skyplane_gateway.stores.server_clock import ServerClock
-from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 from skyplane_gateway.stores.wrappers.attempts import Attempts, StoreCall
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
 from skyplane_gateway.stores.wrappers.rate_limiter import HEAD_SHARE, Pause, RateLimiter

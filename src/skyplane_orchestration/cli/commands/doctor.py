@@ -21,8 +21,8 @@ from skyplane_orchestration.model.location import CLOUDS
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.provision.base import Finding
-    from skyplane_orchestration.provision.fleet.cloud_report import CloudReport
+    from skyplane_orchestration.provision.fleet.account_check import CloudReport
+    from skyplane_orchestration.provision.provisioner import Finding
 
 State = Literal["ok", "warn", "fail"]
 
@@ -100,9 +100,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _cloud_report(options: argparse.Namespace) -> CloudReport:
-    from skyplane_orchestration.provision.clouds_file import open_one_cloud
-    from skyplane_orchestration.provision.fleet.cloud_report import report_on
-    from skyplane_orchestration.security.credentials import CredentialSources
+    from skyplane_orchestration.provision.cloud_registry import open_one_cloud
+    from skyplane_orchestration.provision.fleet.account_check import report_on
+    from skyplane_orchestration.security.store_credentials import CredentialSources
 
     with as_bad_input():
         cloud = open_one_cloud(options.cloud, options.clouds, options.region, CredentialSources())
@@ -111,7 +111,7 @@ def _cloud_report(options: argparse.Namespace) -> CloudReport:
 
 def _ranges(options: argparse.Namespace) -> tuple[Finding, ...]:
     """Of the clouds file, if one is given."""
-    from skyplane_orchestration.provision.clouds_file import read_clouds
+    from skyplane_orchestration.provision.cloud_registry import read_clouds
     from skyplane_orchestration.provision.fleet.firewall import odd_ranges
 
     if options.clouds is None:

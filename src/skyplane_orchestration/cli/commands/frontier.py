@@ -83,7 +83,7 @@ def _regions(options: argparse.Namespace, client: Client) -> tuple[str, str]:
     if not are_locations(options, client.grid.tags):
         require_plain_regions(options)
         return options.src, options.dst
-    from skyplane_orchestration.security.credentials import CredentialSources
+    from skyplane_orchestration.security.store_credentials import CredentialSources
     from skyplane_orchestration.storage.preflight import locate
 
     job = TransferJob(

@@ -47,7 +47,7 @@ def add(commands: arguments.Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    from skyplane_orchestration.cli.commands import multicast
+    from skyplane_orchestration.cli import multicast_plan
 
     plan: TransferPlan | MulticastPlan
     why: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             require_picture(options.plot)
         client = open_client(options, grid=options.grid)
         if options.further:
-            plan = multicast.make_plan(options, client)
+            plan = multicast_plan.make_plan(options, client)
         else:
             plan = _plan(options, client)
             why = _explanation(options, client, plan) if options.explain else ()
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.cli.render import plan_parts, sentence_parts
     from skyplane_orchestration.model.plan import TransferPlan
 
-    parts = plan_parts(plan) if isinstance(plan, TransferPlan) else multicast.plan_parts(plan)
+    parts = plan_parts(plan) if isinstance(plan, TransferPlan) else multicast_plan.plan_parts(plan)
     console.print(*parts, *sentence_parts(why))
     return SUCCESS
 

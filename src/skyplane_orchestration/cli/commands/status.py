@@ -65,7 +65,7 @@ def _cost(fleet: Fleet, answers: Mapping[str, Mapping[str, Any]]) -> CostOutcome
     Also None without instances if no gateway leads.
     """
     from skyplane_orchestration.model.status import TransferStatus
-    from skyplane_orchestration.transfer.costs import cost_of
+    from skyplane_orchestration.transfer.actual_cost import cost_of
     from skyplane_orchestration.transfer.instance_meter import instances_usd
 
     if not answers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from skyplane_gateway.config import IllegalKeyRule
+from skyplane_gateway.common.job_rules import IllegalKeyRule
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.argument_types import whole_number_from
 from skyplane_orchestration.cli.client_factory import open_client

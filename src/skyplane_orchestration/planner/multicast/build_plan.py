@@ -21,7 +21,7 @@ from skyplane_orchestration.planner.build_plan import (
 from skyplane_orchestration.planner.decode import with_fewest
 from skyplane_orchestration.planner.multicast.integer_program import TreeSolution
 from skyplane_orchestration.planner.overlay import Overlay, flows_over
-from skyplane_orchestration.planner.pricing import costs
+from skyplane_orchestration.planner.pricing import plan_cost
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 from skyplane_orchestration.units import gb_to_gbit
@@ -72,7 +72,7 @@ def assemble_multicast(
 ) -> MulticastPlan:
     """The plan, with its prices and its provenance."""
     grid, rate, volume = request.grid, overlay.throughput_gbps, request.volume_gb
-    egress_usd_per_gb = costs.egress_usd_per_gb(grid, overlay)
+    egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
     edges = plan_edges(grid, overlay)
     wait_s = request.wait_s(overlay.instances)
     return MulticastPlan(
@@ -83,7 +83,7 @@ def assemble_multicast(
         volume_gb=volume,
         transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
         provision_s=wait_s,
-        cost=costs.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s),
+        cost=plan_cost.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s),
         instances=instance_groups(grid, overlay),
         edges=edges,
         trees=tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items()),

@@ -26,7 +26,7 @@ from skyplane_orchestration.planner.infeasibility import (
     price_ceiling_infeasible,
     rounded_down,
 )
-from skyplane_orchestration.planner.job_cost import (
+from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
     Candidate,
     priced,

@@ -30,7 +30,7 @@ from skyplane_orchestration.planner.constraint_names import COST_CEILING, DEADLI
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP, gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.infeasibility import binding_limits, rounded_down
-from skyplane_orchestration.planner.job_cost import (
+from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
     Candidate,
     provision_waits,

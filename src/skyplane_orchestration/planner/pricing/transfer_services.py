@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.planner.pricing.billing import cloud_of
-from skyplane_orchestration.planner.pricing.costs import request_usd
+from skyplane_orchestration.planner.pricing.instance_billing import cloud_of
+from skyplane_orchestration.planner.pricing.plan_cost import request_usd
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
 
 

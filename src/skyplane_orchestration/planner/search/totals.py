@@ -24,7 +24,7 @@ from scipy import sparse
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Ints
 from skyplane_orchestration.planner.highs import LinearProgram, solve_integer
-from skyplane_orchestration.planner.pricing import billing
+from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Relative gap at which the solver stops, and its seconds.
@@ -189,7 +189,9 @@ class _Model:
     def _minimum_billing(self) -> None:
         """The minimum of an instance, where the shortest transfer is below it."""
         tags = [self._problem.tags[region] for region in self._problem.option_region]
-        minimum = np.array([billing.BILLING[billing.cloud_of(tag)].minimum_s for tag in tags])
+        minimum = np.array(
+            [instance_billing.BILLING[instance_billing.cloud_of(tag)].minimum_s for tag in tags]
+        )
         short = np.flatnonzero(minimum > self._bill.wait_s + self._unit_s)
         if len(short):
             row, one = np.arange(len(short)), np.ones(len(short))

@@ -22,10 +22,10 @@ from skyplane_orchestration.provision.aws.describe import described, enabled_reg
 from skyplane_orchestration.provision.aws.errors import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.types import region_quotas
-from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetTags
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi

@@ -26,9 +26,9 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.aws.errors import answered, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
-from skyplane_orchestration.provision.fleet.refusals import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_mapping import Answer, Refusal
 from skyplane_orchestration.provision.fleet.retries import VISIBLE_WAITS_S, retrying, until_visible
-from skyplane_orchestration.security.credentials import API_URLS, CredentialSources
+from skyplane_orchestration.security.store_credentials import API_URLS, CredentialSources
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

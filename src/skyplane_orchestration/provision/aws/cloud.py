@@ -25,7 +25,7 @@ from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name
 from skyplane_orchestration.provision.aws.types import Networks, Types, quota_uses, region_quotas
-from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -35,10 +35,10 @@ from skyplane_orchestration.provision.fleet.machines import (
     PublicHosts,
     tail,
 )
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.fleet.tags import KEY
-from skyplane_orchestration.provision.regions import each_region, in_regions
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.provision.per_region_calls import each_region, in_regions
+from skyplane_orchestration.provision.provisioner import Finding
+from skyplane_orchestration.security.store_credentials import CredentialSources
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
@@ -122,7 +122,9 @@ class AwsCloud:
         filters = aws_tags.filter_of("deployment", deployment)
         return self._instances(filters, regions), self._leftovers(filters, regions)
 
-    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+    def create_firewalls(
+        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
+    ) -> None:
         self._denied.used |= set(regions)
         in_regions(regions, lambda region: self._firewalls.ensure(tags, region, ingress))
 
@@ -144,8 +146,8 @@ class AwsCloud:
                 f"{what}: AWS does not know {instance.cloud_id} any more; try again"
             ) from refusal
 
-    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        self._firewalls.allow(tags, region, ingress)
+    def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._firewalls.set_ingress(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         each_region(instances, self._terminate)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws import tags
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.firewall import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
@@ -63,7 +63,7 @@ class Firewalls:
             group = self._adopted(fleet, region)
         self._authorize(group["GroupId"], region, wanted - _rules(group).ingress)
 
-    def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+    def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of the group to exactly these. Raises CloudUnavailable: it is gone."""
         self._set(self._required(fleet, region), fleet, region, normal(ingress))
 

@@ -14,8 +14,8 @@ from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws.describe import described
 from skyplane_orchestration.provision.aws.errors import ON_DEMAND_QUOTA, SPOT_QUOTA
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
-from skyplane_orchestration.provision.fleet.answers import AnswerCache
-from skyplane_orchestration.provision.fleet.refusals import Refusal
+from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef

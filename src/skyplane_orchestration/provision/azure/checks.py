@@ -21,8 +21,8 @@ from skyplane_orchestration.provision.azure.describe import PowerStates
 from skyplane_orchestration.provision.azure.options import region_tag
 from skyplane_orchestration.provision.azure.permissions import missing
 from skyplane_orchestration.provision.azure.types import region_quotas
-from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi

@@ -35,9 +35,13 @@ from skyplane_orchestration.provision.azure.errors import NOT_FOUND, answered, t
 from skyplane_orchestration.provision.azure.options import AzureOptions
 from skyplane_orchestration.provision.azure.permissions import action_of
 from skyplane_orchestration.provision.azure.tags import Resource
-from skyplane_orchestration.provision.fleet.refusals import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_mapping import Answer, Refusal
 from skyplane_orchestration.provision.fleet.retries import random_wait_s, retrying
-from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.store_credentials import (
+    API_URLS,
+    SCOPES_OPTION,
+    CredentialSources,
+)
 
 T = TypeVar("T")
 #: A method of the SDK that begins an operation; gets how to wait for its end.

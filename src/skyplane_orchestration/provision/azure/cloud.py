@@ -22,7 +22,7 @@ from skyplane_orchestration.provision.azure.network import Networks
 from skyplane_orchestration.provision.azure.options import AzureOptions
 from skyplane_orchestration.provision.azure.tags import group_name, machine_of
 from skyplane_orchestration.provision.azure.types import Sizes, quota_uses, region_quotas
-from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -32,11 +32,11 @@ from skyplane_orchestration.provision.fleet.machines import (
     PublicHosts,
     tail,
 )
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.fleet.tags import KEY
 from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.regions import in_regions
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.provision.per_region_calls import in_regions
+from skyplane_orchestration.provision.provisioner import Finding
+from skyplane_orchestration.security.store_credentials import CredentialSources
 
 #: Codes for a machine that has no output yet, or none any more.
 _NO_CONSOLE: Final = NOT_FOUND | {"BlobNotFound", "BootDiagnosticsNotEnabled", "Conflict"}
@@ -116,7 +116,9 @@ class AzureCloud:
             tuple(one for row in rest for one in row),
         )
 
-    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+    def create_firewalls(
+        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
+    ) -> None:
         if not regions:
             return
         # The same one for all workers: a group cannot be made again in another region.
@@ -141,8 +143,8 @@ class AzureCloud:
             lambda polling: resources.tags.begin_update_at_scope(scope, body, polling=polling),
         )
 
-    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        self._networks.allow(tags, region, ingress)
+    def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._networks.set_ingress(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Forced: there is nothing on the disks to be saved.

@@ -16,9 +16,9 @@ from skyplane_orchestration.provision.azure.tags import (
     interface_name,
     properties_of,
 )
-from skyplane_orchestration.provision.fleet.answers import AnswerCache
+from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 
 if TYPE_CHECKING:

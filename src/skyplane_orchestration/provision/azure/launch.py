@@ -43,13 +43,13 @@ from skyplane_orchestration.provision.azure.tags import (
     machine_of,
 )
 from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, exceeded
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
     launch_in_turn,
     oldest_first,
 )
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi

@@ -20,8 +20,8 @@ from skyplane_orchestration.provision.azure.tags import (
     network_name,
     properties_of,
 )
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from skyplane_orchestration.provision.azure.tags import (
     network_name,
     properties_of,
 )
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.firewall import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -113,7 +113,7 @@ class Networks:
         if region not in self._options.subnets:
             self._ensure_network(fleet, region)
 
-    def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+    def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of the firewall to exactly these. Raises CloudUnavailable: it is gone."""
         self._write(fleet, region, ingress, is_exact=True)
 

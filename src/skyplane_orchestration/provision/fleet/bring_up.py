@@ -28,7 +28,6 @@ from skyplane_orchestration.model.fleet import (
     GatewayHandle,
     instance_of,
 )
-from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.fleet.context import FleetContext
@@ -45,6 +44,7 @@ from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
 from skyplane_orchestration.provision.local.settings import processes_per_instance
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
 from skyplane_orchestration.timing import timed
 
@@ -127,7 +127,7 @@ class _BringUp:
         if found and not self.spec.must_exist:  # A repair has the plan that the fleet had.
             self.members.end_dropped()
         self._is_prepared = True
-        self.context.clouds.prepare(self.tags, tuple(self.instances), control)
+        self.context.clouds.create_firewalls(self.tags, tuple(self.instances), control)
         with timed(f"provision: {counted(len(self.members.region_of), 'instance')}"):
             placed = self._wait_until_ready()
         handles = {
@@ -137,7 +137,7 @@ class _BringUp:
         }
         peers = peer_ingress(routes, handles)
         rules = {region: (*control, *ingress) for region, ingress in peers.items()}
-        self.context.clouds.allow(self.tags, rules)
+        self.context.clouds.set_ingress(self.tags, rules)
         keep_plan(self.spec.plan, handles.values(), self.sessions)
         with timed("provision: connecting them"):
             send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)

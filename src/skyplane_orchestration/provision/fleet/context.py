@@ -8,7 +8,7 @@ from typing import Final
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.provision.fleet.boot import Boot
-from skyplane_orchestration.provision.fleet.clouds import Clouds
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 
 #: A cloud may show a new instance this late.

@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import ENROLMENT_PORT, Ingress, control_port
+from skyplane_orchestration.provision.provisioner import Finding
 
 _Network: TypeAlias = IPv4Network | IPv6Network
 

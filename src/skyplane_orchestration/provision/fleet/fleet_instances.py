@@ -19,7 +19,6 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import FleetInstance
-from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.fleet.context import VISIBLE_WITHIN_S, FleetContext
 from skyplane_orchestration.provision.fleet.launching import oldest_first
 from skyplane_orchestration.provision.fleet.machines import (
@@ -29,6 +28,7 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from skyplane_orchestration.provision.fleet.teardown import end_fleet, end_instances
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import FleetSpec
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

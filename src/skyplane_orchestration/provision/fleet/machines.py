@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.provisioner import Finding
 
 #: `ending` and `ended` instances carry no bytes any more; an `ended` one is not billed.
 InstanceState = Literal["starting", "running", "ending", "ended"]
@@ -244,7 +244,9 @@ class Machines(Protocol):
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         """All that the deployment's fleets have: instances, and everything else."""
 
-    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
+    def create_firewalls(
+        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
+    ) -> None:
         """Make what instances need before their launch: a firewall, open for `ingress` only.
 
         An existing firewall gets the rules that it lacks, and loses none.
@@ -267,7 +269,7 @@ class Machines(Protocol):
     def pin_key(self, instance: Instance, key_id: str) -> None:
         """Write the id of its public key to a tag of an instance."""
 
-    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+    def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of the fleet's firewall in a region to exactly these."""
 
     def terminate(self, instances: Sequence[Instance]) -> None:

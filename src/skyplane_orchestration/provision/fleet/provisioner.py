@@ -20,13 +20,6 @@ from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import (
-    AuthorityOf,
-    Finding,
-    FleetSpec,
-    FoundGateway,
-    require_made_by,
-)
 from skyplane_orchestration.provision.control_sessions import (
     SessionFactory,
     is_living,
@@ -34,10 +27,10 @@ from skyplane_orchestration.provision.control_sessions import (
 )
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.bring_up import bring_up
-from skyplane_orchestration.provision.fleet.clouds import Clouds
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.firewall import odd_ranges
 from skyplane_orchestration.provision.fleet.machines import Instance, Machines, control_port
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.running_plan import plan_that_runs
 from skyplane_orchestration.provision.fleet.teardown import (
@@ -47,6 +40,13 @@ from skyplane_orchestration.provision.fleet.teardown import (
 )
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import (
+    AuthorityOf,
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    require_made_by,
+)
 from skyplane_orchestration.provision.routes import node_names, route_document
 
 if TYPE_CHECKING:

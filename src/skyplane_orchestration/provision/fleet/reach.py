@@ -12,13 +12,13 @@ from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
     MOST_PROCESSES,
     PublicHosts,
     control_port,
 )
+from skyplane_orchestration.provision.provisioner import Finding
 
 _TIMEOUT_S: Final = 5.0
 _PORTS: Final = f"{ENROLMENT_PORT} to {control_port(MOST_PROCESSES - 1)}"

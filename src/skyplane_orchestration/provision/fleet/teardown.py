@@ -10,7 +10,6 @@ from typing import Final
 from skyplane_orchestration.errors import CloudUnavailable, SkyplaneError, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.fleet.clouds import Clouds
 from skyplane_orchestration.provision.fleet.context import VISIBLE_WITHIN_S, FleetContext
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
@@ -18,8 +17,9 @@ from skyplane_orchestration.provision.fleet.machines import (
     Instance,
     Machines,
 )
+from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.provision.regions import answered
+from skyplane_orchestration.provision.per_region_calls import answered
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from skyplane_orchestration.errors import (
     InstanceTypeNotOffered,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.gcp.describe import usable_regions
 from skyplane_orchestration.provision.gcp.verbs import ACT_AS, NETWORK_PERMISSIONS, needed
+from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi

@@ -11,7 +11,7 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudUnavailable, MissingExtra, NotAuthorised
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.base import Finding
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -21,7 +21,6 @@ from skyplane_orchestration.provision.fleet.machines import (
     PublicHosts,
     tail,
 )
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.fleet.tags import KEY
 from skyplane_orchestration.provision.gcp import tags as gcp_tags
 from skyplane_orchestration.provision.gcp.checks import findings
@@ -38,7 +37,8 @@ from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
 from skyplane_orchestration.provision.gcp.options import GcpOptions
 from skyplane_orchestration.provision.gcp.types import Types, quota_uses, region_quotas
 from skyplane_orchestration.provision.parallel import in_parallel
-from skyplane_orchestration.security.credentials import CredentialSources
+from skyplane_orchestration.provision.provisioner import Finding
+from skyplane_orchestration.security.store_credentials import CredentialSources
 
 #: Attempts to pin a key: each is spoilt by another change of the labels at the same moment.
 _PIN_ATTEMPTS: Final = 5
@@ -105,8 +105,10 @@ class GcpCloud:
         )
         return self._instances(chosen, regions), rest
 
-    def prepare(self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]) -> None:
-        self._firewalls.prepare(tags, regions, ingress)
+    def create_firewalls(
+        self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
+    ) -> None:
+        self._firewalls.create_firewalls(tags, regions, ingress)
 
     def launch(self, request: LaunchRequest) -> Instance:
         return self._launcher.launch(request)
@@ -135,8 +137,8 @@ class GcpCloud:
                 return
         raise CloudUnavailable(f"{what}: others change its labels all the time; try again")
 
-    def allow(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        self._firewalls.allow(tags, region, ingress)
+    def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+        self._firewalls.set_ingress(tags, region, ingress)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         in_parallel([partial(self._terminate, instance) for instance in instances])

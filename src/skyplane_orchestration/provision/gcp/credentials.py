@@ -16,7 +16,11 @@ from google.oauth2 import credentials as oauth2_credentials
 from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import CloudAccessDenied, StoreError
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.security.credentials import API_URLS, SCOPES_OPTION, CredentialSources
+from skyplane_orchestration.security.store_credentials import (
+    API_URLS,
+    SCOPES_OPTION,
+    CredentialSources,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.options import GcpOptions

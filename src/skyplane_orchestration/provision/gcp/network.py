@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.provision.fleet.error_mapping import Refusal
 from skyplane_orchestration.provision.fleet.firewall import normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
-from skyplane_orchestration.provision.fleet.refusals import Refusal
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.errors import EXISTS, NOT_FOUND
 from skyplane_orchestration.provision.gcp.tags import fleet_prefix, network_tag
@@ -45,13 +45,15 @@ class Firewalls:
         self._options = options
         self._project = options.firewall_project
 
-    def prepare(self, fleet: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]) -> None:
+    def create_firewalls(
+        self, fleet: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]
+    ) -> None:
         """Close the instances of regions, and add what they lack; removes nothing."""
         found = {rule.name: rule for rule in self._rules(fleet_prefix(fleet.fleet_key))}
         wanted = [rule for region in regions for rule in self._wanted(fleet, region, ingress)]
         self._ensure_all(wanted, found, is_exact=False)
 
-    def allow(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
+    def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Set the rules of a region to exactly these."""
         found = self._rules_of(fleet.fleet_key, region)
         wanted = self._wanted(fleet, region, ingress)

@@ -20,7 +20,6 @@ from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local import hosts, launch
 from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.options import loopback_address
@@ -30,6 +29,7 @@ from skyplane_orchestration.provision.local.run_directory import (
     FleetMeta,
     RunRoot,
 )
+from skyplane_orchestration.provision.provisioner import Finding, FleetSpec, FoundGateway
 from skyplane_orchestration.provision.routes import (
     build_routes,
     neighbours,

@@ -11,14 +11,14 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import (
+from skyplane_orchestration.provision.in_process.provisioner import InProcessProvisioner
+from skyplane_orchestration.provision.local.run_directory import RunRoot
+from skyplane_orchestration.provision.provisioner import (
     Finding,
     FleetSpec,
     FoundGateway,
     Provisioner,
 )
-from skyplane_orchestration.provision.in_process.provisioner import InProcessProvisioner
-from skyplane_orchestration.provision.local.run_directory import RunRoot
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

@@ -15,7 +15,6 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.local import launch
@@ -29,6 +28,7 @@ from skyplane_orchestration.provision.local.run_directory import (
 )
 from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import build_routes, connections_of, neighbours
 from skyplane_orchestration.timing import timed
 

@@ -12,10 +12,10 @@ from typing import Final
 from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import MissingExtra, SkyplaneError
-from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.local.launch import require_open_files
 from skyplane_orchestration.provision.local.options import LocalOptions, loopback_address
 from skyplane_orchestration.provision.local.run_directory import RunRoot
+from skyplane_orchestration.provision.provisioner import Finding
 
 #: Name of the finding about the gateway's requirements, which only planning does without.
 GATEWAY: Final = "gateway"

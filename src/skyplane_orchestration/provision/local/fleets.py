@@ -20,12 +20,12 @@ from skyplane_orchestration.errors import (
     TooManyFleets,
 )
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.base import FleetSpec, FoundGateway
 from skyplane_orchestration.provision.local.bring_up import bring_up
 from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.run_directory import DirectoryBusy, FleetMeta
 from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.local.teardown import remove_fleet
+from skyplane_orchestration.provision.provisioner import FleetSpec, FoundGateway
 from skyplane_orchestration.provision.routes import route_document, split_into_processes
 
 if TYPE_CHECKING:

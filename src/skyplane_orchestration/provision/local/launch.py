@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.config import GatewayConfig, files_needed
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.base import FleetSpec
 from skyplane_orchestration.provision.local.machine import Machine
 from skyplane_orchestration.provision.local.run_directory import GatewayFiles
+from skyplane_orchestration.provision.provisioner import FleetSpec
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

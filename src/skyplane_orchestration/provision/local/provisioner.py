@@ -15,13 +15,6 @@ from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.base import (
-    AuthorityOf,
-    Finding,
-    FleetSpec,
-    FoundGateway,
-    require_made_by,
-)
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.local import hosts
@@ -42,6 +35,13 @@ from skyplane_orchestration.provision.local.run_directory import (
 from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.local.settings import processes_per_instance
 from skyplane_orchestration.provision.local.teardown import sweep_fleets
+from skyplane_orchestration.provision.provisioner import (
+    AuthorityOf,
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    require_made_by,
+)
 from skyplane_orchestration.provision.routes import node_names
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.base import AuthorityOf
 from skyplane_orchestration.provision.control_sessions import is_living
 from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.hosts import machine_of
@@ -18,6 +17,7 @@ from skyplane_orchestration.provision.local.run_directory import (
     GatewayProcess,
 )
 from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.provisioner import AuthorityOf
 
 log = logging.getLogger(__name__)
 

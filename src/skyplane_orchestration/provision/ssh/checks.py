@@ -10,9 +10,9 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.provision.base import Finding
 from skyplane_orchestration.provision.local.launch import require_open_files
 from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.provision.ssh.container_hosts import why_no_container
 from skyplane_orchestration.provision.ssh.containers import ContainerMachine
 from skyplane_orchestration.provision.ssh.images import free_images

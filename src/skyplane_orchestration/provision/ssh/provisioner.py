@@ -27,13 +27,6 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.base import (
-    AuthorityOf,
-    Finding,
-    FleetSpec,
-    FoundGateway,
-    require_made_by,
-)
 from skyplane_orchestration.provision.clocks import name_difference
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
@@ -49,6 +42,13 @@ from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.local.settings import processes_per_instance
 from skyplane_orchestration.provision.local.teardown import sweep_fleets
 from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import (
+    AuthorityOf,
+    Finding,
+    FleetSpec,
+    FoundGateway,
+    require_made_by,
+)
 from skyplane_orchestration.provision.routes import node_names
 from skyplane_orchestration.provision.ssh.checks import findings
 from skyplane_orchestration.provision.ssh.container_hosts import (

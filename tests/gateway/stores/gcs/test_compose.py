@@ -12,11 +12,11 @@ from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import ChecksumMismatch, PreconditionFailed, StoreUnavailable
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, PartInfo
 from skyplane_gateway.stores import StoreSpec
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs import compose
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.store import GcsStore
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
-from skyplane_gateway.stores.server_side import CopySource
 
 
 @pytest.fixture

@@ -25,11 +25,11 @@ from skyplane_gateway.journal.orphans import find_transfers
 from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.stores import StoreSpec, open_store
 from skyplane_gateway.stores.checksums import crc32c_text
+from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs import uploads
 from skyplane_gateway.stores.gcs.bucket import Bucket
 from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.store import GcsStore
-from skyplane_gateway.stores.server_side import CopySource
 
 ATTRIBUTES = ObjectAttributes(content_type="text/csv", metadata=(("a", "b"),))
 Raw = Callable[[], list[str]]

@@ -9,8 +9,8 @@ import pytest
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
+from skyplane_gateway.stores.copy_source import CopiesParts, CopySource
 from skyplane_gateway.stores.s3.store import S3Store
-from skyplane_gateway.stores.server_side import CopiesParts, CopySource
 
 PART = b'<CopyPartResult><ETag>"p"</ETag><ChecksumCRC32C>AAAAAQ==</ChecksumCRC32C></CopyPartResult>'
 CREATED = b"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"

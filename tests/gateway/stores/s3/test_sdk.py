@@ -11,7 +11,7 @@ from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 from botocore.parsers import RestXMLParser
 
-from skyplane_gateway.stores.answers import read_xml
+from skyplane_gateway.stores.response_validation import read_xml
 from skyplane_gateway.stores.s3 import sdk
 from skyplane_gateway.stores.s3.sdk import BadAnswer, Parsers, descriptions, new_session
 

@@ -1,0 +1,209 @@
+"""The total cost of a job in USD, which depends on the rate, and the search for the least total.
+
+An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
+price times `overhead(G) / G`, and the overhead never falls as G rises. So the overhead at the
+goal prices every plan at its cost or below: a bound. The search then prices plans with the overhead
+of the rate of the plan found. Where the bound is far from it, `total_bounds` raises the bound.
+
+`wait` is the provisioning time of the slowest cloud in the plan. The search first assumes that
+every plan waits for its ends only. If the result uses a slower cloud, the search runs once per
+distinct wait, on the clouds that are up by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.decode import decode
+from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
+from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
+from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.search.optimum import cheapest
+from skyplane_orchestration.planner.search.totals import Bill, best_rate
+from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
+
+#: Rates that differ by less than this share are equal.
+SAME_RATE: Final = 1e-4
+#: Share of a total by which the program of the total may exceed the best plan found.
+_ROOM: Final = 1e-4
+#: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
+_ROUNDING: Final = 1e-12
+
+
+def priced_at(
+    request: PlanRequest, problem: PlanProblem, gbps: float, wait_s: float
+) -> PlanProblem:
+    """The problem with the instance prices that billing gives at this rate."""
+    transfer_s = request.volume_gbit / gbps if gbps > 0 else math.inf
+    factor = overhead(problem.tags, transfer_s, wait_s)
+    return problem.with_overhead(factor[problem.option_region])
+
+
+def overhead(tags: Sequence[str], transfer_s: float, wait_s: float) -> Floats:
+    """(V,) billed seconds over seconds of transfer, at least 1; larger for short transfers."""
+    if not np.isfinite(transfer_s):
+        return np.ones(len(tags))
+    return np.array(
+        [instance_billing.billed_s(tag, transfer_s, wait_s) / transfer_s for tag in tags]
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A decoded overlay with its price.
+
+    Attributes:
+        usd_per_gb: (4a).
+        total_usd: all cost items of the job; None without a volume.
+        wait_s: seconds until its gateways respond.
+    """
+
+    overlay: Overlay
+    usd_per_gb: float
+    total_usd: float | None
+    wait_s: float
+
+    @property
+    def gbps(self) -> float:
+        return self.overlay.throughput_gbps
+
+    @property
+    def usd(self) -> float:
+        """The total; infinite without a volume."""
+        return math.inf if self.total_usd is None else self.total_usd
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundedCandidate:
+    """A candidate, and the proven bound on its objective (see `SolverReport.bound`)."""
+
+    candidate: Candidate
+    bound: float
+
+
+#: Solves a problem for plans that wait the given seconds.
+Solve = Callable[[PlanProblem, float], BoundedCandidate | None]
+
+
+def is_within(usd: float, ceiling_usd: float) -> bool:
+    """Whether a price keeps a ceiling."""
+    return usd <= ceiling_usd * (1 + _ROUNDING)
+
+
+def candidate_from(
+    request: PlanRequest, solution: IntegerSolution, wait_s: float | None = None
+) -> Candidate:
+    """The decoded solution with its price; `wait_s` None: the wait of the overlay's own clouds."""
+    return priced(request, decode(solution), wait_s)
+
+
+def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) -> Candidate:
+    """An overlay with its price; arguments as for `candidate_from`."""
+    own_wait_s = request.wait_s(overlay.instances)
+    cost = plan_cost.itemised(
+        plan_cost.egress_usd_per_gb(request.grid, overlay),
+        overlay,
+        request.volume_gb or None,
+        request.requests_usd,
+        own_wait_s if wait_s is None else wait_s,
+    )
+    return Candidate(overlay, cost.usd_per_gb, cost.total_usd, own_wait_s)
+
+
+def provision_waits(problem: PlanProblem) -> list[float]:
+    """The distinct waits that a plan of this problem may have, ascending."""
+    least_s = problem.provision_s[list(problem.ends)].max()
+    return sorted(set(np.maximum(least_s, problem.provision_s).tolist()))
+
+
+def within_wait(problem: PlanProblem, wait_s: float) -> PlanProblem:
+    """The problem restricted to clouds that are up after `wait_s`."""
+    quick: Mask = problem.provision_s <= wait_s
+    return problem if quick.all() else problem.with_regions(quick)
+
+
+def best_over_waits(
+    problem: PlanProblem, solve: Solve, *, maximize: bool
+) -> BoundedCandidate | None:
+    """The best plan over all waits; None when there is no plan."""
+    waits = provision_waits(problem)
+    free = solve(problem, waits[0])
+    if free is None or free.candidate.wait_s <= waits[0]:
+        return free
+    tried = [solve(within_wait(problem, wait_s), wait_s) for wait_s in waits]
+    found = [one for one in tried if one is not None]
+    if not found:
+        return None
+    best = max(found, key=lambda one: one.candidate.gbps if maximize else -one.candidate.usd)
+    bounds = [one.bound for one in found]
+    bound = min(free.bound, max(bounds)) if maximize else max(free.bound, min(bounds))
+    return BoundedCandidate(best.candidate, bound)
+
+
+# ---------------------------------------------------------------- the least total
+
+
+def least_total(
+    request: PlanRequest, problem: PlanProblem, wait_s: float
+) -> BoundedCandidate | None:
+    """The plan with the least total at any rate from the goal up; None when infeasible.
+
+    Every plan is billed for `wait_s`. The bound is in USD.
+    """
+    at_goal = cheapest(priced_at(request, problem, problem.goal_gbps, wait_s), exactly=False)
+    if at_goal is None:
+        return None
+    bound = request.total_usd(at_goal.bound)
+    best = candidate_from(request, at_goal.solution, wait_s)
+    if _is_near(best, bound):
+        return BoundedCandidate(best, min(best.usd, bound))
+    # At the rate that the program of the total finds, the overhead is known.
+    searched = on_regions_of(problem, at_goal)
+    found = best_rate(
+        _rates_below(request, searched, best.usd, wait_s),
+        Bill(request.volume_gbit, wait_s, request.usd_per_gbit(best.usd) * (1 + _ROOM)),
+        is_fastest=False,
+    )
+    if found is not None:
+        rate = max(found.gbps, problem.goal_gbps)
+        at_rate = priced_at(request, problem.with_goal(rate, rate), rate, wait_s)
+        cheapest_there = cheapest(at_rate, exactly=True)
+        if cheapest_there is not None:
+            candidate = candidate_from(request, cheapest_there.solution, wait_s)
+            best = min(best, candidate, key=lambda one: one.usd)
+        if searched.region_count == problem.region_count:
+            bound = max(bound, request.total_usd(found.bound))
+    return BoundedCandidate(best, min(best.usd, bound))
+
+
+def on_regions_of(problem: PlanProblem, found: Incumbent) -> PlanProblem:
+    """The problem, with its own prices, on the regions that were searched for a solution."""
+    tags = set(found.searched.tags)
+    return problem.with_regions(np.array([tag in tags for tag in problem.tags]))
+
+
+def _rates_below(
+    request: PlanRequest, problem: PlanProblem, usd: float, wait_s: float
+) -> PlanProblem:
+    """The problem without rates so low that the ends alone cost more than a total."""
+    ends_usd_per_s = sum(
+        float(problem.usd_per_s[problem.option_region == end].min()) for end in problem.ends
+    )
+    egress = float(problem.usd_per_gbit[problem.tail == problem.src].min())
+    left_usd = request.volume_gbit * max(request.usd_per_gbit(usd) * (1 + _ROOM) - egress, 0.0)
+    longest_s = left_usd / ends_usd_per_s - wait_s if ends_usd_per_s > 0 else math.inf
+    least = request.volume_gbit / longest_s if longest_s > 0 else problem.most_gbps
+    goal = min(max(problem.goal_gbps, least), problem.most_gbps)
+    return problem.with_goal(goal, problem.most_gbps)
+
+
+def _is_near(best: Candidate, bound_usd: float) -> bool:
+    return bound_usd >= best.usd * (1 - OPTIMAL_GAP)

@@ -1,0 +1,137 @@
+"""The cost of an overlay, item by item."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from skyplane_orchestration.grids import Grid
+from skyplane_orchestration.model.plan import PlanCost
+from skyplane_orchestration.planner.overlay import Overlay
+from skyplane_orchestration.planner.pricing import instance_billing
+from skyplane_orchestration.units import (
+    gb_to_bytes,
+    gb_to_gbit,
+    mib_to_bytes,
+    usd_per_gbit_to_usd_per_gb,
+    usd_per_hour_to_usd_per_s,
+)
+
+#: Clouds price this many requests, and a listing returns this many keys per request.
+REQUESTS_PER_PRICE = 1000
+LISTED_PER_REQUEST = 1000
+#: Creating and completing a multipart upload are billed as writes.
+_MULTIPART_EXTRA_WRITES = 2
+#: Cloud -> parts that one request joins; gateways make larger parts there so that it suffices.
+_JOINED_PARTS = {"gcp": 32}
+
+
+def egress_usd_per_gb(grid: Grid, overlay: Overlay) -> float:
+    """Egress of all edges per GB that arrives; a relayed GB pays at every hop."""
+    return sum(
+        flow / overlay.throughput_gbps * grid.egress_price(*edge)
+        for edge, flow in overlay.flows.items()
+    )
+
+
+def instance_usd_per_gb(overlay: Overlay) -> float:
+    """Instances per GB during the transfer (4a), without provisioning time and minimum billing."""
+    usd_per_s = sum(
+        count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)
+        for tag, count in overlay.instances.items()
+    )
+    return usd_per_gbit_to_usd_per_gb(usd_per_s / overlay.throughput_gbps)
+
+
+def request_usd(
+    grid: Grid,
+    src: str,
+    destinations: Sequence[str],
+    objects: int,
+    volume_gb: float | None,
+    part_mib: float | None,
+    commit_writes: int = _MULTIPART_EXTRA_WRITES,
+    *,
+    whole_mib: float = 0.0,
+) -> float:
+    """Reads at the source, writes at each destination, and a listing of each; `local:` is free.
+
+    Args:
+        part_mib: an object larger than this is read in ranges and written in parts, by the size of
+            an average object. None for whole objects.
+        commit_writes: further writes of an object in parts.
+        whole_mib: an object up to this size is not cut either.
+    """
+    average_bytes = 0.0
+    if part_mib is not None and volume_gb is not None and objects:
+        average_bytes = gb_to_bytes(volume_gb) / objects
+    parts = {dst: _parts(average_bytes, part_mib, whole_mib, dst) for dst in destinations}
+    writes = {dst: n if n == 1 else n + commit_writes + _joins(n, dst) for dst, n in parts.items()}
+    listings = math.ceil(objects / LISTED_PER_REQUEST)
+    total = 0.0
+    for tag, verb, count in (
+        (src, "read", objects * max(parts.values(), default=1)),
+        (src, "list", listings),
+        *((dst, "write", objects * writes[dst]) for dst in destinations),
+        *((dst, "list", listings) for dst in destinations),
+    ):
+        prices = grid.request_prices(tag.partition(":")[0])
+        total += count * prices.get(verb, 0.0) / REQUESTS_PER_PRICE
+    return total
+
+
+def _parts(average_bytes: float, part_mib: float | None, whole_mib: float, dst: str) -> int:
+    """Requests that carry the bytes of an average object."""
+    if part_mib is None or average_bytes <= mib_to_bytes(whole_mib):
+        return 1
+    part_bytes: float = mib_to_bytes(part_mib)
+    if joined := _JOINED_PARTS.get(dst.partition(":")[0]):
+        part_bytes = max(part_bytes, min(average_bytes / joined, mib_to_bytes(whole_mib)))
+    return max(1, math.ceil(average_bytes / part_bytes))
+
+
+def _joins(parts: int, dst: str) -> int:
+    """Requests that join parts before the last one, which is counted as a commit."""
+    joined, requests = _JOINED_PARTS.get(dst.partition(":")[0]), 0
+    while joined and parts > joined:
+        parts = math.ceil(parts / joined)
+        requests += parts
+    return requests
+
+
+def itemised(
+    egress_per_gb: float,
+    overlay: Overlay,
+    volume_gb: float | None,
+    requests_usd: float | None,
+    wait_s: float,
+) -> PlanCost:
+    """The cost of an overlay; sums in USD only when the volume is known.
+
+    Args:
+        egress_per_gb: USD per GB that arrives.
+        requests_usd: price of all requests, None where not known.
+        wait_s: seconds until the slowest gateway responds.
+    """
+    per_gb = egress_per_gb + instance_usd_per_gb(overlay)
+    if volume_gb is None:
+        return PlanCost(None, None, requests_usd, None, per_gb)
+    transfer_s = gb_to_gbit(volume_gb) / overlay.throughput_gbps
+    moving, boot, minimum = 0.0, 0.0, 0.0
+    for tag, count in overlay.instances.items():
+        usd_per_s = count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)
+        moving += usd_per_s * transfer_s
+        boot += usd_per_s * wait_s
+        minimum += usd_per_s * (
+            instance_billing.billed_s(tag, transfer_s, wait_s) - wait_s - transfer_s
+        )
+    egress = egress_per_gb * volume_gb
+    return PlanCost(
+        egress_usd=egress,
+        instance_usd=moving,
+        request_usd=requests_usd,
+        total_usd=egress + moving + boot + minimum + (requests_usd or 0.0),
+        usd_per_gb=per_gb,
+        boot_usd=boot,
+        minimum_billing_usd=max(minimum, 0.0),
+    )

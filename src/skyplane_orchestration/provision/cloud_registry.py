@@ -1,0 +1,202 @@
+"""The settings of the provisioner `cloud`: a file, or an object of the same form.
+
+image: registry.example/skyplane-gateway@sha256:...
+control_cidrs: [203.0.113.7/32]
+aws:
+  instance_profile: skyplane-gateway
+gcp:
+  project: replication
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_gateway.common.schema import check, decode, parsed
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import unknown_fields
+from skyplane_orchestration.provision.clocks import corrected
+from skyplane_orchestration.provision.fleet.boot import InstanceBoot
+from skyplane_orchestration.provision.fleet.machines import Machines
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.user_data import BootSettings
+from skyplane_orchestration.security.store_credentials import CredentialSources
+
+#: Cloud -> its class and that of its options, in `provision/NAME`.
+_CLASSES: Final = {
+    "aws": ("AwsCloud", "AwsOptions"),
+    "azure": ("AzureCloud", "AzureOptions"),
+    "gcp": ("GcpCloud", "GcpOptions"),
+}
+
+
+def _opened(
+    name: str, settings: Mapping[str, Any], sources: CredentialSources, clock: Clock
+) -> Machines:
+    """A cloud by its settings. Raises ConfigurationInvalid, MissingExtra."""
+    package = import_module(f"skyplane_orchestration.provision.{name}")
+    cloud, options = (getattr(package, one) for one in _CLASSES[name])
+    made: Machines = cloud(options.from_settings(settings), sources, clock)
+    return made
+
+
+#: What a cloud cannot do without, and the variable that has it where no file names it.
+_AMBIENT: Final = {
+    "azure": ("subscription_id", "AZURE_SUBSCRIPTION_ID"),
+    "gcp": ("project", "GOOGLE_CLOUD_PROJECT"),
+}
+
+_BOOT: Final = frozenset(field.name for field in fields(BootSettings))
+_OPTIONS: Final = frozenset(field.name for field in fields(InstanceOptions))
+
+
+@dataclass(frozen=True, slots=True)
+class CloudsSettings:
+    """What instances run, how fleets come up, and the settings of each cloud.
+
+    Args:
+        clouds: `aws`, ... -> its settings, which are checked when the cloud is opened.
+        source: where they are from, for messages.
+    """
+
+    boot: BootSettings
+    options: InstanceOptions
+    clouds: Mapping[str, Mapping[str, Any]]
+    source: str
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def only(self, name: str) -> CloudsSettings:
+        """The settings of one cloud alone. Raises ConfigurationInvalid if there are none."""
+        if name not in self.clouds:
+            raise ConfigurationInvalid(
+                f"{self.source} has no section {name}; it has {', '.join(self.clouds)}"
+            )
+        return replace(self, clouds={name: self.clouds[name]})
+
+    def open(self, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK) -> InstanceProvisioner:
+        """The provisioner of all these clouds; nothing is asked of them yet.
+
+        Raises:
+            ConfigurationInvalid: a cloud's settings cannot be used.
+            MissingExtra: a cloud's SDK is not installed.
+        """
+        clock = corrected(clock)
+        clouds = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
+        return InstanceProvisioner(
+            clouds, InstanceBoot(self.boot, clock), self.options, clock=clock
+        )
+
+
+def open_one_cloud(
+    name: str,
+    path: Path | None,
+    regions: Sequence[str],
+    sources: CredentialSources,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Machines:
+    """One cloud, to ask something of it.
+
+    Args:
+        name: `aws`, ...
+        path: clouds file with its settings; without one, those of this process: its credentials,
+            and the variables AZURE_SUBSCRIPTION_ID and GOOGLE_CLOUD_PROJECT.
+        regions: tags that take the place of the setting `regions`; empty for that setting.
+
+    Raises:
+        ConfigurationInvalid: the file or a region cannot be used, or a setting is missing.
+        MissingExtra: the cloud's SDK is not installed.
+    """
+    foreign = [region for region in regions if not region.startswith(f"{name}:")]
+    if foreign:
+        raise ConfigurationInvalid(f"region {foreign[0]} is not a region of {name}")
+    settings = (
+        _ambient_settings(name) if path is None else read_clouds(path).only(name).clouds[name]
+    )
+    if regions:
+        settings = {**settings, "regions": list(regions)}
+    return _opened(name, settings, sources, clock)
+
+
+def _ambient_settings(name: str) -> Mapping[str, Any]:
+    if name not in _AMBIENT:
+        return {}
+    setting, variable = _AMBIENT[name]
+    if value := os.environ.get(variable):
+        return {setting: value}
+    raise ConfigurationInvalid(
+        f"{name} needs a {setting}: set {variable}, or name it in the section {name} of a clouds"
+        " file"
+    )
+
+
+def read_clouds(path: Path) -> CloudsSettings:
+    """Settings from a YAML or JSON file.
+
+    Raises ConfigurationInvalid: the file cannot be read or used; the message names it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = parsed(text, f"the clouds file {path}", yaml.safe_load, most_bytes=1 << 20)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationInvalid(f"the clouds file {path} cannot be read: {error}") from error
+    return parse_clouds(document, f"the clouds file {path}")
+
+
+def parse_clouds(document: object, source: str = "the setting clouds") -> CloudsSettings:
+    """Settings from an object of the file's form.
+
+    Args:
+        source: where the object is from, for messages.
+
+    Raises ConfigurationInvalid.
+    """
+    try:
+        return _settings(document, source)
+    except ConfigurationInvalid as error:
+        raise ConfigurationInvalid(f"{source} cannot be used: {error}") from error
+
+
+def _settings(document: object, source: str) -> CloudsSettings:
+    if not isinstance(document, Mapping):
+        raise ConfigurationInvalid(
+            "it must have image, control_cidrs and a section for each cloud, such as 'aws: {}'"
+        )
+    known = {*_BOOT, *_OPTIONS, *_CLASSES}
+    unknown = sorted(str(name) for name in set(document) - known)
+    if unknown:
+        raise ConfigurationInvalid(f"it has {unknown_fields(unknown, known)}")
+    clouds = {
+        name: {} if section is None else section
+        for name, section in document.items()
+        if name in _CLASSES
+    }
+    if not clouds:
+        raise ConfigurationInvalid(
+            f"it has no cloud; add a section for one, which may be empty: {', '.join(_CLASSES)}"
+        )
+    for name, section in clouds.items():
+        if not isinstance(section, Mapping):
+            raise ConfigurationInvalid(
+                f"{name} must be an object with settings, which may be empty, not a"
+                f" {type(section).__name__}"
+            )
+    options = {name: value for name, value in document.items() if name in _OPTIONS}
+    options.setdefault("control_cidrs", [])
+    boot = {name: value for name, value in document.items() if name in _BOOT}
+    return CloudsSettings(
+        decode(BootSettings, boot, "its image"),
+        decode(InstanceOptions, options, "its options"),
+        clouds,
+        source,
+    )

@@ -1,0 +1,77 @@
+"""What a cloud tells of an account, for `doctor`: credentials, permissions, and quotas in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.model.region_quota import QuotaUse
+from skyplane_orchestration.provision.fleet.machines import Machines
+from skyplane_orchestration.provision.fleet.multi_cloud import check_cloud, check_worker
+from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class CloudReport:
+    """What was found.
+
+    Args:
+        findings: of the check of the cloud, then one for each quota.
+        quotas: the same quotas, as numbers.
+    """
+
+    findings: tuple[Finding, ...]
+    quotas: tuple[QuotaUse, ...]
+
+
+def report_on(cloud: Machines, deployment: str) -> CloudReport:
+    """Check a cloud, and read the quotas of its regions. Launches nothing.
+
+    Without credentials it reads no quota.
+    """
+    checked, worker = check_cloud(cloud, deployment), check_worker(cloud)
+    has_credentials = len(checked) > 1 or checked[0].is_ok
+    checked = (*checked, *worker)
+    if not has_credentials:
+        return CloudReport(checked, ())
+    try:
+        regions = cloud.regions()
+    except SkyplaneError as error:
+        return CloudReport((*checked, Finding(f"{cloud.name} quotas", False, str(error))), ())
+    findings, quotas = _quotas(cloud, regions)
+    return CloudReport((*checked, *findings), quotas)
+
+
+def _quotas(
+    cloud: Machines, regions: Sequence[str]
+) -> tuple[tuple[Finding, ...], tuple[QuotaUse, ...]]:
+    """A region whose quotas cannot be read does not hide those of the others."""
+    try:
+        uses = cloud.quota_uses(regions)
+    except SkyplaneError as error:
+        if len(regions) == 1:
+            return (Finding(f"{regions[0]} quotas", False, str(error)),), ()
+        each = in_parallel([partial(_quotas, cloud, (region,)) for region in regions])
+        findings = tuple(finding for rows, _ in each for finding in rows)
+        # A quota of all regions is told with each of them.
+        return tuple(dict.fromkeys(findings)), tuple(
+            dict.fromkeys(use for _, rows in each for use in rows)
+        )
+    told = {use.region for use in uses}
+    silent = [
+        Finding(f"{region} quotas", False, "the cloud tells none; check the name of the region")
+        for region in regions
+        if region not in told
+    ]
+    return (*map(_finding, uses), *silent), uses
+
+
+def _finding(use: QuotaUse) -> Finding:
+    name = f"{use.region} {use.name}"
+    if use.limit is None:
+        return Finding(name, True, f"{use.what}: limit not told, {use.used} used")
+    numbers = f"limit {use.limit}, {use.used} used, {use.free} free"
+    return Finding(name, True, f"{use.what}: {numbers}", is_warning=not use.free)

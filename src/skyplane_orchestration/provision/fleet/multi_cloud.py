@@ -1,0 +1,184 @@
+"""Several clouds as one: each call goes to the cloud of its region, all clouds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
+from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
+from skyplane_orchestration.provision.fleet.machines import (
+    FleetResource,
+    FleetTags,
+    Ingress,
+    Instance,
+    Machines,
+)
+from skyplane_orchestration.provision.fleet.reach import of_worker
+from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.provisioner import Finding
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: An account gets a new region rarely, and searches ask for all regions often.
+_KEEP_REGIONS_S: Final = 300.0
+
+
+class Clouds:
+    """The clouds that a provisioner may use.
+
+    All verbs are those of `Machines`, for regions of several clouds.
+    """
+
+    def __init__(self, clouds: Iterable[Machines], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._by_name = {cloud.name: cloud for cloud in clouds}
+        self._regions: AnswerCache[str, tuple[str, ...]] = AnswerCache(_KEEP_REGIONS_S, clock)
+
+    def of(self, region: str) -> Machines:
+        """Raises ConfigurationInvalid: the cloud of the region is not configured."""
+        name = region.partition(":")[0]
+        if name not in self._by_name:
+            known = ", ".join(sorted(self._by_name)) or "none"
+            raise ConfigurationInvalid(
+                f"region {region} needs settings for the cloud {name!r}; there are settings for:"
+                f" {known}"
+            )
+        return self._by_name[name]
+
+    def all(self) -> tuple[Machines, ...]:
+        return tuple(self._by_name.values())
+
+    def apart(self, regions: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+        """The regions of each cloud. Raises ConfigurationInvalid, as `of`."""
+        return tuple(tuple(its) for its in self._by_cloud(regions, str).values())
+
+    def regions(self) -> tuple[str, ...]:
+        """All regions of all clouds."""
+        found = in_parallel([partial(self.regions_of, cloud) for cloud in self.all()])
+        return tuple(region for regions in found for region in regions)
+
+    def unusable(self, regions: Iterable[str]) -> tuple[str, ...]:
+        """Those of the regions that their clouds do not search. Asks no other cloud."""
+
+        def unusable(cloud: Machines, its: Sequence[str]) -> list[str]:
+            usable = self.regions_of(cloud)
+            return [region for region in its if region not in usable]
+
+        return self._each(regions, str, unusable)
+
+    def regions_of(self, cloud: Machines) -> tuple[str, ...]:
+        """The regions of one cloud, which is asked again after some minutes."""
+        return self._regions.get(cloud.name, cloud.regions)
+
+    def describe(self, fleet_key: str, regions: Iterable[str]) -> tuple[Instance, ...]:
+        return self._each(regions, str, lambda cloud, tags: cloud.describe(fleet_key, tags))
+
+    def leftovers(self, fleet_key: str, regions: Iterable[str]) -> tuple[FleetResource, ...]:
+        return self._each(regions, str, lambda cloud, tags: cloud.leftovers(fleet_key, tags))
+
+    def create_firewalls(
+        self, tags: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]
+    ) -> None:
+        def create(cloud: Machines, its: Sequence[str]) -> tuple[()]:
+            cloud.create_firewalls(tags, its, ingress)
+            return ()
+
+        self._each(regions, str, create)
+
+    def set_ingress(self, tags: FleetTags, rules: Mapping[str, Sequence[Ingress]]) -> None:
+        """Set the firewall of each region to exactly its rules."""
+        in_parallel(
+            [
+                partial(self.of(region).set_ingress, tags, region, ingress)
+                for region, ingress in rules.items()
+            ]
+        )
+
+    def terminate(self, instances: Sequence[Instance]) -> None:
+        def terminate(cloud: Machines, its: Sequence[Instance]) -> tuple[()]:
+            cloud.terminate(its)
+            return ()
+
+        self._each(instances, _region_of, terminate)
+
+    def delete_leftovers(self, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
+        return self._each(resources, _region_of, lambda cloud, its: cloud.delete_leftovers(its))
+
+    def quotas(self, regions: Iterable[str]) -> tuple[RegionQuota, ...]:
+        """Quotas of the regions that can be used; the others may have no instance."""
+        wanted = tuple(regions)
+        known = [region for region in wanted if region.partition(":")[0] in self._by_name]
+        unusable = frozenset(self.unusable(known))
+        usable = [region for region in known if region not in unusable]
+        clouds = ", ".join(sorted(self._by_name)) or "no cloud"
+        disabled = f"the account and the setting regions of {clouds}"
+        unset = f"the clouds that have settings ({clouds})"
+        closed = tuple(
+            RegionQuota(region, disabled if region in unusable else unset, instances=0)
+            for region in wanted
+            if region in unusable or region not in known
+        )
+        return (*closed, *self._each(usable, str, lambda cloud, tags: cloud.quotas(tags)))
+
+    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
+        """What the checks of all clouds find; a cloud that cannot be asked is a finding."""
+        found = in_parallel(
+            [
+                *(partial(check_cloud, cloud, deployment) for cloud in self.all()),
+                *(partial(check_worker, cloud) for cloud in self.all()),
+            ]
+        )
+        return tuple(finding for findings in found for finding in findings)
+
+    def _each(
+        self,
+        items: Iterable[T],
+        region_of: Callable[[T], str],
+        call: Callable[[Machines, Sequence[T]], Sequence[R]],
+    ) -> tuple[R, ...]:
+        """Call each cloud with its items, all at once; the joined results.
+
+        CloudUnavailable names the regions that do not answer.
+        """
+
+        def attempt(name: str, its: Sequence[T]) -> Sequence[R]:
+            try:
+                return call(self._by_name[name], its)
+            except CloudUnavailable as error:
+                error.regions = error.regions or tuple(dict.fromkeys(map(region_of, its)))
+                raise
+
+        groups = self._by_cloud(items, region_of)
+        found = in_parallel([partial(attempt, name, its) for name, its in groups.items()])
+        return tuple(result for results in found for result in results)
+
+    def _by_cloud(
+        self, items: Iterable[T], region_of: Callable[[T], str]
+    ) -> Mapping[str, Sequence[T]]:
+        groups: dict[str, list[T]] = {}
+        for item in items:
+            groups.setdefault(self.of(region_of(item)).name, []).append(item)
+        return groups
+
+
+def check_cloud(cloud: Machines, deployment: str) -> tuple[Finding, ...]:
+    """What the check of a cloud finds; that it cannot be asked is a finding."""
+    try:
+        return cloud.check(deployment)
+    except SkyplaneError as error:
+        return (Finding(f"cloud {cloud.name}", False, str(error)),)
+
+
+def check_worker(cloud: Machines) -> tuple[Finding, ...]:
+    """Whether this machine can reach the instances of a cloud, as far as that can be told."""
+    hosts = cloud.public_hosts
+    return () if hosts is None else of_worker(cloud.name, hosts)
+
+
+def _region_of(item: Instance | FleetResource) -> str:
+    return item.region

@@ -1,0 +1,192 @@
+"""Checks, before a fleet is built, whether a job has anything to do.
+
+It applies the lead's rules (`skyplane_gateway.selection`) to the same listings. In doubt the
+lead decides: after an error, beyond `MOST_KEYS`, or where the transfer has a journal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from skyplane_gateway.common.clock import Clock
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.selection import (
+    KEEPING_RULES,
+    Answer,
+    Asked,
+    Lister,
+    PatternUse,
+    Selection,
+    SourceDigest,
+    is_reserved,
+    select,
+)
+from skyplane_gateway.stores import check_destination_key, escape_name
+from skyplane_gateway.stores.base import ObjectStore
+from skyplane_orchestration.errors import NotRestored, SkyplaneError
+from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.result import CostOutcome, TransferResult
+from skyplane_orchestration.recovery.destination_cleanup import newest_journal_epoch
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.storage.open import (
+    asker_of,
+    ends_of,
+    journal_folder,
+    open_ends,
+    rule_of,
+)
+from skyplane_orchestration.storage.pattern_notes import unmatched_warnings
+from skyplane_orchestration.storage.preflight import require_ends_apart
+from skyplane_orchestration.storage.source_listing import SourceListing
+from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.read_ahead import read_ahead
+from skyplane_orchestration.transfer.results import archived_warnings
+
+log = logging.getLogger(__name__)
+
+#: Most keys to list at both ends together. The listing ends at the first object to copy, so it is
+#: repeated only where equal objects come before that one.
+MOST_KEYS: Final = 200_000
+
+
+class _LeftToTheLead(Exception):
+    """There are more than `MOST_KEYS`, or objects must be read to be compared."""
+
+
+class _LimitedListings:
+    """Listings that raise `_LeftToTheLead` after a number of keys in all.
+
+    `listing` has the rows of the source that the run knows, and gets the others.
+    """
+
+    def __init__(self, most: int, listing: SourceListing, patterns: PatternUse) -> None:
+        self._left = most
+        self.patterns = patterns
+        self._listing = listing
+        self.reserved = 0
+        self.archived = 0
+        self.digest = SourceDigest()
+
+    def _limited(self, rows: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+        for row in rows:
+            if not self._left:
+                raise _LeftToTheLead(f"there are more than {MOST_KEYS} keys to compare")
+            self._left -= 1
+            yield row
+
+    def of_destination(self, store: ObjectStore) -> Lister:
+        return lambda prefix: self._limited(read_ahead(store.list(prefix)))
+
+    def of_source(self, job: TransferJob, store: ObjectStore) -> Lister:
+        """Counts objects that are left out because their keys are reserved."""
+        lister = self._listing.lister(job, store, through=read_ahead, wants=self.patterns.wants)
+
+        def listed(prefix: str) -> Iterator[ObjectInfo]:
+            for row in self._limited(lister(prefix)):
+                if job.recursive and is_reserved(row.key):
+                    self.reserved += 1
+                self.patterns.see(row.key)
+                yield row
+
+        return listed
+
+
+def result_if_unchanged(
+    job: TransferJob,
+    transfer_key: str,
+    credentials: CredentialSources,
+    clock: Clock,
+    listing: SourceListing | None = None,
+) -> TransferResult | None:
+    """The success of a job that has nothing to do; None for any other.
+
+    Lists up to the first object to copy. A move always has something to do, and so has a rule
+    that replaces or refuses existing objects.
+    """
+    if job.move or job.conflict not in KEEPING_RULES:
+        return None
+    began_s = clock.monotonic()
+    patterns = PatternUse(rule_of(job), job.publish_last)
+    listings = _LimitedListings(MOST_KEYS, listing or SourceListing(clock), patterns)
+    try:
+        with timed("comparison of both ends"):
+            kept = _kept_objects(job, transfer_key, credentials, listings)
+    except _LeftToTheLead as why:
+        log.info("%s; the gateways compare them", why)
+        return None
+    except SkyplaneError as error:
+        # If the error matters, the transfer raises it again.
+        log.info("the two ends cannot be compared from here: %s", error.message)
+        return None
+    if kept is None or (kept == 0 and not job.allow_empty):
+        return None
+    return TransferResult(
+        transfer_key=transfer_key,
+        epoch=0,
+        state="succeeded",
+        source=job.source.url,
+        destination=job.destination.url,
+        objects=kept,
+        copied=0,
+        skipped=kept,
+        failed=0,
+        copied_bytes=0,
+        seconds=clock.monotonic() - began_s,
+        goodput_gbps=0.0,
+        planned_gbps=0.0,
+        edges=(),
+        cost=CostOutcome(egress_usd=0.0, instance_usd=0.0, request_usd=0.0),
+        failures=(),
+        warnings=(
+            *archived_warnings(listings.archived),
+            # The listings for the deletes show both ends.
+            *unmatched_warnings(
+                () if job.delete else patterns.unmatched(), "at the source", rule_of(job)
+            ),
+        ),
+        reserved=listings.reserved,
+        source_digest=listings.digest.text,
+    )
+
+
+def _kept_objects(
+    job: TransferJob, transfer_key: str, credentials: CredentialSources, listings: _LimitedListings
+) -> int | None:
+    """The number of objects if none is to be copied; else None."""
+    require_ends_apart(job)
+    with open_ends(job, credentials) as (source, destination):
+        kept = 0
+        for row in _rows(job, source, destination, listings):
+            if row.action != "skip":
+                return None
+            kept += 1
+            listings.archived += row.refusal is NotRestored
+            listings.digest.add(row.source)
+        # An earlier epoch may have left uploads or unverified objects.
+        return (
+            None if newest_journal_epoch(destination, journal_folder(job), transfer_key) else kept
+        )
+
+
+def _rows(
+    job: TransferJob, source: ObjectStore, destination: ObjectStore, listings: _LimitedListings
+) -> Iterator[Selection]:
+    answers = asker_of(source, destination)
+
+    def ask(asked: Sequence[Asked]) -> list[Answer]:
+        if any(one.question == "checksums" for one in asked):
+            raise _LeftToTheLead("there are objects that must be read to be compared")
+        return answers(asked)
+
+    return select(
+        rule_of(job),
+        listings.of_source(job, source),
+        listings.of_destination(destination),
+        check_key=partial(check_destination_key, job.destination.kind),
+        escape_name=partial(escape_name, job.destination.kind),
+        ask=ask,
+        ends=partial(ends_of, source, destination),
+    )

@@ -1,0 +1,311 @@
+"""A transfer is polled to its end, fails over, and is stopped at its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast
+
+import pytest
+from tests.transfer.samples import GB, JOB, KEY, PRICED_PLAN, A, B, fleet_of
+
+from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.errors import (
+    FleetLost,
+    GatewayLost,
+    GatewayUnreachable,
+    SkyplaneError,
+    StaleEpoch,
+    Stopped,
+    UnknownTransfer,
+)
+from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.job import Policy
+from skyplane_orchestration.model.status import TransferStatus, empty_status
+from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit, Tenure
+from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.transfer.control import (
+    FleetControl,
+    SubmittedTransfer,
+    TransferRequest,
+)
+from skyplane_orchestration.transfer.lead_poller import PollPauses
+from skyplane_orchestration.transfer.transfer_monitor import FleetAccess, Monitor, StopAt
+
+FLEET = fleet_of("ab", plan=PRICED_PLAN, regions={"a": A, "b": B})
+NONE_LEADS = FleetView((), (), None, None, 1)
+BOTH_ANSWER = FleetView(("a",), ("b",), None, None, 2)
+SILENCE = [GatewayUnreachable("it does not answer")] * SILENT_POLLS
+LOST = GatewayLost("all paths are down").to_dict()
+
+
+def running(gb: float, epoch: int = 1) -> TransferStatus:
+    return replace(
+        empty_status(KEY, epoch),
+        seconds=1.0,
+        delivered_bytes={0: int(gb * GB)},
+        copied=1,
+        objects=1,
+    )
+
+
+def ended(status: TransferStatus, error: dict[str, Any] | None) -> TransferStatus:
+    return replace(status, state="failed" if error else "succeeded", error=error)
+
+
+@dataclass
+class FakeControl:
+    """Answers polls in turn; after a stop, with the end of the transfer."""
+
+    answers: list[Any]
+    view: FleetView = NONE_LEADS
+    hears: Callable[[int], bool] = lambda number: True
+    restore_error: SkyplaneError | None = None
+    done: list[Any] = field(default_factory=list)
+    told: list[SubmittedTransfer] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
+    reason: str = ""
+
+    def status(self, submitted: SubmittedTransfer, *, wait_s: float) -> TransferStatus:
+        self.waits_s.append(wait_s)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return ended(answer, Stopped(self.reason).to_dict()) if self.reason else answer
+
+    def stop(self, submitted: SubmittedTransfer, reason: str) -> None:
+        self.done.append("stop")
+        if not self.hears(self.done.count("stop")):
+            raise GatewayUnreachable("no answer")
+        self.reason = reason
+
+    def inspect(self, key: str) -> FleetView:
+        self.done.append("inspect")
+        return self.view
+
+    def take_over(self, request: TransferRequest, order: Submit) -> SubmittedTransfer:
+        self.done.append(order)
+        return SubmittedTransfer(KEY, order.tenure.epoch, order.tenure.lead, joined=False)
+
+    def restore(self, fleet: Fleet) -> Fleet:
+        self.done.append("restore")
+        if self.restore_error is not None:
+            raise self.restore_error
+        return fleet
+
+    def renew_credentials(self, request: TransferRequest, epoch: int) -> None:
+        self.done.append(f"renew in epoch {epoch}")
+
+    @contextmanager
+    def open(self, fleet: Fleet) -> Iterator[FleetControl]:
+        yield cast(FleetControl, self)
+
+    @property
+    def steps(self) -> list[str]:
+        return ["submit" if isinstance(step, Submit) else step for step in self.done]
+
+
+def followed(
+    control: FakeControl, max_usd: float | None = None, stop_at: StopAt | None = None
+) -> tuple[Monitor, TransferStatus]:
+    """Each poll takes a second of wall time."""
+    job = replace(JOB, policy=Policy(max_job_usd=max_usd))
+    clock = Clock(lambda: 0.0, lambda: float(len(control.waits_s)), sleep=control.slept.append)
+    access = FleetAccess(control.open, control.restore, 1.5, clock, stop_at)
+    submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
+    with Monitor(
+        TransferRequest(KEY, job, CredentialSources()),
+        FLEET,
+        submitted,
+        access,
+        on_submitted=lambda _, where: control.told.append(where),
+    ) as monitor:
+        return monitor, monitor.run()
+
+
+def test_pauses_between_polls_are_short_at_first_and_grow() -> None:
+    pauses = PollPauses(1.0)
+    slept = [pauses.after(running(1.0)) for _ in range(20)]
+    assert slept[0] == pytest.approx(0.05)
+    assert sum(slept[:4]) < 0.5, "a short job ends without a long pause"
+    assert slept == sorted(slept)
+    assert slept[-1] == pytest.approx(1.0)
+
+
+def test_a_lead_that_does_not_answer_has_the_longest_pause_to_answer() -> None:
+    pauses = PollPauses(1.0)
+    slept = [pauses.after(answer) for answer in (running(1.0), None, None, running(1.0))]
+    assert slept == pytest.approx([0.05, 1.0, 1.0, 0.065])
+
+
+def test_a_poll_that_waited_for_the_end_is_followed_by_the_next_at_once() -> None:
+    waited = replace(running(1.0), waited=True)
+    control = FakeControl([*[waited] * 20, ended(waited, None)])
+    _, status = followed(control)
+    assert (status.state, control.slept) == ("succeeded", [])
+    assert control.waits_s[:2] == pytest.approx([0.05, 0.065])
+    assert control.waits_s[-1] == 1.5, "budget and lease are looked after at least this often"
+
+
+# -- failover
+
+
+def test_a_lead_that_stays_silent_is_replaced() -> None:
+    control = FakeControl([running(1.0), *SILENCE, running(1.0, 2), ended(running(1.0, 2), None)])
+    control.view = FleetView(("b",), ("b",), None, None, 1)
+    monitor, status = followed(control)
+    order = Submit(Tenure("b", 2), ("b",), ("b",))
+    assert (status.state, control.done) == ("succeeded", ["inspect", order])
+    assert [(row.lead, row.epoch) for row in control.told] == [("b", 2)]
+    assert "b leads in place of a, in epoch 2" in monitor.warnings[0]
+    assert control.slept == pytest.approx([0.05, 1.5, 1.5, 1.5, 1.5, 1.5, 0.065])
+
+
+def test_a_broken_fleet_is_brought_up_again_once() -> None:
+    first, second = ended(running(1.0), LOST), ended(running(1.0, 2), LOST)
+    control = FakeControl([first, ended(running(1.0, 2), None)], BOTH_ANSWER)
+    monitor, status = followed(control)
+    assert (status.state, control.steps) == ("succeeded", ["restore", "inspect", "submit"])
+    assert "the fleet was broken and was brought up again" in monitor.warnings
+    assert [row.epoch for row in control.told] == [1, 2], "the fleet changes before the lead does"
+    _, status = followed(FakeControl([first, running(1.0, 2), second], BOTH_ANSWER))
+    assert status.error == LOST, "the second time its error is the result"
+
+
+def test_a_silent_lead_of_a_fleet_that_was_torn_down_ends_the_transfer() -> None:
+    control = FakeControl([running(1.0), *SILENCE], restore_error=FleetLost("it was torn down"))
+    monitor, status = followed(control)
+    error = status.error or {}
+    assert (status.state, error["code"], monitor.is_abandoned) == ("failed", "fleet-lost", True)
+    assert "a is lost: it does not answer" in error["message"]
+    assert not error["is_permanent"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [ended(running(1.0), StaleEpoch("it is over").to_dict()), UnknownTransfer("it was restarted")],
+)
+def test_the_newer_epoch_of_another_orchestrator_is_followed(answer: Any) -> None:
+    newer = Tenure("b", 7)
+    control = FakeControl([answer, ended(running(1.0, 7), None)])
+    control.view = FleetView(("a",), ("b",), newer, newer, 8)
+    _, status = followed(control)
+    assert (status.state, status.epoch, control.done) == ("succeeded", 7, ["inspect"])
+
+
+@pytest.mark.parametrize("error", [StaleEpoch("it is over"), UnknownTransfer("no sink of it")])
+def test_a_displaced_lead_without_successor_abandons_the_transfer(error: SkyplaneError) -> None:
+    control = FakeControl([ended(running(1.0), error.to_dict())])
+    monitor, status = followed(control)
+    assert control.done == ["inspect", "restore", "inspect"]
+    assert ((status.error or {})["code"], monitor.is_abandoned) == (FleetLost.code, True)
+
+
+def test_a_success_that_another_orchestrator_has_fetched_is_a_success() -> None:
+    control = FakeControl([running(1.0), *SILENCE])
+    control.view = FleetView(("a",), ("b",), None, None, 3, newest_epoch=2, acknowledged_epoch=2)
+    monitor, status = followed(control)
+    assert control.done == ["inspect", "restore", "inspect"]
+    assert (status.state, status.epoch, status.error) == ("succeeded", 2, None)
+    assert (monitor.submitted.epoch, monitor.is_abandoned) == (2, True)
+    assert any("another orchestrator" in text for text in monitor.warnings)
+
+
+def test_a_lone_sink_that_was_restarted_is_attached_again() -> None:
+    unknown = UnknownTransfer("the sink has no such transfer").to_dict()
+    control = FakeControl([ended(running(1.0), unknown), ended(running(2.0, 2), None)])
+    control.view = BOTH_ANSWER
+    _, status = followed(control)
+    assert (status.state, control.steps) == ("succeeded", ["inspect", "submit"])
+
+
+def test_credentials_are_renewed_when_the_lead_asks_for_them() -> None:
+    asking = replace(running(1.0), needs_credentials=("source",))
+    control = FakeControl([asking, ended(running(2.0), None)])
+    _, status = followed(control)
+    assert (status.state, control.done) == ("succeeded", ["renew in epoch 1"])
+
+
+# -- budget
+
+
+@pytest.mark.parametrize("max_usd", [None, 0.25])
+def test_a_transfer_below_its_budget_runs_to_its_end(max_usd: float | None) -> None:
+    control = FakeControl([running(1.0), running(2.0), ended(running(2.4), None)])
+    monitor, status = followed(control, max_usd)
+    assert (status.state, control.done) == ("succeeded", [])
+    assert monitor.budget.cost.total_usd == pytest.approx(0.24)
+
+
+def test_a_transfer_is_stopped_at_its_budget() -> None:
+    control = FakeControl([running(1.0), running(2.5), running(2.6)])
+    monitor, status = followed(control, 0.25)
+    error = status.error or {}
+    assert control.done == ["stop"]
+    assert "0.25 USD" in control.reason
+    assert (error["code"], error["is_permanent"]) == ("budget-reached", True)
+    assert monitor.budget.cost.total_usd == pytest.approx(0.26), "bytes in flight count as well"
+
+
+def test_a_transfer_that_ends_before_it_is_stopped_has_succeeded() -> None:
+    control = FakeControl([running(3.0), ended(running(3.1), None)])
+    control.stop = lambda submitted, reason: control.done.append("stop")  # type: ignore[method-assign]
+    _, status = followed(control, 0.25)
+    assert (status.state, status.error, control.done) == ("succeeded", None, ["stop"])
+
+
+def test_a_lead_that_did_not_hear_the_stop_is_told_again() -> None:
+    control = FakeControl([running(3.0), GatewayUnreachable("x"), running(3.2), running(3.3)])
+    control.hears = lambda number: number > 1
+    _, status = followed(control, 0.25)
+    assert control.done == ["stop", "stop"]
+    assert (status.error or {})["code"] == "budget-reached"
+
+
+@pytest.mark.parametrize("ending", [SILENCE, [ended(running(3.0), LOST)]], ids=["silent", "lost"])
+def test_no_fleet_is_brought_up_for_a_transfer_at_its_budget(ending: list[Any]) -> None:
+    control = FakeControl([running(3.0), *ending], BOTH_ANSWER)
+    control.hears = lambda number: False
+    monitor, status = followed(control, 0.25)
+    assert (control.done, monitor.is_abandoned) == (["stop"], True)
+    assert (status.error or {})["code"] == "budget-reached"
+    assert "could not be told to stop" in (status.error or {})["message"]
+
+
+# -- the end of the task's time
+
+
+IN_TIME: Final = StopAt(2.0, "the task has an execution_timeout of 1 min")
+
+
+def test_a_transfer_is_stopped_before_its_task_ends() -> None:
+    control = FakeControl([running(1.0), running(2.5), running(2.6), running(2.6)])
+    _, status = followed(control, stop_at=IN_TIME)
+    error = status.error or {}
+    assert (control.done, control.reason) == (["stop"], IN_TIME.reason)
+    assert (error["code"], error["is_permanent"]) == ("stopped", False)
+
+
+def test_a_transfer_that_ends_in_time_is_not_stopped() -> None:
+    control = FakeControl([running(1.0), ended(running(2.4), None)])
+    _, status = followed(control, stop_at=IN_TIME)
+    assert (status.state, control.done) == ("succeeded", [])
+
+
+def test_no_fleet_is_brought_up_after_that_time() -> None:
+    control = FakeControl([running(3.0), *SILENCE], BOTH_ANSWER)
+    monitor, status = followed(control, stop_at=IN_TIME)
+    assert (control.done, monitor.is_abandoned) == ([], True)
+    assert IN_TIME.reason in (status.error or {})["message"]
+
+
+def test_earlier_epochs_count_for_the_budget() -> None:
+    control = FakeControl(
+        [ended(running(2.0), LOST), running(0.4, 2), running(0.6, 2), running(0.6, 2)], BOTH_ANSWER
+    )
+    monitor, status = followed(control, 0.25)
+    assert control.steps == ["restore", "inspect", "submit", "stop"]
+    assert (status.error or {})["code"] == "budget-reached"
+    assert monitor.budget.cost.total_usd == pytest.approx(0.26)
