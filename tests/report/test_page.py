@@ -15,7 +15,7 @@ from skyplane_orchestration.lineage.facts import transfer_facts
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import EdgeOutcome, FailedObject, TransferResult
-from skyplane_orchestration.report.documents import TaskDocuments, documents_of
+from skyplane_orchestration.report.documents import PlanInPlace, TaskDocuments, documents_of
 from skyplane_orchestration.report.page import report_page
 
 A, B = "aws:us-east-1", "azure:westeurope"
@@ -140,6 +140,18 @@ def test_no_text_is_taken_for_html(name: str) -> None:
     for _, attributes in page.elements:
         assert not [key for key in attributes if key.startswith("on")]
     assert ATTACK in "".join(page.sections.values())
+
+
+def test_only_a_plan_task_shows_the_plan_in_place_of_its_own() -> None:
+    """Two provision tasks may have one plan, and only one of them another in place of it."""
+    running = replace(PLAN, replaces=PLAN.shape, throughput_gbps=1.5)
+    in_place = {"provision": PlanInPlace(refused=PLAN, running=running).to_dict()}
+    assert documents_of({"return_value": PLAN.to_dict()}, in_place).plan == running
+    assert documents_of({"return_value": fleet().to_dict()}, in_place).plan == PLAN
+    other = replace(PLAN, volume_gb=7.0)
+    assert documents_of({"return_value": other.to_dict()}, in_place).plan == other
+    (problem,) = documents_of({}, {"provision": {"refused": 1}}).problems
+    assert problem.startswith("provision: ")
 
 
 @pytest.mark.parametrize("value", [None, "text", 7, [], {}, {"stopped": []}, {"edges": []}])

@@ -237,6 +237,8 @@ def provision_op(asset: AssetTransfer) -> dg.OpDefinition:
                 "skyplane/gateways": dg.MetadataValue.text(where_gateways_run(fleet.provisioner)),
                 "skyplane/gateway_count": dg.MetadataValue.int(len(fleet.gateways)),
                 "skyplane/provision_s": dg.MetadataValue.float(fleet.provision_s),
+                # The plan op shows the plan that was refused.
+                **(plan_metadata(fleet.plan) if fleet.plan.replaces else {}),
             }
         )
         return fleet.to_dict()

@@ -9,6 +9,7 @@ from skyplane_orchestration.links.skyplane import SkyplaneConsoleLink, SkyplaneP
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.operators.arguments import Document
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
+from skyplane_orchestration.report.documents import PLAN_IN_PLACE, PlanInPlace
 from skyplane_orchestration.transfer.task_log import log_fleet
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class SkyplaneProvisionOperator(SkyplaneFleetOperator):
     If the task fails, it first ends the gateways that it has started.
 
     If a cloud has no room for an instance, the task plans again, as `on_no_capacity` says. It
-    needs the arguments of the plan task for that; without them it fails.
+    needs the arguments of the plan task for that; without them it fails. The plan that runs is then
+    also in the XCom `plan_in_place`, and on the page of the plan task.
 
     If the deployment has `max_active_fleets` other fleets, the task waits until one has ended.
 
@@ -51,8 +53,10 @@ class SkyplaneProvisionOperator(SkyplaneFleetOperator):
             if self.job is not None or self.source_url
             else None
         )
-        fleet = client.provision(
-            TransferPlan.from_dict(self.plan), job=job, on_full=self.on_full(context)
-        )
+        plan = TransferPlan.from_dict(self.plan)
+        fleet = client.provision(plan, job=job, on_full=self.on_full(context))
         log_fleet(self.log, fleet)
+        if fleet.plan.replaces:
+            in_place = PlanInPlace(refused=plan, running=fleet.plan)
+            self.push(context, PLAN_IN_PLACE, in_place.to_dict())
         return fleet.to_dict()

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy import select
 
 from skyplane_orchestration.links.page_url import LINEAGE, REPORT
-from skyplane_orchestration.report.documents import NAMES, documents_of
+from skyplane_orchestration.report.documents import NAMES, PLAN_IN_PLACE, documents_of
 from skyplane_orchestration.report.html import PAGE_HEADERS
 from skyplane_orchestration.report.page import report_page
 
@@ -34,7 +34,8 @@ def make_app() -> FastAPI:
     def report(
         dag_id: str, run_id: str, task_id: str, map_index: Annotated[int, Query(ge=-1)] = -1
     ) -> HTMLResponse:
-        documents = documents_of(_values(dag_id, run_id, task_id, map_index))
+        values = _values(dag_id, run_id, task_id, map_index)
+        documents = documents_of(values, _plans_in_place(dag_id, run_id, map_index))
         status = 404 if documents.is_empty else 200
         page = report_page(f"{task_id} of {dag_id}, {run_id}", documents)
         return HTMLResponse(page, status, dict(PAGE_HEADERS))
@@ -66,6 +67,18 @@ def _values(dag_id: str, run_id: str, task_id: str, map_index: int) -> Mapping[s
     )
     with create_session() as session:
         return {key: _plain(value) for key, value in session.execute(query)}
+
+
+def _plans_in_place(dag_id: str, run_id: str, map_index: int) -> Mapping[str, Any]:
+    """Task of the run -> the plan that its fleet runs in place of the one of a plan task."""
+    query = select(XComModel.task_id, XComModel.value).where(
+        XComModel.dag_id == dag_id,
+        XComModel.run_id == run_id,
+        XComModel.map_index == map_index,
+        XComModel.key == PLAN_IN_PLACE,
+    )
+    with create_session() as session:
+        return {task_id: _plain(value) for task_id, value in session.execute(query)}
 
 
 def _plain(value: Any) -> Any:

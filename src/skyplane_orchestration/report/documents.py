@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from skyplane_gateway.common.schema import decode, encode
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import TransferPlan
@@ -16,6 +17,8 @@ RETURN_VALUE: Final = "return_value"
 FAILED_TRANSFER: Final = "failed_transfer"
 LINEAGE: Final = "lineage"
 NAMES: Final = (RETURN_VALUE, FAILED_TRANSFER, LINEAGE)
+#: The `PlanInPlace` of a provision task. The page of the plan task shows it too.
+PLAN_IN_PLACE: Final = "plan_in_place"
 
 #: A field that only such a document has -> its name and type.
 _KINDS: Final[Mapping[str, tuple[str, Any]]] = {
@@ -26,11 +29,28 @@ _KINDS: Final[Mapping[str, tuple[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class PlanInPlace:
+    """The plan that a fleet runs in place of one that a cloud has refused."""
+
+    refused: TransferPlan
+    running: TransferPlan
+
+    def to_dict(self) -> dict[str, Any]:
+        return encode(self)
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> PlanInPlace:
+        """Raises ConfigurationInvalid."""
+        return decode(cls, document, "a plan in place of another")
+
+
+@dataclass(frozen=True, slots=True)
 class TaskDocuments:
     """The documents of one task.
 
     Attributes:
-        plan: also that of a fleet.
+        plan: also that of a fleet. If a cloud refused the plan of a task, that which runs.
+        runs_in: the task whose fleet runs this plan in place of that of this task; else empty.
         lineage: see `lineage.facts.transfer_facts`.
         problems: documents that cannot be read, each with the reason.
     """
@@ -39,6 +59,7 @@ class TaskDocuments:
     fleet: Fleet | None = None
     result: TransferResult | None = None
     lineage: Mapping[str, Any] | None = None
+    runs_in: str = ""
     problems: tuple[str, ...] = ()
 
     @property
@@ -46,12 +67,15 @@ class TaskDocuments:
         return self == TaskDocuments()
 
 
-def documents_of(values: Mapping[str, Any]) -> TaskDocuments:
+def documents_of(
+    values: Mapping[str, Any], in_place: Mapping[str, Any] | None = None
+) -> TaskDocuments:
     """The documents among the values of a task.
 
     Args:
         values: name, of `NAMES` -> value. Values that are no document of this library are left
             out.
+        in_place: task of the same run and map index -> its value `PLAN_IN_PLACE`.
     """
     returned, failed = values.get(RETURN_VALUE), values.get(FAILED_TRANSFER)
     lineage = values.get(LINEAGE)
@@ -70,4 +94,17 @@ def documents_of(values: Mapping[str, Any]) -> TaskDocuments:
         if isinstance(made, Fleet):
             given["plan"] = made.plan
         found = replace(found, **given)
+    return _with_running_plan(found, in_place or {})
+
+
+def _with_running_plan(found: TaskDocuments, in_place: Mapping[str, Any]) -> TaskDocuments:
+    if found.fleet is not None:
+        return found  # The plan of a fleet is the one that it runs.
+    for task, document in in_place.items():
+        try:
+            plans = PlanInPlace.from_dict(document)
+        except ConfigurationInvalid as error:
+            return replace(found, problems=(*found.problems, f"{task}: {error}"))
+        if plans.refused == found.plan:
+            return replace(found, plan=plans.running, runs_in=task)
     return found

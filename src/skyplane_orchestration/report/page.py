@@ -27,6 +27,7 @@ from skyplane_orchestration.report.overlay import overlay_svg
 PLAN, FLEET, TRANSFER, LINEAGE = "plan", "fleet", "transfer", "lineage"
 
 _RATES: Final = "flow, Gbit/s"
+_IN_PLACE: Final = "A cloud refused the plan of this task. The fleet of task {} runs this plan."
 
 
 def report_page(title: str, documents: TaskDocuments) -> str:
@@ -37,7 +38,7 @@ def report_page(title: str, documents: TaskDocuments) -> str:
     if documents.result:
         parts.append(_transfer(documents.result))
     if documents.plan:
-        parts.append(_plan(documents.plan))
+        parts.append(_plan(documents.plan, documents.runs_in))
     if documents.fleet:
         parts.append(_fleet(documents.fleet))
     if documents.lineage:
@@ -54,7 +55,7 @@ def _json(document: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------- the plan
 
 
-def _plan(plan: TransferPlan) -> Html:
+def _plan(plan: TransferPlan, runs_in: str = "") -> Html:
     summary = {
         "from, to": f"{plan.src} to {plan.dst}",
         "throughput": throughput(plan.throughput_gbps),
@@ -71,6 +72,7 @@ def _plan(plan: TransferPlan) -> Html:
     return html.section(
         PLAN,
         "Plan",
+        html.paragraph(_IN_PLACE.format(runs_in)) if runs_in else Html(""),
         overlay_svg(plan),
         html.facts(summary),
         _planned_cost(plan),
