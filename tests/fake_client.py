@@ -21,7 +21,7 @@ from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
-from skyplane_orchestration.storage.source_version import SourceVersion
+from skyplane_orchestration.storage.place_digest import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, WatchEnd
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait

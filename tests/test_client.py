@@ -70,7 +70,7 @@ from skyplane_orchestration.provision.provisioner import (
 from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight
-from skyplane_orchestration.transfer import deletes, finalize, fleets, planning, run
+from skyplane_orchestration.transfer import deletes, finalize, fleets, planning, transfer_run
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
@@ -503,7 +503,7 @@ def test_an_interrupted_transfer_is_removed_in_the_epoch_that_it_has_reached(
         removed.append((job, key, epoch))
         return ("a store that is not there",)
 
-    monkeypatch.setattr(run, "remove_journals", remove)
+    monkeypatch.setattr(transfer_run, "remove_journals", remove)
     broken = status("failed", error={"code": "gateway-lost", "message": "all paths are down"})
     script.statuses = [broken, status(when, epoch=2)]
     if when == "running":
@@ -569,7 +569,7 @@ def test_a_manifest_that_cannot_be_written_builds_no_fleet(client: Client, scrip
 def test_a_move_is_checked_before_it_is_submitted(
     client: Client, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "check_move", lambda *_: script.do("check"))
+    monkeypatch.setattr(transfer_run, "check_move", lambda *_: script.do("check"))
     monkeypatch.setattr(finalize, "remove_sources", lambda *_: script.do("remove"))
     assert client.run(replace(JOB, move=True), plan=PLAN).succeeded
     assert script.names[:5] == ["ensure", "check", "submit", "remove", "release"]

@@ -13,7 +13,7 @@ import pytest
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.arguments import checked_types
+from skyplane_orchestration.model.argument_checks import checked_types
 from skyplane_orchestration.model.text_values import options_of
 
 GIVEN: Final[tuple[Any, ...]] = (

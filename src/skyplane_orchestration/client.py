@@ -23,7 +23,7 @@ from skyplane_orchestration.errors import (
     GatewayUnreachable,
     UnknownTransfer,
 )
-from skyplane_orchestration.model.arguments import checks_methods
+from skyplane_orchestration.model.argument_checks import checks_methods
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
 from skyplane_orchestration.model.job import ANY_REGION, Policy, TransferJob
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
-    from skyplane_orchestration.storage.source_version import SourceVersion
+    from skyplane_orchestration.storage.place_digest import SourceVersion
     from skyplane_orchestration.transfer.deletes import DeletePlan
 
 __all__ = ["Client", "FleetTimes"]
@@ -261,7 +261,7 @@ class Client:
         Lists the place and reads no object. Raises NotFound for an object that is not there, or
         another StoreError.
         """
-        from skyplane_orchestration.storage.source_version import source_version
+        from skyplane_orchestration.storage.place_digest import source_version
 
         place = preflight.located(location, self._credentials)
         return source_version(

@@ -31,7 +31,7 @@ from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
-from skyplane_orchestration.transfer.run import TransferRun
+from skyplane_orchestration.transfer.transfer_run import TransferRun
 from skyplane_orchestration.triggers import transfer
 
 SCENARIOS = (

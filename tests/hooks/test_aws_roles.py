@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from moto import mock_aws
-from tests.hooks.test_store_credentials import BUCKET, FakeConnection
+from tests.hooks.test_store_connections import BUCKET, FakeConnection
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.hooks.store_credentials import credentials_from_connection
+from skyplane_orchestration.hooks.store_connections import credentials_from_connection
 
 _ROLE = {
     "role_arn": "arn:aws:iam::123456789012:role/reader",

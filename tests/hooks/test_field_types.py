@@ -13,7 +13,7 @@ import pytest
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.settings import Settings
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
-from skyplane_orchestration.hooks.store_credentials import (
+from skyplane_orchestration.hooks.store_connections import (
     credentials_from_connection,
     location_from_connection,
 )

@@ -13,9 +13,9 @@ from skyplane_gateway.journal.writer import JournalWriter
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.copier import Copier
-from skyplane_gateway.lead.deferred_objects import DeferredObjects
 from skyplane_gateway.lead.listing_diff import ListingDiff
 from skyplane_gateway.lead.multipart import MultipartCopier
+from skyplane_gateway.lead.publish_last import DeferredObjects
 from skyplane_gateway.lead.recorder import Recorder
 from skyplane_gateway.lead.resume import Resumed, Resumer
 from skyplane_gateway.protocol.limits import MAX_ENTRIES

@@ -16,8 +16,8 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.in_flight import InFlight
+from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.source_peers import SourcePeer
-from skyplane_gateway.lead.store_retries import Retries
 
 log = logging.getLogger(__name__)
 

@@ -35,12 +35,12 @@ from skyplane_gateway.lead.context import TransferContext
 from skyplane_gateway.lead.dispatcher import Dispatcher
 from skyplane_gateway.lead.epoch import Epoch, build_epoch, take_over
 from skyplane_gateway.lead.object_report import Report
+from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.lead.status import TransferStatus
-from skyplane_gateway.lead.store_retries import Retries
 from skyplane_gateway.lead.throttle_probe import explain_loss
 from skyplane_gateway.stores.base import ListedRows, ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.stores.error_mapping import unix_s
+from skyplane_gateway.stores.error_rules import unix_s
 
 
 class ServerClock:

@@ -38,7 +38,7 @@ from skyplane_orchestration.dagster.translator import (
     source_key,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.arguments import checks_arguments
+from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.job import (
     Encryption,
     Limits,

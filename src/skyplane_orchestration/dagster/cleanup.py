@@ -14,7 +14,7 @@ import dagster as dg
 from skyplane_orchestration.dagster.partitions import AnyContext
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.arguments import checks_arguments
+from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 
 if TYPE_CHECKING:

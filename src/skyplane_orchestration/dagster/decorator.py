@@ -15,7 +15,7 @@ from skyplane_orchestration.dagster.translator import (
     SkyplaneTranslatorData,
 )
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.arguments import checks_arguments
+from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.job import TransferJob
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import dagster as dg
 
 from skyplane_orchestration.dagster.placeholders import unpartitioned
-from skyplane_orchestration.model.arguments import checks_arguments
+from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.transfer.task_log import log_sweep

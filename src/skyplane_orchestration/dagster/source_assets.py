@@ -11,7 +11,7 @@ import dagster as dg
 from skyplane_orchestration.dagster.ops import failure_of, op_name
 from skyplane_orchestration.dagster.placeholders import filled, unpartitioned
 from skyplane_orchestration.errors import SkyplaneError
-from skyplane_orchestration.model.arguments import checks_arguments
+from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.location import Location
 

@@ -12,13 +12,13 @@ from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.hooks.credential_refs import CREDENTIAL_SCHEME
 from skyplane_orchestration.hooks.settings import Settings
-from skyplane_orchestration.hooks.store_credentials import (
+from skyplane_orchestration.hooks.store_connections import (
     credentials_from_connection,
     location_from_connection,
 )
 from skyplane_orchestration.hooks.time_limit import stop_at
 from skyplane_orchestration.lineage.facts import dataset_of
-from skyplane_orchestration.model.arguments import checks_methods
+from skyplane_orchestration.model.argument_checks import checks_methods
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import TransferJob

@@ -1,6 +1,7 @@
 """The request of a user: a `TransferJob` with one objective.
 
-Plain data, for files, XCom and templates; needs no cloud.
+Plain data, for files, XCom and templates; needs no cloud. Rules about objects are in
+`skyplane_gateway.common.job_rules`; here are ends, objectives, limits and the policy.
 """
 
 from __future__ import annotations

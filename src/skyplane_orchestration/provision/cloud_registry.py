@@ -1,4 +1,4 @@
-"""The settings of the provisioner `cloud`: a file, or an object of the same form.
+"""The clouds that the provisioner `cloud` knows, and its settings: a file, or an object.
 
 image: registry.example/skyplane-gateway@sha256:...
 control_cidrs: [203.0.113.7/32]

@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK
 from skyplane_orchestration.errors import SkyplaneError
-from skyplane_orchestration.model.arguments import checks_arguments
+from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.text_values import refuse_unrendered
 from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, pauses_of

@@ -31,10 +31,10 @@ from skyplane_gateway.lead.copier import Copier
 from skyplane_gateway.lead.multipart import MultipartCopier
 from skyplane_gateway.lead.object_report import Report
 from skyplane_gateway.lead.recorder import Recorder
+from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.lead.store_retries import Retries
 from skyplane_gateway.selection import Selection
 from skyplane_gateway.source.chunk_orders import RangeOrder, RangeOutcome
 

@@ -21,8 +21,8 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.fresh_sources import FreshSources
+from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.lead.store_retries import Retries
 from skyplane_gateway.selection import Answer, Asked, Ends, Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.server_clock import ServerClock

@@ -14,8 +14,8 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     Throttled,
 )
+from skyplane_gateway.lead.retries import POLICY, Retries
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
-from skyplane_gateway.lead.store_retries import POLICY, Retries
 
 STALL_S = 240.0
 GONE = GatewayUnreachable("no answer")

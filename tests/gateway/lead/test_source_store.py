@@ -14,8 +14,8 @@ import pytest
 
 from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.common.objects import StoreSpec
+from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.lead.store_retries import Retries
 from skyplane_gateway.stores import open_store
 
 DEADLINE_S = 0.05

@@ -32,7 +32,7 @@ from skyplane_gateway.journal.document import (
     decode_journal,
     folder_of_destination,
 )
-from skyplane_gateway.lead import store_retries
+from skyplane_gateway.lead import retries
 from skyplane_gateway.main import listen
 from skyplane_gateway.protocol import ChunkFramer
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
@@ -205,7 +205,7 @@ class InProcessFleet:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries go on at once: how long they pause is not what these tests are about."""
-    monkeypatch.setattr(store_retries, "POLICY", replace(store_retries.POLICY, first_pause_s=0.002))
+    monkeypatch.setattr(retries, "POLICY", replace(retries.POLICY, first_pause_s=0.002))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.faults.http_rules import EXPIRED, Rule
 from skyplane_gateway.common.errors import UnknownTransfer
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import MIB, AttachOrder, End
-from skyplane_gateway.lead import store_retries
+from skyplane_gateway.lead import retries
 from skyplane_gateway.stores import Credentials, open_store
 from skyplane_gateway.stores.base import read_object
 
@@ -164,7 +164,7 @@ async def test_a_transfer_without_fresh_credentials_fails_and_can_be_resumed(
         "skyplane_gateway.stores.wrappers.retrying.RetryingStore.wait_for_credentials",
         lambda store: store._renewal.enable_waiting(0.5),
     )
-    monkeypatch.setattr(store_retries, "POLICY", replace(store_retries.POLICY, throttle_s=0.5))
+    monkeypatch.setattr(retries, "POLICY", replace(retries.POLICY, throttle_s=0.5))
 
     spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
     async with fleet_of(kit.route(0, "a", "b"), **ROOMY) as fleet:

@@ -19,7 +19,7 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.config import MIB
 from skyplane_gateway.protocol.frames import seal_frame
 from skyplane_gateway.selection.rules import JOURNAL_FOLDER
-from skyplane_gateway.stores.local.errors import translate
+from skyplane_gateway.stores.local.error_mapping import translate
 
 
 async def vanish(fleet: Any, node: str) -> None:

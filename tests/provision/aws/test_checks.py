@@ -8,7 +8,7 @@ import pytest
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import REGION
 
-from skyplane_orchestration.provision.aws.errors import NO_CAPACITY
+from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
 
 #: Actions that a check can try without a fleet.
 TRIED = (

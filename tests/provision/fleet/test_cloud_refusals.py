@@ -15,10 +15,10 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.aws import errors as aws
-from skyplane_orchestration.provision.azure import errors as azure
-from skyplane_orchestration.provision.fleet.error_mapping import Answer
-from skyplane_orchestration.provision.gcp import errors as gcp
+from skyplane_orchestration.provision.aws import error_mapping as aws
+from skyplane_orchestration.provision.azure import error_mapping as azure
+from skyplane_orchestration.provision.fleet.error_rules import Answer
+from skyplane_orchestration.provision.gcp import error_mapping as gcp
 
 _SAID: Final = "what the cloud says"
 

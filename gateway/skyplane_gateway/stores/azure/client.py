@@ -14,7 +14,7 @@ from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.kept_properties import KEEP
 from skyplane_gateway.common.objects import Body, Credentials, StoreSpec
 from skyplane_gateway.stores.azure.credentials import Signer, signer_of
-from skyplane_gateway.stores.azure.errors import Refused, mapped
+from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.blocks import Blocks

@@ -29,7 +29,7 @@ from azure.storage.blob import BlobServiceClient
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores.azure.connection_strings import connection_string_fields
-from skyplane_gateway.stores.azure.errors import mapped
+from skyplane_gateway.stores.azure.error_mapping import mapped
 
 log = logging.getLogger(__name__)
 

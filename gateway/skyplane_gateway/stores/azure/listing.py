@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.source_version import recorded_source
 from skyplane_gateway.stores.azure.client import Container, Request
-from skyplane_gateway.stores.azure.errors import Refused, mapped
+from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
     METADATA,
     attributes_of,

@@ -21,7 +21,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.azure.metadata_names import from_azure, to_azure
 from skyplane_gateway.stores.checksums import hex_of, verify
-from skyplane_gateway.stores.error_mapping import unix_s
+from skyplane_gateway.stores.error_rules import unix_s
 from skyplane_gateway.stores.response_validation import NoAnswer, is_number, read_xml, require
 
 #: Our claim about a blob's bytes, in its metadata: eight hexadecimal digits.

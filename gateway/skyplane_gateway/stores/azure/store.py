@@ -39,7 +39,7 @@ from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
 from skyplane_gateway.stores.azure.client import Answer, AzureReader, Container, Request
 from skyplane_gateway.stores.azure.credentials import ambient_credentials, sendable_credentials
-from skyplane_gateway.stores.azure.errors import Refused, mapped
+from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
     attributes_of,
     info_of,

@@ -43,7 +43,7 @@ from skyplane_gateway.stores.azure.blocks import (
     write_block_list,
 )
 from skyplane_gateway.stores.azure.client import Container, Request
-from skyplane_gateway.stores.azure.errors import Refused, mapped, translate
+from skyplane_gateway.stores.azure.error_mapping import Refused, mapped, translate
 from skyplane_gateway.stores.azure.requests import (
     attribute_headers,
     crc64_header,

@@ -24,7 +24,7 @@ from skyplane_gateway.stores import response_validation
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs.client import ONCE, Client
-from skyplane_gateway.stores.gcs.errors import mapped
+from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
     Related,

@@ -23,7 +23,7 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.gcs.credentials import google_credentials, is_google
-from skyplane_gateway.stores.gcs.errors import from_refusal, mapped
+from skyplane_gateway.stores.gcs.error_mapping import from_refusal, mapped
 from skyplane_gateway.stores.gcs.requests import Urls
 from skyplane_gateway.stores.options import check_options
 from skyplane_gateway.stores.response_validation import (

@@ -23,7 +23,7 @@ from google.auth.transport.requests import Request
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, CredentialsExpired
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.gcs.errors import mapped
+from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.response_validation import UNREADABLE, NoAnswer
 
 #: Objects and listings; no change of buckets, permissions or policies.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.gcs.client import Client
-from skyplane_gateway.stores.gcs.errors import mapped
+from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.requests import ROW_FIELDS, info_of, require_object
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 from skyplane_gateway.stores.response_validation import NoAnswer, broken_listing, in_order, require

@@ -40,7 +40,7 @@ from skyplane_gateway.stores.gcs.credentials import (
     sendable_credentials,
     session_credentials,
 )
-from skyplane_gateway.stores.gcs.errors import mapped
+from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.requests import (
     attributes_of_headers,
     info_of,

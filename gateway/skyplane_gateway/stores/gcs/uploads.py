@@ -53,7 +53,7 @@ from skyplane_gateway.stores.checksums import (
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, Wanted, grouped, joined, whole_crc32c
-from skyplane_gateway.stores.gcs.errors import mapped
+from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.listing import pages
 from skyplane_gateway.stores.gcs.requests import resource_of, unix_s
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from skyplane_gateway.common.objects import ASIDE_FOLDER, ObjectInfo
-from skyplane_gateway.stores.local.errors import mapped
+from skyplane_gateway.stores.local.error_mapping import mapped
 from skyplane_gateway.stores.local.paths import etag_of, info_of
 from skyplane_gateway.stores.local.publish import make_folders, sync
 

@@ -19,7 +19,7 @@ from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.stores.base import Wants
 from skyplane_gateway.stores.local.birth import made_at
-from skyplane_gateway.stores.local.errors import mapped
+from skyplane_gateway.stores.local.error_mapping import mapped
 from skyplane_gateway.stores.local.paths import TEMPORARY, info_of, links_to_parent
 
 log = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores.base import ObjectStore, RangeReader, Wants
 from skyplane_gateway.stores.checksums import crc32c_of_file, verify
 from skyplane_gateway.stores.content_types import GUESSED_TYPE, guessed_type
-from skyplane_gateway.stores.local.errors import mapped
+from skyplane_gateway.stores.local.error_mapping import mapped
 from skyplane_gateway.stores.local.listing import walk
 from skyplane_gateway.stores.local.paths import TEMPORARY, etag_of, info_of, path_of, root_of
 from skyplane_gateway.stores.local.publish import (

@@ -30,7 +30,7 @@ from typing import Final
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.errors import ChecksumMismatch, NotFound, StoreError, StoreUnavailable
 from skyplane_gateway.common.objects import Body, PartInfo, UploadInfo
-from skyplane_gateway.stores.local.errors import mapped
+from skyplane_gateway.stores.local.error_mapping import mapped
 from skyplane_gateway.stores.local.paths import TEMPORARY, links_to_parent, root_of
 from skyplane_gateway.stores.local.publish import make_folders, tidy, write_all
 

@@ -20,7 +20,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.checksums import range_of_whole
-from skyplane_gateway.stores.error_mapping import unix_s
+from skyplane_gateway.stores.error_rules import unix_s
 from skyplane_gateway.stores.http_client import Answer, send
 from skyplane_gateway.stores.s3.bucket import Bucket
 from skyplane_gateway.stores.s3.client import CHECKSUM_MODE

@@ -34,7 +34,7 @@ from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text
 from skyplane_gateway.stores.options import checksum_use, uses_md5
 from skyplane_gateway.stores.response_validation import require_etag
 from skyplane_gateway.stores.s3.client import as_stored, open_client
-from skyplane_gateway.stores.s3.errors import code_of, mapped, translate
+from skyplane_gateway.stores.s3.error_mapping import code_of, mapped, translate
 from skyplane_gateway.stores.s3.requests import (
     Fingerprint,
     info_of_head,

@@ -21,7 +21,7 @@ from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.stores.options import check_options, checksum_use
 from skyplane_gateway.stores.response_validation import UNREADABLE, NoAnswer, joined, unavailable
 from skyplane_gateway.stores.s3.body import send_in_blocks
-from skyplane_gateway.stores.s3.errors import StaleCredentials, mapped, status_of, translate
+from skyplane_gateway.stores.s3.error_mapping import StaleCredentials, mapped, status_of, translate
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.sdk import BadAnswer, Parsers, descriptions, new_session
 

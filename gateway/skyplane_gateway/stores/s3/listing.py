@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from skyplane_gateway.common.objects import ObjectInfo, PartInfo, UploadInfo
 from skyplane_gateway.stores.checksums import stated_crc32c
 from skyplane_gateway.stores.response_validation import broken_listing
-from skyplane_gateway.stores.s3.errors import mapped
+from skyplane_gateway.stores.s3.error_mapping import mapped
 from skyplane_gateway.stores.s3.requests import (
     class_of,
     etag_of,

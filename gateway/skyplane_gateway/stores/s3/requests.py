@@ -25,7 +25,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.checksums import Stated, crc32c_of, crc32c_text, hex_of, stated_crc32c
 from skyplane_gateway.stores.copy_source import CopySource
-from skyplane_gateway.stores.error_mapping import unix_s
+from skyplane_gateway.stores.error_rules import unix_s
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 #: The storage class of an object that names none.

@@ -18,7 +18,7 @@ from skyplane_gateway.stores.s3.client import (
     frozen_credentials,
     refresh_before_calls,
 )
-from skyplane_gateway.stores.s3.errors import mapped
+from skyplane_gateway.stores.s3.error_mapping import mapped
 from skyplane_gateway.stores.s3.sdk import BadAnswer, new_session
 
 if TYPE_CHECKING:

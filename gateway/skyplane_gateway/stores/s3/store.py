@@ -53,7 +53,7 @@ from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import S3Reader, SentBody
 from skyplane_gateway.stores.s3.bucket import Bucket, require_version, write_failure
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
-from skyplane_gateway.stores.s3.errors import code_of, mapped
+from skyplane_gateway.stores.s3.error_mapping import code_of, mapped
 from skyplane_gateway.stores.s3.requests import (
     Fingerprint,
     answered_at,

@@ -112,7 +112,7 @@ def _cloud_report(options: argparse.Namespace) -> CloudReport:
 def _ranges(options: argparse.Namespace) -> tuple[Finding, ...]:
     """Of the clouds file, if one is given."""
     from skyplane_orchestration.provision.cloud_registry import read_clouds
-    from skyplane_orchestration.provision.fleet.firewall import odd_ranges
+    from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
 
     if options.clouds is None:
         return ()

@@ -19,10 +19,10 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.describe import described, enabled_regions
-from skyplane_orchestration.provision.aws.errors import NO_CAPACITY
+from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.types import region_quotas
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding

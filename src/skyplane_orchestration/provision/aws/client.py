@@ -24,9 +24,9 @@ from skyplane_orchestration.errors import (
     StoreError,
 )
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.aws.errors import answered, translate
+from skyplane_orchestration.provision.aws.error_mapping import answered, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
-from skyplane_orchestration.provision.fleet.error_mapping import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
 from skyplane_orchestration.provision.fleet.retries import VISIBLE_WAITS_S, retrying, until_visible
 from skyplane_orchestration.security.store_credentials import API_URLS, CredentialSources
 

@@ -25,7 +25,7 @@ from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name
 from skyplane_orchestration.provision.aws.types import Networks, Types, quota_uses, region_quotas
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,

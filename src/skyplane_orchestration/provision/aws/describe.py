@@ -13,7 +13,7 @@ from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.network import NO_GROUP
 from skyplane_orchestration.provision.aws.options import region_tag
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 from skyplane_orchestration.provision.per_region_calls import in_regions

@@ -21,9 +21,9 @@ from skyplane_orchestration.provision.aws.describe import (
     instance_tag,
     ours,
 )
-from skyplane_orchestration.provision.aws.errors import NO_CAPACITY, translate
+from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY, translate
 from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.tags import INSTANCE

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws import tags
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
-from skyplane_orchestration.provision.fleet.firewall import normal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 
 if TYPE_CHECKING:

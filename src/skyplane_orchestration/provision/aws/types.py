@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.aws.describe import described
-from skyplane_orchestration.provision.aws.errors import ON_DEMAND_QUOTA, SPOT_QUOTA
+from skyplane_orchestration.provision.aws.error_mapping import ON_DEMAND_QUOTA, SPOT_QUOTA
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef

@@ -15,14 +15,14 @@ from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure import tags as azure_tags
 from skyplane_orchestration.provision.azure.checks import Checks, usable_regions
 from skyplane_orchestration.provision.azure.describe import PowerStates, ours
-from skyplane_orchestration.provision.azure.errors import NOT_FOUND
+from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
 from skyplane_orchestration.provision.azure.launch import Launcher
 from skyplane_orchestration.provision.azure.leftovers import Leftovers
 from skyplane_orchestration.provision.azure.network import Networks
 from skyplane_orchestration.provision.azure.options import AzureOptions
 from skyplane_orchestration.provision.azure.tags import group_name, machine_of
 from skyplane_orchestration.provision.azure.types import Sizes, quota_uses, region_quotas
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,

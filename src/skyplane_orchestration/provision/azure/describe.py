@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.provision.azure import tags
-from skyplane_orchestration.provision.azure.errors import NOT_FOUND
+from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
 from skyplane_orchestration.provision.azure.options import region_tag
 from skyplane_orchestration.provision.azure.tags import (
     Resource,
@@ -17,7 +17,7 @@ from skyplane_orchestration.provision.azure.tags import (
     properties_of,
 )
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 

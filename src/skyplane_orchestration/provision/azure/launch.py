@@ -21,7 +21,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.azure import tags
 from skyplane_orchestration.provision.azure.describe import as_instance, machines_of, power_of
-from skyplane_orchestration.provision.azure.errors import (
+from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
     NO_CAPACITY,
     NO_GROUP,
@@ -43,7 +43,7 @@ from skyplane_orchestration.provision.azure.tags import (
     machine_of,
 )
 from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, exceeded
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
     launch_in_turn,

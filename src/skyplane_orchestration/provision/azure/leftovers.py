@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.provision.azure import tags
 from skyplane_orchestration.provision.azure.describe import machines_of
-from skyplane_orchestration.provision.azure.errors import GROUP_ENDS, NOT_FOUND
+from skyplane_orchestration.provision.azure.error_mapping import GROUP_ENDS, NOT_FOUND
 from skyplane_orchestration.provision.azure.options import region_tag
 from skyplane_orchestration.provision.azure.tags import (
     Resource,
@@ -20,7 +20,7 @@ from skyplane_orchestration.provision.azure.tags import (
     network_name,
     properties_of,
 )
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags
 from skyplane_orchestration.provision.parallel import in_parallel
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.azure import tags
-from skyplane_orchestration.provision.azure.errors import (
+from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
     GROUP_ENDS,
     NO_GROUP,
@@ -25,8 +25,8 @@ from skyplane_orchestration.provision.azure.tags import (
     network_name,
     properties_of,
 )
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
-from skyplane_orchestration.provision.fleet.firewall import normal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 
 if TYPE_CHECKING:

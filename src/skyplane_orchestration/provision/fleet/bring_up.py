@@ -31,8 +31,8 @@ from skyplane_orchestration.model.fleet import (
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.fleet.context import FleetContext
-from skyplane_orchestration.provision.fleet.firewall import control_ingress, peer_ingress
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
+from skyplane_orchestration.provision.fleet.ingress_rules import control_ingress, peer_ingress
 from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
     FleetTags,

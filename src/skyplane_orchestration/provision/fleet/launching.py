@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.fleet.error_mapping import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from skyplane_orchestration.provision.control_sessions import (
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.bring_up import bring_up
 from skyplane_orchestration.provision.fleet.context import FleetContext
-from skyplane_orchestration.provision.fleet.firewall import odd_ranges
+from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
 from skyplane_orchestration.provision.fleet.machines import Instance, Machines, control_port
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions

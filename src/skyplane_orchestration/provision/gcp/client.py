@@ -23,10 +23,10 @@ from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
 )
-from skyplane_orchestration.provision.fleet.error_mapping import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
 from skyplane_orchestration.provision.fleet.retries import retrying, until_visible
 from skyplane_orchestration.provision.gcp.credentials import GoogleCredentials, credentials_of
-from skyplane_orchestration.provision.gcp.errors import answered, translate
+from skyplane_orchestration.provision.gcp.error_mapping import answered, translate
 from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
 from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
 from skyplane_orchestration.security.store_credentials import CredentialSources

@@ -11,7 +11,7 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudUnavailable, MissingExtra, NotAuthorised
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -31,7 +31,7 @@ from skyplane_orchestration.provision.gcp.describe import (
     usable_regions,
     zone_and_id,
 )
-from skyplane_orchestration.provision.gcp.errors import NOT_FOUND, NOT_READY, STALE
+from skyplane_orchestration.provision.gcp.error_mapping import NOT_FOUND, NOT_READY, STALE
 from skyplane_orchestration.provision.gcp.launch import Launcher
 from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
 from skyplane_orchestration.provision.gcp.options import GcpOptions

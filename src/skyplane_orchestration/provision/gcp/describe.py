@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 from skyplane_orchestration.provision.gcp import tags
-from skyplane_orchestration.provision.gcp.errors import IN_USE, NOT_FOUND
+from skyplane_orchestration.provision.gcp.error_mapping import IN_USE, NOT_FOUND
 from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
 
 if TYPE_CHECKING:

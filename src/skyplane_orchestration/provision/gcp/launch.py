@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.describe import as_instance, ours
-from skyplane_orchestration.provision.gcp.errors import (
+from skyplane_orchestration.provision.gcp.error_mapping import (
     EXISTS,
     NO_CAPACITY,
     NOT_FOUND,

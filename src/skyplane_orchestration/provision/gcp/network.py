@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.fleet.error_mapping import Refusal
-from skyplane_orchestration.provision.fleet.firewall import normal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
 from skyplane_orchestration.provision.gcp import tags
-from skyplane_orchestration.provision.gcp.errors import EXISTS, NOT_FOUND
+from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NOT_FOUND
 from skyplane_orchestration.provision.gcp.tags import fleet_prefix, network_tag
 from skyplane_orchestration.provision.parallel import in_parallel
 

@@ -21,7 +21,7 @@ from skyplane_gateway.stores import (
     check_destination_key,
 )
 from skyplane_gateway.stores.content_types import guessed_type
-from skyplane_gateway.stores.local.errors import translate
+from skyplane_gateway.stores.local.error_mapping import translate
 from skyplane_gateway.stores.registry import open_without_retries
 
 

@@ -37,7 +37,7 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from skyplane_gateway.stores.error_mapping import (
+from skyplane_gateway.stores.error_rules import (
     Meaning,
     Refusal,
     not_trusted,

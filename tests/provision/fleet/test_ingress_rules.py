@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
-from skyplane_orchestration.provision.fleet.firewall import control_ingress, peer_ingress
+from skyplane_orchestration.provision.fleet.ingress_rules import control_ingress, peer_ingress
 from skyplane_orchestration.provision.fleet.machines import Ingress, control_port, data_port
 
 PROCESSES = 2

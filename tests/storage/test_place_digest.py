@@ -11,7 +11,7 @@ import pytest
 from skyplane_orchestration.errors import NotFound
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.storage.source_version import SourceVersion, source_version
+from skyplane_orchestration.storage.place_digest import SourceVersion, source_version
 
 NONE = CredentialSources(is_ambient_allowed=False)
 

@@ -14,7 +14,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.fleet.error_mapping import Answer, no_capacity, otherwise
+from skyplane_orchestration.provision.fleet.error_rules import Answer, no_capacity, otherwise
 
 _TRANSIENT: Final = frozenset(
     {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, QuotaExceeded, SkyplaneError
-from skyplane_orchestration.provision.fleet.error_mapping import Answer, no_capacity, otherwise
+from skyplane_orchestration.provision.fleet.error_rules import Answer, no_capacity, otherwise
 from skyplane_orchestration.provision.gcp.types import only_series
 
 EXISTS: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})

@@ -13,7 +13,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.fleet.error_mapping import Answer, no_capacity, otherwise
+from skyplane_orchestration.provision.fleet.error_rules import Answer, no_capacity, otherwise
 
 #: No such instance in this zone now.
 NO_CAPACITY: Final = frozenset(

@@ -11,7 +11,7 @@ import pytest
 from skyplane_gateway.common.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks import google_connection
-from skyplane_orchestration.hooks.store_credentials import (
+from skyplane_orchestration.hooks.store_connections import (
     credentials_from_connection,
     location_from_connection,
 )

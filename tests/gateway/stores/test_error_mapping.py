@@ -21,11 +21,11 @@ from botocore.exceptions import SSLError as BotoSslError
 from skyplane_gateway.common import errors
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.azure import errors as azure
-from skyplane_gateway.stores.gcs import errors as gcs
+from skyplane_gateway.stores.azure import error_mapping as azure
+from skyplane_gateway.stores.gcs import error_mapping as gcs
 from skyplane_gateway.stores.gcs.store import GcsStore
 from skyplane_gateway.stores.registry import open_without_retries
-from skyplane_gateway.stores.s3 import errors as s3
+from skyplane_gateway.stores.s3 import error_mapping as s3
 
 WHAT = "writing k"
 DATE = "Mon, 23 Nov 2026 10:00:00 GMT"
