@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from tests.provision.fleet.replanning import FAST
 from tests.transfer.samples import JOB as BARE_JOB
 from tests.transfer.samples import PLAN, A, B, fleet_of, status
 
@@ -44,7 +44,6 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, RunIdentity
 from skyplane_orchestration.model.job import (
-    Limits,
     MaximizeThroughput,
     MinimizeCost,
     Policy,
@@ -925,14 +924,11 @@ def test_a_plan_stays_within_the_quotas_of_the_provisioners_account(
 
 
 @pytest.mark.parametrize("name", ["exclude_regions", "allow_regions"])
-@pytest.mark.parametrize("glob", ["azrue:*", "aws:us-est-1", "gcp:eu-*"])
-def test_a_glob_that_matches_no_region_of_the_grid_is_refused(
-    client: Client, name: str, glob: str
-) -> None:
+def test_a_glob_that_matches_no_region_of_the_grid_is_refused(client: Client, name: str) -> None:
     """It would protect nothing, in whatever face the job is made."""
-    job = replace(JOB, policy=Policy.from_dict({name: ["azure:*", glob]}))
+    job = replace(JOB, policy=Policy.from_dict({name: ["azure:*", "azrue:*"]}))
     for make in (client.plan, client.run, lambda one: client.plan_to_all(one, [JOB.destination])):
-        with pytest.raises(ConfigurationInvalid, match=rf"{name} {re.escape(repr(glob))} matches"):
+        with pytest.raises(ConfigurationInvalid, match=rf"{name} 'azrue:\*' matches"):
             make(job)
     with pytest.raises(ConfigurationInvalid, match="matches no region of the grid"):
         client.grid_within_quotas((A, B), job.policy)
@@ -970,9 +966,6 @@ def test_a_plan_counts_the_start_that_the_provisioner_knows(client: Client, scri
 
 
 # -- another plan, where a cloud has no room
-
-#: Needs relays, since instances are few.
-FAST = replace(JOB, objective=MinimizeCost(4.2), objects=5, limits=Limits(instance_limit=1))
 
 
 def refused(plan: TransferPlan, region: str, kind: type[LaunchRefused]) -> LaunchRefused:
@@ -1071,11 +1064,6 @@ def test_a_transfer_never_changes_the_plan_of_its_fleet(client: Client, script: 
         client.resume(handle)
 
 
-def test_the_objective_of_the_job_counts(client: Client) -> None:
-    fast = client.plan(replace(JOB, objective=MaximizeThroughput(max_usd_per_gb=0.2)))
-    assert fast.throughput_gbps >= client.plan(JOB).throughput_gbps
-
-
 def test_a_plan_to_several_places_cannot_be_run(client: Client) -> None:
     far = Location("s3://c/z/", "aws:ap-northeast-1")
     job = replace(JOB, objective=MinimizeCost(2.0), objects=5)
@@ -1086,32 +1074,6 @@ def test_a_plan_to_several_places_cannot_be_run(client: Client) -> None:
         TransferPlan.from_dict(plan.to_dict())
     with pytest.raises(ConfigurationInvalid, match="more than once"):
         client.plan_to_all(job, [Location("s3://d/", B)])
-
-
-def test_the_transfer_key_is_that_of_the_job_and_not_of_how_it_is_carried_out() -> None:
-    client = Client(identity=RunIdentity("prod", "dag", "run"))
-    job = TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))
-    key = client.transfer_key(job)
-    # Fixed: a later release must find the transfers of this one.
-    assert key == "9bfb0838562d18f5a2b9831784e8c957"
-    for same in (
-        replace(job, verify="reread", limits=Limits(chunk_mib=8)),
-        replace(job, source=job.source.at("aws:us-west-2")),
-    ):
-        assert client.transfer_key(same) == key
-    others: list[TransferJob] = [
-        replace(job, recursive=False),
-        replace(job, conflict="skip"),
-        replace(job, include=("*.csv",)),
-        replace(job, exclude=("*.csv",)),
-        replace(job, destination=Location("s3://b/z/")),
-        replace(job, on_illegal_key="skip"),
-        replace(job, on_archived_object="skip"),
-        # Else a job that must be encrypted could join one that is not.
-        replace(job, encrypt="always"),
-        replace(job, encrypt="never"),
-    ]
-    assert len({key, *(client.transfer_key(other) for other in others)}) == 1 + len(others)
 
 
 def test_a_client_without_an_identity_is_a_run_of_its_own() -> None:

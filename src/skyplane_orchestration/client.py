@@ -49,12 +49,7 @@ from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.deferred_watch import (
-    TransferWatch,
-    WatchedTransfer,
-    WatchEnd,
-    follow,
-)
+from skyplane_orchestration.transfer.deferred_watch import TransferWatch, WatchedTransfer, WatchEnd
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
@@ -640,7 +635,7 @@ class Client:
         Returns why the watch has ended, or None if the transfer still runs.
         """
         watch = self.watch(watched, on_status=on_status)
-        return follow(watch, self._clock, for_s=for_s, longest_pause_s=longest_pause_s)
+        return watch.follow(for_s=for_s, longest_pause_s=longest_pause_s)
 
     def finish(
         self,

@@ -23,7 +23,6 @@ from skyplane_orchestration.transfer.deferred_watch import (
     TransferWatch,
     WatchedTransfer,
     WatchEnd,
-    follow,
 )
 
 RUNNING = replace(empty_status(samples.KEY, 1), state="running")
@@ -112,8 +111,7 @@ def test_the_deadline_ends_it_also_while_the_lead_is_silent() -> None:
 def followed(
     control: FakeControl, clock: ManualClock, watched: WatchedTransfer = WATCHED
 ) -> WatchEnd | None:
-    watch = watch_of(control, watched, clock)
-    return follow(watch, clock.clock, for_s=15.0, longest_pause_s=5.0)
+    return watch_of(control, watched, clock).follow(for_s=15.0, longest_pause_s=5.0)
 
 
 @pytest.mark.parametrize("polls", [1, 2, 5])

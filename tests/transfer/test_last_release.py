@@ -9,7 +9,7 @@ import pytest
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import rule_digest
 from skyplane_orchestration.model.identity import RunIdentity
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.storage.open import transfer_spec_of
 from skyplane_orchestration.transfer.transfer_key import transfer_key_of
@@ -23,6 +23,7 @@ RUN = RunIdentity("prod", "dag", "run")
 DEMANDS: dict[str, Any] = {
     "publish_last": ("*.json",),
     "verify": "reread",
+    "limits": Limits(chunk_mib=8),
     "allow_empty": True,
     "allow_failed": True,
     "strict_metadata": True,

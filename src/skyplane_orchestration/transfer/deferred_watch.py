@@ -117,24 +117,17 @@ class TransferWatch:
         with self._control(self._watched.fleet) as control:
             control.followers(self._watched.submitted)
 
+    def follow(self, *, for_s: float, longest_pause_s: float) -> WatchEnd | None:
+        """Poll for some seconds; why the watch has ended, or None if it has not."""
+        end_s = self._clock.monotonic() + for_s
+        pauses = pauses_of(longest_pause_s)
+        while (end := self.poll()) is None and (left_s := end_s - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(pauses.next_s(), left_s))
+        if end is None:
+            self.stop()
+        return end
+
 
 def pauses_of(longest_s: float) -> PollPauses:
     """The pauses between the polls of a watch."""
     return PollPauses(longest_s, _FIRST_PAUSE_S)
-
-
-def follow(
-    watch: TransferWatch, clock: Clock, *, for_s: float, longest_pause_s: float
-) -> WatchEnd | None:
-    """Poll a transfer for some seconds; why the watch has ended, or None if it has not."""
-    end_s = clock.monotonic() + for_s
-    pauses = pauses_of(longest_pause_s)
-    while True:
-        end = watch.poll()
-        left_s = end_s - clock.monotonic()
-        if end is not None or left_s <= 0:
-            break
-        clock.sleep(min(pauses.next_s(), left_s))
-    if end is None:
-        watch.stop()
-    return end
