@@ -12,6 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
+from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
@@ -19,18 +22,25 @@ from skyplane_orchestration.planner.least_total_cost import (
     candidate_from,
     is_within,
     least_total,
-    on_regions_of,
     priced_at,
+    provision_waits,
+    within_wait,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.optimum import cheapest, fastest
-from skyplane_orchestration.planner.search.totals import Bill, best_rate
+from skyplane_orchestration.planner.search.optimum import cheapest, fastest, relaxed_fastest
+from skyplane_orchestration.planner.search.totals import BestRate, Bill, best_rate
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: The search stops when the bound is within this share of the best rate.
 _RATE_GAP: Final = 1e-3
 #: Shares of a rate to try where whole connections or a second ceiling allow no plan at the rate.
 _SHARES: Final = (1 - 1e-5, 0.998)
+#: No further region is tried for less than this share of a rate.
+_GROWTH_GAP: Final = 2e-3
+#: A plan this near to the rate of the program, as a share of it, is accepted.
+_NEAR: Final = 0.997
+#: The share of the largest rate where the rate is looked for first.
+_UPPER_PART: Final = 0.8
 #: How far, relative, a program's ceiling is above one that a plan may meet exactly.
 _LOOSER: Final = 1e-4
 
@@ -49,17 +59,23 @@ class Ceilings:
 
 
 def fastest_under(
-    request: PlanRequest, problem: PlanProblem, ceilings: Ceilings, wait_s: float
+    request: PlanRequest, problem: PlanProblem, ceilings: Ceilings
 ) -> BoundedCandidate | None:
     """The fastest plan within the ceilings; None when no plan is that cheap.
 
-    Every plan is billed for `wait_s`. The bound is in Gbit/s.
+    The bound is in Gbit/s.
     """
+    best: Candidate | None = None
+    waits = provision_waits(problem)
     if math.isinf(ceilings.usd):
-        found = _under_price(request, problem, ceilings, wait_s)
+        best, bound = _under_price(request, problem, ceilings, waits[0])
     else:
-        found = _under_total(request, problem, ceilings, wait_s)
-    best, bound = found
+        bound = 0.0
+        for wait_s in waits:
+            # Of the plans that wait longer only the faster ones are of interest.
+            part = within_wait(problem, wait_s)
+            best, most = _under_total(request, part, ceilings, wait_s, best)
+            bound = max(bound, most)
     if best is None:
         return None
     return BoundedCandidate(best, max(bound, best.gbps))
@@ -90,39 +106,61 @@ def _under_price(
 
 
 def _under_total(
-    request: PlanRequest, problem: PlanProblem, ceilings: Ceilings, wait_s: float
+    request: PlanRequest,
+    problem: PlanProblem,
+    ceilings: Ceilings,
+    wait_s: float,
+    known: Candidate | None,
 ) -> tuple[Candidate | None, float]:
-    """The fastest plan under a total, perhaps also under a price per GB, and the bound."""
+    """The fastest plan under a total, perhaps also under a price per GB, and the bound.
+
+    Every plan is billed for `wait_s`; `known` is returned where no plan is faster.
+    """
     total = request.usd_per_gbit(ceilings.usd)
     if total <= 0:
         return None, 0.0
-    # No plan is priced above its cost with the overhead of the lowest rate: a bound.
-    upper = fastest(priced_at(request, problem, problem.goal_gbps, wait_s), total * (1 + _LOOSER))
-    if upper is None:
-        return None, 0.0
-    bound = upper.bound
-    best = _best_up_to(request, problem, upper.solution.throughput_gbps, ceilings, wait_s)
-    least = problem.goal_gbps if best is None else best.gbps
-    if bound > least * (1 + _RATE_GAP):
-        searched = on_regions_of(problem, upper).with_goal(least, max(least, bound))
-        price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
-        bill = Bill(request.volume_gbit, wait_s, total, price)
-        most = best_rate(searched, bill, is_fastest=True)
-        if most is not None:
-            best = _faster(best, _best_up_to(request, problem, most.gbps, ceilings, wait_s))
-            for share in _SHARES:
-                if best is None or best.gbps < most.gbps * (share - _RATE_GAP):
-                    other = _cheapest_at(request, problem, most.gbps * share, ceilings, wait_s)
-                    best = _faster(best, other)
-            if searched.region_count == problem.region_count:
-                bound = min(bound, most.bound)
+    price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
+    bill = Bill(request.volume_gbit, wait_s, total, price)
+    bound, rate = problem.most_gbps, max(problem.goal_gbps, known.gbps if known else 0.0)
+    regions: Mask = np.zeros(problem.region_count, dtype=bool)
+    searched = problem
+    while bound > rate * (1 + _GROWTH_GAP):
+        # No plan of this rate or above is priced above its cost with the overhead of the rate.
+        upper = relaxed_fastest(priced_at(request, problem, rate, wait_s), total * (1 + _LOOSER))
+        bound = min(bound, max(rate, upper[0] if upper else 0.0))
+        if upper is None or bound <= rate * (1 + _GROWTH_GAP) or not (upper[1] & ~regions).any():
+            break
+        regions |= upper[1]
+        searched = problem.with_regions(regions)
+        most = _fastest_rate(searched.with_goal(rate, bound), bill)
+        if most is None:
+            break
+        rate = max(rate, most.gbps)
+        if regions.all():
+            bound = min(bound, max(rate, most.bound))
+    if not regions.any():
+        return known, bound if known else 0.0
+    best = known
+    if known is None or rate > known.gbps:
+        best = _faster(best, _best_up_to(request, searched, rate, ceilings, wait_s))
+        for share in _SHARES:
+            if best is None or best.gbps < rate * _NEAR:
+                other = _cheapest_at(request, searched, rate * share, ceilings, wait_s)
+                best = _faster(best, other)
     if best is None:
         best = _cheapest_from(request, problem, problem.goal_gbps, ceilings, wait_s)
-    elif bound > best.gbps * (1 + _RATE_GAP):
-        # Nor is a faster plan priced above its cost with the overhead of the best rate.
-        faster = fastest(priced_at(request, problem, best.gbps, wait_s), total * (1 + _LOOSER))
-        bound = min(bound, max(faster.bound, best.gbps) if faster else best.gbps)
     return best, bound
+
+
+def _fastest_rate(problem: PlanProblem, bill: Bill) -> BestRate | None:
+    """The most rate for a bill; the program is tighter on a smaller range of rates."""
+    least = problem.most_gbps * _UPPER_PART
+    if least > problem.goal_gbps:
+        upper_part = problem.with_goal(least, problem.most_gbps)
+        found = best_rate(upper_part, bill, is_fastest=True)
+        if found is not None:
+            return found
+    return best_rate(problem, bill, is_fastest=True)
 
 
 def _faster(one: Candidate | None, other: Candidate | None) -> Candidate | None:

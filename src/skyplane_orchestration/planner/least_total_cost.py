@@ -3,7 +3,8 @@
 An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
 price times `overhead(G) / G`, and the overhead never falls as G rises. So the overhead at the
 goal prices every plan at its cost or below: a bound. The search then prices plans with the overhead
-of the rate of the plan found. Where the bound is far from it, `total_bounds` raises the bound.
+of the rate of the plan found. Where the bound is far from it, `search.totals`
+finds the rate.
 
 `wait` is the provisioning time of the slowest cloud in the plan. The search first assumes that
 every plan waits for its ends only. If the result uses a slower cloud, the search runs once per
@@ -130,10 +131,8 @@ def within_wait(problem: PlanProblem, wait_s: float) -> PlanProblem:
     return problem if quick.all() else problem.with_regions(quick)
 
 
-def best_over_waits(
-    problem: PlanProblem, solve: Solve, *, maximize: bool
-) -> BoundedCandidate | None:
-    """The best plan over all waits; None when there is no plan."""
+def best_over_waits(problem: PlanProblem, solve: Solve) -> BoundedCandidate | None:
+    """The plan of the least total over all waits; None when there is no plan."""
     waits = provision_waits(problem)
     free = solve(problem, waits[0])
     if free is None or free.candidate.wait_s <= waits[0]:
@@ -142,10 +141,8 @@ def best_over_waits(
     found = [one for one in tried if one is not None]
     if not found:
         return None
-    best = max(found, key=lambda one: one.candidate.gbps if maximize else -one.candidate.usd)
-    bounds = [one.bound for one in found]
-    bound = min(free.bound, max(bounds)) if maximize else max(free.bound, min(bounds))
-    return BoundedCandidate(best.candidate, bound)
+    best = min(found, key=lambda one: one.candidate.usd)
+    return BoundedCandidate(best.candidate, max(free.bound, min(one.bound for one in found)))
 
 
 # ---------------------------------------------------------------- the least total

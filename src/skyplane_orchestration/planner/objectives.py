@@ -151,7 +151,7 @@ class ObjectiveSearch:
             at_goal = problem.with_goal(goal, most)
             return least_total_cost.least_total(self.request, at_goal, wait_s)
 
-        least = least_total_cost.best_over_waits(self.problem, solve, maximize=False)
+        least = least_total_cost.best_over_waits(self.problem, solve)
         if least is None:
             if isinstance(objective, Deadline):
                 raise self._deadline_infeasible(objective)
@@ -185,14 +185,7 @@ class ObjectiveSearch:
         totals = [usd for usd in (objective.max_cost_usd, self.max_job_usd) if usd is not None]
         per_gb = objective.max_usd_per_gb
         ceilings = Ceilings(math.inf if per_gb is None else per_gb, min(totals, default=math.inf))
-
-        def solve(problem: PlanProblem, wait_s: float) -> BoundedCandidate | None:
-            return fastest_under(self.request, problem, ceilings, wait_s)
-
-        if totals:
-            found = least_total_cost.best_over_waits(self.problem, solve, maximize=True)
-        else:
-            found = solve(self.problem, least_total_cost.provision_waits(self.problem)[0])
+        found = fastest_under(self.request, self.problem, ceilings)
         if found is None:
             raise self._ceilings_infeasible(ceilings)
         return found

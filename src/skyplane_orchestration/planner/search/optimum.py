@@ -85,16 +85,15 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     that cheap. The solution keeps the ceiling in spite of the solver's tolerance. The bound, in
     Gbit/s, is for a ceiling that is higher by the same slack.
     """
-    free = problem.with_goal(0.0, problem.most_gbps)
-    ceiling = cost_ceiling(free, usd_per_gbit, -CEILING_SLACK_GBPS)
-    relaxed = relax(free, throughput_objective(free, _BOUND_HOP_WEIGHT), extra=[ceiling])
-    if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
+    relaxed = relaxed_fastest(problem, usd_per_gbit)
+    if relaxed is None:
         return None
-    searched = free.with_regions(restricted_regions(free, relaxed))
+    bound, regions = relaxed
+    free = problem.with_goal(0.0, problem.most_gbps)
+    searched = free.with_regions(regions)
     most = fastest_restricted(searched, usd_per_gbit)
     if most is None or most.throughput_gbps <= SAME_RATE:
         return None
-    bound = _throughput_bound(free, relaxed)
     if searched.region_count == free.region_count:
         bound = min(bound, _largest(-most.bound, HOP_WEIGHT, free) * (1 + _AT_CEILING / 100))
     if most.usd_per_gbit < usd_per_gbit * (1 - _AT_CEILING):
@@ -102,9 +101,29 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     return Incumbent(most, max(bound, most.throughput_gbps), searched)
 
 
-def _throughput_bound(problem: PlanProblem, relaxed: Relaxation) -> float:
-    """The upper bound in Gbit/s from an optimum with that weight of flow."""
-    return min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, problem), problem.most_gbps)
+def relaxed_fastest(problem: PlanProblem, usd_per_gbit: float) -> tuple[float, Mask] | None:
+    """The bound on Gbit/s under a ceiling, and the (V,) regions to search; None when infeasible.
+
+    Both ends have an instance at any rate, which the relaxation alone does not know.
+    """
+    free = problem.with_goal(0.0, problem.most_gbps)
+    rows = [cost_ceiling(free, usd_per_gbit, -CEILING_SLACK_GBPS)]
+    objective = throughput_objective(free, _BOUND_HOP_WEIGHT)
+    relaxed = relax(free, objective, extra=rows)
+    if relaxed is not None and _has_part_of_an_end(free, relaxed):
+        least = least_instances(free.with_goal(SAME_RATE, problem.most_gbps))
+        relaxed = relax(free, objective, extra=[*rows, end_instances(free, least)])
+    if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
+        return None
+    bound = min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, free), problem.most_gbps)
+    return bound, restricted_regions(free, relaxed)
+
+
+def _has_part_of_an_end(problem: PlanProblem, relaxed: Relaxation) -> bool:
+    """Whether an end has less than one instance."""
+    weights = relaxed.instances[: problem.option_count]
+    count = np.bincount(problem.option_region, weights, problem.region_count)
+    return bool((count[list(problem.ends)] < 1 - SAME_RATE).any())
 
 
 def _largest(objective: float, hop_weight: float, problem: PlanProblem) -> float:
