@@ -97,7 +97,7 @@ class CloudFleetHarness:
 
     def crash_after_launch(self, spec: FleetSpec) -> None:
         try:
-            self.provisioner(die=killed_before("allow")).ensure(spec, self.authority(spec))
+            self.provisioner(die=killed_before("set_ingress")).ensure(spec, self.authority(spec))
         except Killed:
             return
         raise AssertionError("it was not killed")
@@ -141,7 +141,7 @@ class CloudFleetHarness:
         done: list[str] = []
 
         def die(verb: str) -> None:
-            if verb == "allow" and not done:
+            if verb == "set_ingress" and not done:
                 done.append(verb)
                 act()
 

@@ -99,7 +99,7 @@ class InstancesHarness:
     def crash_after_launch(self, spec: FleetSpec) -> None:
         """A worker that is killed when gateways run and nothing else is done."""
         try:
-            self.provisioner(die=killed_before("allow")).ensure(spec, self.authority(spec))
+            self.provisioner(die=killed_before("set_ingress")).ensure(spec, self.authority(spec))
         except Killed:
             return
         raise AssertionError("it was not killed")

@@ -206,7 +206,7 @@ class MemoryCloud:
     def create_firewalls(
         self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
     ) -> None:
-        self._die("prepare")
+        self._die("create_firewalls")
         with self.account.lock:
             for region in regions:
                 place = (region, tags.fleet_key)
@@ -222,7 +222,7 @@ class MemoryCloud:
         self.account.pin(instance.cloud_id, key_id)
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        self._die("allow")
+        self._die("set_ingress")
         with self.account.lock:
             place = (region, tags.fleet_key)
             self.account.firewalls[place] = (self.account.firewalls[place][0], set(ingress))

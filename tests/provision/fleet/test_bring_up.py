@@ -148,7 +148,7 @@ def test_a_refused_launch_undoes_the_others_and_keeps_its_error(
     assert harness.traces() == []
 
 
-@pytest.mark.parametrize("verb", ["prepare", "launch", "pin_key", "allow"])
+@pytest.mark.parametrize("verb", ["create_firewalls", "launch", "pin_key", "set_ingress"])
 def test_what_a_killed_worker_leaves_is_adopted_or_swept(
     harness: InstancesHarness, verb: str
 ) -> None:

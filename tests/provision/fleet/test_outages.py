@@ -109,7 +109,7 @@ def test_a_fleet_that_does_not_come_up_leaves_nothing_in_the_clouds_that_answer(
     spec = harness.spec()
 
     def outage(verb: str) -> None:
-        if verb == "allow":
+        if verb == "set_ingress":
             _mute(monkeypatch, "gcp", "describe", "terminate", "leftovers")
             raise ProvisionFailed("the routes cannot be opened")
 
