@@ -20,7 +20,7 @@ MOST_NUMBERS: Final = 16
 
 
 def oldest_first(instances: Iterable[Instance]) -> list[Instance]:
-    """Every worker keeps the first one of those that exist twice."""
+    """Sorted by launch, so that all workers keep the same one of two with one name."""
     return sorted(instances, key=lambda one: (one.launched_unix_s, one.cloud_id))
 
 
