@@ -11,7 +11,6 @@ from skyplane_gateway.common.errors import Overloaded
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
     ObjectEntry,
-    decode_chunk_manifest,
     objects_of,
 )
 from skyplane_gateway.protocol.errors import (
@@ -189,7 +188,7 @@ class ChunkAssembler:
     def _begin(self, frame: OpenedFrame, own: _Span) -> None:
         """Frame 0 has the length: allocate the buffer and copy early payloads into it."""
         manifest_data = bytes(frame.manifest)
-        manifest = decode_chunk_manifest(manifest_data)
+        manifest = frame.decoded_manifest
         length_bytes = manifest.length_bytes
         if length_bytes > self._limit_bytes:
             raise RemoteProtocolError(

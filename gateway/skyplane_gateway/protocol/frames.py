@@ -13,10 +13,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer, total_bytes
 from skyplane_gateway.common.checksum import crc32c
+from skyplane_gateway.protocol.chunk_manifest import ChunkManifest, decode_chunk_manifest
 from skyplane_gateway.protocol.errors import FrameCorrupt, LocalProtocolError, RemoteProtocolError
 from skyplane_gateway.protocol.limits import MAX_MANIFEST, MAX_MESSAGE
 from skyplane_gateway.protocol.messages import FRAME_HEADER_BYTES, FrameHeader, pack_frame_header
@@ -40,7 +42,7 @@ class RawFrame:
     sealed: tuple[Buffer, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenedFrame:
     """An opened frame; its head is verified, its payload is not.
 
@@ -55,6 +57,11 @@ class OpenedFrame:
     payload_crc32c: int
     manifest: memoryview
     payload: memoryview
+
+    @cached_property
+    def decoded_manifest(self) -> ChunkManifest:
+        """Of frame 0; decoded once, although sink and assembler ask. Raises RemoteProtocolError."""
+        return decode_chunk_manifest(self.manifest)
 
 
 def seal_frame(

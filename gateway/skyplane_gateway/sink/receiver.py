@@ -44,7 +44,6 @@ from skyplane_gateway.protocol import (
     RawReceipt,
     Receipt,
     Sealing,
-    decode_chunk_manifest,
     open_frame,
     seal_receipt,
 )
@@ -415,7 +414,7 @@ def _needed_bytes(assembler: ChunkAssembler, frame: OpenedFrame) -> int:
     if assembler.manifest is not None:
         return assembler.held_bytes
     if frame.header.frame == 0:
-        return decode_chunk_manifest(frame.manifest).length_bytes
+        return frame.decoded_manifest.length_bytes
     return assembler.held_bytes + len(frame.payload)
 
 
