@@ -23,9 +23,9 @@ from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.place_digest import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, WatchEnd
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.run_options import RunOptions
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
 NODE = f"{DST}/0"

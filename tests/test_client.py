@@ -70,11 +70,11 @@ from skyplane_orchestration.recovery.failover import FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import deletes, finalize, fleets, planning, transfer_run
+from skyplane_orchestration.transfer.context import StopAt
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.transfer_monitor import StopAt
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 JOB = replace(BARE_JOB, volume_gb=10.0)
 FAILURE = {"code": "store-error", "message": "lost"}

@@ -47,16 +47,15 @@ from skyplane_orchestration.storage.server_side_eligibility import why_not_serve
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.budget import Budget
-from skyplane_orchestration.transfer.context import Context
+from skyplane_orchestration.transfer.context import Context, StopAt
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
-from skyplane_orchestration.transfer.deferred_watch import TransferWatch, WatchedTransfer, WatchEnd
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
-from skyplane_orchestration.transfer.lead_poller import OnStatus
-from skyplane_orchestration.transfer.run_options import RunOptions
+from skyplane_orchestration.transfer.run_options import OnStatus, OnSubmitted, RunOptions
 from skyplane_orchestration.transfer.transfer_key import transfer_key_of
-from skyplane_orchestration.transfer.transfer_monitor import OnSubmitted, StopAt
+from skyplane_orchestration.transfer.transfer_monitor import Monitor
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -615,27 +614,22 @@ class Client:
         options = RunOptions(manifest, on_status, on_submitted, on_fleet, on_full)
         return self.job_run(job).begin(fleet, options)
 
-    def watch(
-        self, watched: WatchedTransfer, *, on_status: OnStatus | None = None
-    ) -> TransferWatch:
+    def watch(self, watched: WatchedTransfer, *, on_status: OnStatus | None = None) -> Monitor:
         """Polls a submitted transfer, in any process that has the fleet secret."""
         request = TransferRequest(watched.submitted.transfer_key, watched.job, self._credentials)
-        return TransferWatch(request, watched, self._fleets.control, self._clock, on_status)
+        context, deadline_unix_s = self._context, watched.deadline_unix_s
+        if deadline_unix_s is not None:
+            context = replace(context, stop_at=StopAt(deadline_unix_s, "its time is over"))
+        return Monitor(request, watched.fleet, watched.submitted, context, on_status=on_status)
 
     def follow(
-        self,
-        watched: WatchedTransfer,
-        *,
-        for_s: float,
-        longest_pause_s: float = _POLL_S,
-        on_status: OnStatus | None = None,
+        self, watched: WatchedTransfer, *, for_s: float, on_status: OnStatus | None = None
     ) -> WatchEnd | None:
         """Watch a submitted transfer for some seconds, in this process.
 
         Returns why the watch has ended, or None if the transfer still runs.
         """
-        watch = self.watch(watched, on_status=on_status)
-        return watch.follow(for_s=for_s, longest_pause_s=longest_pause_s)
+        return self.watch(watched, on_status=on_status).follow(for_s)
 
     def finish(
         self,

@@ -20,7 +20,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.transfer.transfer_monitor import StopAt
+from skyplane_orchestration.transfer.context import StopAt
 
 
 def connection(**fields: Any) -> SimpleNamespace:

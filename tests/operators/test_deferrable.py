@@ -22,7 +22,7 @@ from skyplane_orchestration.errors import (
     TransferFailed,
 )
 from skyplane_orchestration.operators import SkyplaneTransferOperator
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
 
 ENDS: dict[str, Any] = {"source_url": "s3://here/a/", "destination_url": "gs://there/a/"}

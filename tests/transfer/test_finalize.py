@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -38,7 +39,7 @@ from skyplane_orchestration.transfer.control import (
     TransferRequest,
 )
 from skyplane_orchestration.transfer.finalize import finalize, require_success
-from skyplane_orchestration.transfer.transfer_monitor import FleetAccess, Monitor
+from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 FLEET = fleet_of("ab", plan=PLAN, regions={"a": A, "b": B})
 MOVE = replace(JOB, move=True)
@@ -81,8 +82,10 @@ def end(
     request = TransferRequest(KEY, job, CredentialSources())
     submitted = SubmittedTransfer(KEY, status.epoch, "a", joined=False)
     clock = Clock(wall=lambda: 1000.0)
-    access = FleetAccess(open_, lambda fleet: fleet, 1.0, clock)
-    with Monitor(request, FLEET, submitted, access) as monitor:
+    context: Any = SimpleNamespace(
+        fleets=SimpleNamespace(control=open_), clock=clock, poll_s=1.0, stop_at=None
+    )
+    with Monitor(request, FLEET, submitted, context) as monitor:
         monitor.is_abandoned = is_abandoned
         return finalize(
             request,

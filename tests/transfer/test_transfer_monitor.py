@@ -1,18 +1,23 @@
-"""A transfer is polled to its end, fails over, and is stopped at its budget."""
+"""A transfer is polled to its end, fails over, is stopped at its budget, or only watched."""
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import pytest
+from tests.manual_clock import ManualClock
 from tests.transfer.samples import GB, JOB, KEY, PRICED_PLAN, A, B, fleet_of
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
     FleetLost,
+    GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
     SkyplaneError,
@@ -21,23 +26,30 @@ from skyplane_orchestration.errors import (
     UnknownTransfer,
 )
 from skyplane_orchestration.model.fleet import Fleet
+from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
+from skyplane_orchestration.transfer.context import Context, StopAt
 from skyplane_orchestration.transfer.control import (
     FleetControl,
     SubmittedTransfer,
     TransferRequest,
 )
-from skyplane_orchestration.transfer.lead_poller import PollPauses
-from skyplane_orchestration.transfer.transfer_monitor import FleetAccess, Monitor, StopAt
+from skyplane_orchestration.transfer.transfer_monitor import (
+    CredentialRenewal,
+    Monitor,
+    PollPauses,
+)
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 FLEET = fleet_of("ab", plan=PRICED_PLAN, regions={"a": A, "b": B})
 NONE_LEADS = FleetView((), (), None, None, 1)
 BOTH_ANSWER = FleetView(("a",), ("b",), None, None, 2)
 SILENCE = [GatewayUnreachable("it does not answer")] * SILENT_POLLS
 LOST = GatewayLost("all paths are down").to_dict()
+SUBMITTED = SubmittedTransfer(KEY, 1, "a", joined=False)
 
 
 def running(gb: float, epoch: int = 1) -> TransferStatus:
@@ -98,8 +110,12 @@ class FakeControl:
     def renew_credentials(self, request: TransferRequest, epoch: int) -> None:
         self.done.append(f"renew in epoch {epoch}")
 
+    def followers(self, submitted: SubmittedTransfer) -> int:
+        self.done.append("leave")
+        return 0
+
     @contextmanager
-    def open(self, fleet: Fleet) -> Iterator[FleetControl]:
+    def control(self, fleet: Fleet) -> Iterator[FleetControl]:
         yield cast(FleetControl, self)
 
     @property
@@ -107,21 +123,40 @@ class FakeControl:
         return ["submit" if isinstance(step, Submit) else step for step in self.done]
 
 
+def monitor_of(
+    control: FakeControl,
+    clock: Clock,
+    max_usd: float | None = None,
+    stop_at: StopAt | None = None,
+) -> Monitor:
+    job = replace(JOB, policy=Policy(max_job_usd=max_usd))
+    fleets: Any = control
+    identity, credentials = RunIdentity("local", "dag", "run"), CredentialSources()
+    context = Context(
+        identity,
+        fleets,
+        credentials,
+        clock,
+        random.Random(1),
+        lambda: cast(Any, None),
+        1.5,
+        stop_at,
+    )
+    return Monitor(
+        TransferRequest(KEY, job, credentials),
+        FLEET,
+        SUBMITTED,
+        context,
+        on_submitted=lambda _, where: control.told.append(where),
+    )
+
+
 def followed(
     control: FakeControl, max_usd: float | None = None, stop_at: StopAt | None = None
 ) -> tuple[Monitor, TransferStatus]:
     """Each poll takes a second of wall time."""
-    job = replace(JOB, policy=Policy(max_job_usd=max_usd))
     clock = Clock(lambda: 0.0, lambda: float(len(control.waits_s)), sleep=control.slept.append)
-    access = FleetAccess(control.open, control.restore, 1.5, clock, stop_at)
-    submitted = SubmittedTransfer(KEY, 1, "a", joined=False)
-    with Monitor(
-        TransferRequest(KEY, job, CredentialSources()),
-        FLEET,
-        submitted,
-        access,
-        on_submitted=lambda _, where: control.told.append(where),
-    ) as monitor:
+    with monitor_of(control, clock, max_usd, stop_at) as monitor:
         return monitor, monitor.run()
 
 
@@ -309,3 +344,98 @@ def test_earlier_epochs_count_for_the_budget() -> None:
     assert control.steps == ["restore", "inspect", "submit", "stop"]
     assert (status.error or {})["code"] == "budget-reached"
     assert monitor.budget.cost.total_usd == pytest.approx(0.26)
+
+
+# -- a watch, which decides nothing
+
+
+def test_a_watched_transfer_is_plain_data() -> None:
+    watched = WatchedTransfer(JOB, FLEET, SUBMITTED)
+    document = json.loads(json.dumps(watched.to_dict()))
+    assert WatchedTransfer.from_dict(document) == watched
+
+
+ENDED = ended(running(1.0), None)
+NO_ANSWER: Final = GatewayUnreachable("no answer")
+
+
+@pytest.mark.parametrize(
+    ("answers", "ends"),
+    [
+        ([running(1.0), ENDED], [None, "ended"]),
+        ([*SILENCE[1:], running(1.0), *SILENCE], [None] * (2 * SILENT_POLLS - 1) + ["silent"]),
+        ([GatewayDraining("ends")], ["silent"]),
+        ([UnknownTransfer("which?")], ["silent"]),
+        ([ended(running(1.0), LOST)], ["silent"]),
+        ([running(2.4), running(2.6)], [None, "budget"]),
+    ],
+)
+def test_a_watch_tells_why_it_ends(answers: list[Any], ends: list[Any]) -> None:
+    control = FakeControl([*answers])
+    watch = monitor_of(control, ManualClock().clock, 0.25)
+    assert [watch.poll() for _ in ends] == ends
+    assert control.done == [], "another process decides"
+    assert set(control.waits_s) == {0.0}, "a poll of a triggerer blocks no thread"
+    assert watch.has_answered == any(isinstance(one, TransferStatus) for one in answers)
+
+
+def test_the_deadline_ends_a_watch_also_while_the_lead_is_silent() -> None:
+    clock = ManualClock()
+    control = FakeControl([running(1.0), running(1.0), NO_ANSWER])
+    watch = monitor_of(control, clock.clock, stop_at=StopAt(clock.now_s + 10, "its time is over"))
+    assert watch.poll() is None
+    clock.advance(10)
+    assert (watch.poll(), watch.poll()) == ("deadline", "deadline")
+
+
+@pytest.mark.parametrize("polls", [1, 2, 5])
+def test_a_transfer_that_ends_within_the_time_is_followed_to_its_end(polls: int) -> None:
+    clock = ManualClock()
+    control = FakeControl([*[running(1.0)] * (polls - 1), ENDED])
+    assert monitor_of(control, clock.clock).follow(15.0) == "ended"
+    assert control.done == [], "who follows it to the end asks for its result"
+    assert clock.now_s < 1015.0
+
+
+def test_a_longer_transfer_is_followed_for_that_time_and_then_left() -> None:
+    clock = ManualClock()
+    control = FakeControl([running(1.0)] * 100)
+    assert monitor_of(control, clock.clock).follow(15.0) is None
+    assert (clock.now_s, control.done) == (1015.0, ["leave"])
+
+
+# -- fresh credentials
+
+
+def test_credentials_are_renewed_at_once_when_the_lead_asks_and_else_at_intervals() -> None:
+    asking = replace(running(1.0), needs_credentials=("source",))
+    now_s, renewals = 0.0, list[float]()
+
+    def renew() -> None:
+        renewals.append(now_s)
+
+    renewal = CredentialRenewal(Clock(lambda: now_s))
+    for second in range(100):
+        now_s = float(second)
+        renewal.poll(asking if 40 <= second < 80 else running(1.0), renew)
+    assert renewals == [30.0, 40.0, 70.0]
+
+
+@pytest.mark.parametrize("kind", [ConfigurationInvalid, ConnectionError])
+def test_credentials_that_cannot_be_had_are_tried_again(
+    kind: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A resolver may ask another service, which raises errors of its own."""
+    asking = replace(running(1.0), needs_credentials=("source",))
+    now_s, renewals = 0.0, list[float]()
+
+    def renew() -> None:
+        renewals.append(now_s)
+        raise kind("there is no connection 'conn'")
+
+    renewal = CredentialRenewal(Clock(lambda: now_s))
+    for second in range(40):
+        now_s = float(second)
+        renewal.poll(asking, renew)
+    assert renewals == [0.0, 30.0]
+    assert "no connection 'conn'" in caplog.text

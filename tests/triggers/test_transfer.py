@@ -13,7 +13,7 @@ from tests.transfer import samples
 
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable
 from skyplane_orchestration.transfer.control import SubmittedTransfer
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, WatchEnd
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
 from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
 
 
@@ -21,13 +21,13 @@ from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
 class FakeWatch:
     answers: list[WatchEnd | None]
     has_answered: bool = True
-    stopped: int = 0
+    left: int = 0
 
     def poll(self) -> WatchEnd | None:
         return self.answers.pop(0)
 
-    def stop(self) -> None:
-        self.stopped += 1
+    def leave(self) -> None:
+        self.left += 1
 
 
 @dataclass
@@ -48,7 +48,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> WatchingClient:
 def trigger_of(client: FakeClient, **options: Any) -> SkyplaneTransferTrigger:
     submitted = SubmittedTransfer(samples.KEY, 1, NODE, joined=False)
     watched = WatchedTransfer(samples.JOB, client._fleet(), submitted, owns_fleet=True)
-    options = {"poll_interval_s": 0.001, "cancel_on_kill": True, **options}
+    options = {"poll_interval_s": 1.0, "cancel_on_kill": True, **options}
     return SkyplaneTransferTrigger.of(client, watched, "skyplane_default", **options)  # type: ignore[arg-type]
 
 
@@ -72,7 +72,7 @@ def test_it_polls_until_the_end(client: WatchingClient) -> None:
         {"end": "ended", "has_answered": True, "message": "", "watched": trigger.watched}
     ]
     assert client.watch_.answers == []
-    assert client.watch_.stopped == 1
+    assert client.watch_.left == 1
 
 
 @pytest.mark.parametrize("polls", [1, 3, 12])
@@ -102,7 +102,7 @@ def test_a_lead_that_is_silent_is_not_told_to_forget_the_trigger(client: Watchin
     assert [(e["end"], e["has_answered"]) for e in events_of(trigger_of(client))] == [
         ("silent", False)
     ]
-    assert client.watch_.stopped == 0
+    assert client.watch_.left == 0
 
 
 def test_an_error_wakes_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.provision.provisioner import Provisioner
-    from skyplane_orchestration.transfer.transfer_monitor import StopAt
+    from skyplane_orchestration.transfer.context import StopAt
 
 
 @checks_methods

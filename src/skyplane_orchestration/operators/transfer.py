@@ -20,10 +20,10 @@ from skyplane_orchestration.operators.arguments import Document, Flag
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.documents import LINEAGE
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_result, log_submitted
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.status import TransferStatus
     from skyplane_orchestration.transfer.control import SubmittedTransfer
-    from skyplane_orchestration.transfer.lead_poller import OnStatus
+    from skyplane_orchestration.transfer.run_options import OnStatus
 
 
 class SkyplaneTransferOperator(SkyplaneFleetOperator):

@@ -11,10 +11,17 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer.fleets import Fleets
-from skyplane_orchestration.transfer.transfer_monitor import StopAt
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
+
+
+@dataclass(frozen=True, slots=True)
+class StopAt:
+    """When a transfer is stopped at the latest, in seconds since 1970, and why."""
+
+    unix_s: float
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

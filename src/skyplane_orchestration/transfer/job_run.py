@@ -20,13 +20,13 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import TransferRequest
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
 from skyplane_orchestration.transfer.path_conflicts import put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.transfer_key import transfer_key_of
 from skyplane_orchestration.transfer.transfer_run import DeleteCheck, TransferRun
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 log = logging.getLogger(__name__)
 

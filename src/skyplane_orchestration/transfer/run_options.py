@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.output_format import require_manifest
+from skyplane_orchestration.model.status import TransferStatus
+from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 
-if TYPE_CHECKING:
-    from skyplane_orchestration.model.fleet import Fleet
-    from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
-    from skyplane_orchestration.transfer.lead_poller import OnStatus
-    from skyplane_orchestration.transfer.transfer_monitor import OnSubmitted
+#: Called with each status, after every poll.
+OnStatus = Callable[[TransferStatus], None]
+
+#: Called with the fleet and the transfer on it: after the submit and after each failover.
+OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,15 @@
-"""Polls a transfer to its end: fails over when its lead is lost, and stops it at its budget."""
+"""Polls a submitted transfer: to its end, or in a process that decides nothing.
+
+The first fails over when the lead is lost, and stops the transfer at its budget. The second, such
+as a triggerer, only tells when a process that can do so is needed.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
@@ -43,12 +47,11 @@ from skyplane_orchestration.recovery.failover import (
     Submitted,
     Tenure,
 )
-from skyplane_orchestration.transfer.control import (
-    FleetControl,
-    SubmittedTransfer,
-    TransferRequest,
-)
-from skyplane_orchestration.transfer.lead_poller import OnStatus, Poller, PollPauses
+from skyplane_orchestration.transfer.budget import Budget
+from skyplane_orchestration.transfer.context import Context
+from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.run_options import OnStatus, OnSubmitted
+from skyplane_orchestration.transfer.watched_transfer import WatchEnd
 
 log = logging.getLogger(__name__)
 
@@ -56,39 +59,22 @@ log = logging.getLogger(__name__)
 #: restarted and does not know the transfer.
 _DISPLACED: Final = (StaleEpoch.code, UnknownTransfer.code)
 
-#: Called with the fleet and the transfer on it: after the submit and after each failover.
-OnSubmitted = Callable[[Fleet, SubmittedTransfer], None]
+#: Seconds between two checks of all gateways. Each poll tells what the lead's gateway needs.
+_CHECK_INTERVAL_S: Final = 30.0
 
-
-@dataclass(frozen=True, slots=True)
-class StopAt:
-    """When a transfer is stopped at the latest, in seconds since 1970, and why."""
-
-    unix_s: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class FleetAccess:
-    """How a monitor reaches a fleet; `poll_s` is the longest pause between two polls.
-
-    `restore` brings the fleet up again unless it was torn down; raises SkyplaneError.
-    """
-
-    control: Callable[[Fleet], AbstractContextManager[FleetControl]]
-    restore: Callable[[Fleet], Fleet]
-    poll_s: float
-    clock: Clock
-    stop_at: StopAt | None = None
+#: How long the first poll waits, and the factor from each wait to the next.
+_FIRST_PAUSE_S: Final = 0.05
+_GROWTH: Final = 1.3
 
 
 class Monitor:
-    """Follows one submitted transfer. A context manager.
+    """Follows one submitted transfer. `run` needs its context manager; `poll` does not.
 
     Attributes:
         fleet, submitted, control: where the transfer runs now.
         warnings: events that the user should see.
         budget: the cost so far.
+        has_answered: the lead has answered a poll.
         is_abandoned: no gateway leads the transfer any more; its last status is derived from
             what was known before, with the reason as its error unless it succeeded.
     """
@@ -98,7 +84,7 @@ class Monitor:
         request: TransferRequest,
         fleet: Fleet,
         submitted: SubmittedTransfer,
-        access: FleetAccess,
+        context: Context,
         *,
         on_status: OnStatus | None = None,
         on_submitted: OnSubmitted | None = None,
@@ -106,24 +92,59 @@ class Monitor:
         self.fleet = fleet
         self.submitted = submitted
         self.warnings: list[str] = []
-        self._poller = Poller(request, access.clock, on_status)
-        self.budget = self._poller.budget
+        self.budget = Budget(request.job.policy.max_job_usd, context.clock)
+        self.has_answered = False
         self.is_abandoned = False
         self._exceeded: BudgetReached | Stopped | None = None
         self._request = request
-        self._access = access
+        self._context = context
+        self._on_status = on_status
         self._on_submitted = on_submitted
         self._failover = Failover(Tenure(submitted.lead, submitted.epoch))
         self._status = empty_status(submitted.transfer_key, submitted.epoch)
-        self._pauses = PollPauses(access.poll_s)
+        self._pauses = PollPauses(context.poll_s)
+        self._renewal = CredentialRenewal(context.clock)
         self._session = ExitStack()
 
     def __enter__(self) -> Monitor:
-        self.control = self._session.enter_context(self._access.control(self.fleet))
+        self.control = self._session.enter_context(self._context.fleets.control(self.fleet))
         return self
 
     def __exit__(self, *error: object) -> None:
         self._session.close()
+
+    # -- without a decision
+
+    def poll(self) -> WatchEnd | None:
+        """Ask the lead once; why another process has to go on, or None while that can wait."""
+        with self:
+            event = self._ask()
+            if event is None:
+                return "ended"
+            if not isinstance(self._failover.on(event), Poll):
+                return "silent"
+            if self._exceeded is not None:
+                return "deadline" if isinstance(self._exceeded, Stopped) else "budget"
+            if isinstance(event, Answered):
+                self._renew_credentials()
+            return None
+
+    def follow(self, for_s: float) -> WatchEnd | None:
+        """Poll for some seconds; why another process has to go on, or None if none has to."""
+        clock = self._context.clock
+        end_s = clock.monotonic() + for_s
+        while (end := self.poll()) is None and (left_s := end_s - clock.monotonic()) > 0:
+            clock.sleep(min(self._pauses.next_s(), left_s))
+        if end is None:
+            self.leave()
+        return end
+
+    def leave(self) -> None:
+        """Tell the lead that this process follows the transfer no longer; best effort."""
+        with self:
+            self.control.followers(self.submitted)
+
+    # -- to the end
 
     def run(self) -> TransferStatus:
         """Poll until the end; the last status. Raises SkyplaneError where no failover can help."""
@@ -144,7 +165,7 @@ class Monitor:
             if isinstance(action, Poll):
                 answer = self._status if isinstance(event, Answered) else None
                 if pause_s := self._pauses.after(answer):
-                    self._access.clock.sleep(pause_s)
+                    self._context.clock.sleep(pause_s)
 
     def _given_up(self, action: GiveUp) -> TransferStatus:
         # The last status of a displaced lead is not the end of the transfer.
@@ -177,8 +198,8 @@ class Monitor:
     def _do(self, action: Action) -> Event | None:
         """Run an action; None when the transfer has ended."""
         match action:
-            case Poll(tenure):
-                return self._poll(tenure)
+            case Poll():
+                return self._poll()
             case Inspect():
                 return Inspected(self.control.inspect(self.submitted.transfer_key))
             case Submit():
@@ -188,39 +209,54 @@ class Monitor:
             case GiveUp() | EndWell():
                 return None
 
-    def _poll(self, tenure: Tenure) -> Event | None:
-        if tenure != Tenure(self.submitted.lead, self.submitted.epoch):
-            self._lead_changed(tenure)
+    def _poll(self) -> Event | None:
+        event = self._ask(self._pauses.wait_s)
+        if event is None and self._exceeded is not None and _code_of(self._status) == Stopped.code:
+            self._status = replace(self._status, error=self._exceeded.to_dict())
+        if isinstance(event, Answered):
+            if self._exceeded is not None and not self._stop(self._exceeded):
+                return Silent("it does not answer")
+            self._renew_credentials()
+        return event
+
+    def _ask(self, wait_s: float = 0.0) -> Event | None:
+        """The lead's answer after up to `wait_s`; None when the transfer has ended."""
+        if self._failover.tenure != Tenure(self.submitted.lead, self.submitted.epoch):
+            self._lead_changed(self._failover.tenure)
         self._exceeded = self._exceeded or self._overdue()
         try:
-            status = self._poller.poll(
-                self.control, self.fleet, self.submitted, self._pauses.wait_s
-            )
+            status = self.control.status(self.submitted, wait_s=wait_s)
         except (GatewayDraining, UnknownTransfer) as error:
             return Displaced(error.message)
         except GatewayUnreachable as error:
             return Silent(error.message)
+        self.has_answered = True
+        self.budget.record(self.fleet, status)
         self._status = status
         code = _code_of(status)
         if status.state == "failed" and code in (*_DISPLACED, GatewayLost.code):
             reason = str((status.error or {}).get("message", code))
             return Broken(reason) if code == GatewayLost.code else Displaced(reason)
-        self._poller.show(self.fleet, status)
+        if self._on_status is not None:
+            # With the cost so far, and the estimate of the plan that runs.
+            estimated_usd = self.fleet.plan.cost.total_usd
+            self._on_status(replace(status, cost=self.budget.cost, estimated_usd=estimated_usd))
         if not status.is_running:
-            if self._exceeded is not None and code == Stopped.code:
-                self._status = replace(status, error=self._exceeded.to_dict())
             return None
         self._exceeded = self._exceeded or self.budget.exceeded()
-        if self._exceeded is not None and not self._stop(self._exceeded):
-            return Silent("it does not answer")
-        self._poller.renew_credentials(self.control, status, self.submitted.epoch)
         return Answered(status.epoch, _has_progress(status))
 
     def _overdue(self) -> Stopped | None:
-        stop_at = self._access.stop_at
-        if stop_at is None or self._access.clock.wall() < stop_at.unix_s:
+        stop_at = self._context.stop_at
+        if stop_at is None or self._context.clock.wall() < stop_at.unix_s:
             return None
         return Stopped(stop_at.reason)
+
+    def _renew_credentials(self) -> None:
+        epoch = self.submitted.epoch
+        self._renewal.poll(
+            self._status, lambda: self.control.renew_credentials(self._request, epoch)
+        )
 
     def _stop(self, exceeded: SkyplaneError) -> bool:
         """Tell the lead to stop; False if it does not answer."""
@@ -256,11 +292,11 @@ class Monitor:
     def _restore(self) -> Event:
         log.warning("fleet %s is broken; bringing it up again", self.fleet.key)
         try:
-            self.fleet = self._access.restore(self.fleet)
+            self.fleet = self._context.fleets.restore(self.fleet)
         except SkyplaneError as error:
             return RestoreFailed(error.message)
         self._session.close()
-        self.control = self._session.enter_context(self._access.control(self.fleet))
+        self.control = self._session.enter_context(self._context.fleets.control(self.fleet))
         self.warnings.append("the fleet was broken and was brought up again")
         if self._on_submitted is not None:
             self._on_submitted(self.fleet, self.submitted)
@@ -274,3 +310,54 @@ def _code_of(status: TransferStatus) -> str | None:
 def _has_progress(status: TransferStatus) -> bool:
     ended = (status.copied, status.skipped, status.failed)
     return any(ended) or any(status.delivered_bytes.values())
+
+
+class CredentialRenewal:
+    """Renews credentials in the course of polling."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._checked_s = clock.monotonic()
+        self._was_needed = False
+
+    def poll(self, status: TransferStatus, renew: Callable[[], None]) -> None:
+        """Renew when the lead begins to ask for credentials, and at intervals."""
+        is_new = bool(status.needs_credentials) and not self._was_needed
+        self._was_needed = bool(status.needs_credentials)
+        if not is_new and self._clock.monotonic() - self._checked_s < _CHECK_INTERVAL_S:
+            return
+        self._checked_s = self._clock.monotonic()
+        try:
+            renew()
+        except SkyplaneError as error:
+            log.warning("no fresh credentials for the gateways: %s", error)
+        except Exception:  # An orchestrator's resolver may raise anything; the next call may work.
+            log.exception("no fresh credentials for the gateways")
+
+
+class PollPauses:
+    """How long each poll waits for the end: short at first, for an early progress, then longer.
+
+    A gateway of the previous release answers at once. Then the same time is the pause until the
+    next poll. After an unanswered poll the pause is `longest_s`: a lead counts as lost after a
+    number of polls, and needs time to answer again.
+
+    Attributes:
+        wait_s: how long the next poll waits.
+    """
+
+    def __init__(self, longest_s: float, first_s: float = _FIRST_PAUSE_S) -> None:
+        self._longest_s = longest_s
+        self.wait_s = min(first_s, longest_s)
+
+    def after(self, status: TransferStatus | None) -> float:
+        """The pause after a poll, by its answer; None without an answer."""
+        if status is None:
+            return self._longest_s
+        pause_s = self.next_s()
+        return 0.0 if status.waited else pause_s
+
+    def next_s(self) -> float:
+        """The pause after a poll that waits for nothing."""
+        pause_s, self.wait_s = self.wait_s, min(self.wait_s * _GROWTH, self._longest_s)
+        return pause_s

@@ -27,10 +27,7 @@ from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside
 from skyplane_orchestration.transfer.run_options import RunOptions
-from skyplane_orchestration.transfer.transfer_monitor import (
-    FleetAccess,
-    Monitor,
-)
+from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 log = logging.getLogger(__name__)
 
@@ -177,15 +174,12 @@ class TransferRun:
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
         """Follow a submitted transfer to its end; see `Client.wait`."""
-        fleets, context = self._fleets, self._context
-        access = FleetAccess(
-            fleets.control, fleets.restore, context.poll_s, context.clock, context.stop_at
-        )
+        context = self._context
         with Monitor(
             self._request,
             self.fleet,
             submitted,
-            access,
+            context,
             on_status=self._was_polled,
             on_submitted=self._was_submitted,
         ) as monitor:

@@ -15,8 +15,8 @@ from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.argument_checks import checks_arguments
 from skyplane_orchestration.model.identity import RunIdentity
 from skyplane_orchestration.model.text_values import refuse_unrendered
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer, pauses_of
 from skyplane_orchestration.transfer.progress_log import ProgressLog
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -42,7 +42,7 @@ class SkyplaneTransferTrigger(BaseTrigger):
         skyplane_conn_id: see `SkyplaneHook`.
         identity: `RunIdentity` as a dict.
         watched: `WatchedTransfer.to_dict()`.
-        poll_interval_s: longest pause between two polls; shorter than `lease_s` of the connection.
+        poll_interval_s: pause between two polls; shorter than `lease_s` of the connection.
         cancel_on_kill: a user who marks the task as failed or clears it stops the transfer. Airflow
             3.3 and later tell the trigger of that.
     """
@@ -106,12 +106,11 @@ class SkyplaneTransferTrigger(BaseTrigger):
             client = await _in_thread(self._client)
             watched = WatchedTransfer.from_dict(self.watched)
             watch = client.watch(watched, on_status=ProgressLog(self.log.info))
-            pauses = pauses_of(self.poll_interval_s)
             while (end := await _in_thread(watch.poll)) is None:
-                await self.sleep(pauses.next_s())
+                await self.sleep(self.poll_interval_s)
             has_answered = watch.has_answered
             if end != "silent":
-                await _in_thread(watch.stop)
+                await _in_thread(watch.leave)
         except SkyplaneError as error:
             return {"end": "error", "has_answered": has_answered, "message": str(error)}
         return {"end": end, "has_answered": has_answered, "message": ""}

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.cloud_faults.fleets import OBJECTS, Workers
 from tests.e2e.held_store import refuse, take, wait_for
 
-from skyplane_orchestration.transfer.deferred_watch import WatchedTransfer
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 from strict_clouds.world import World
 
 if TYPE_CHECKING:
