@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from skyplane_orchestration.provision.aws.tags import ALPHABET
+from skyplane_orchestration.provision.aws.options import ALPHABET
 from strict_clouds.arm import SUBSCRIPTION, StrictArm, strict_arm
 from strict_clouds.ec2 import StrictEc2, strict_ec2
 from strict_clouds.gce import StrictGce, strict_gce

@@ -28,11 +28,7 @@ from strict_clouds.arm import SUBSCRIPTION
         ({"self_delete_role": "Owner"}, "self_delete_role of azure has 'Owner'"),
         ({"disk_encryption_set": "mine"}, "disk_encryption_set of azure has 'mine'"),
         ({"disk_gib": 8}, "disk_gib of azure must be from 30 to 4095, not 8"),
-        ({"user_tags": {"a/b": "c"}}, "user_tags of azure has the name 'a/b'"),
-        ({"user_tags": {"a": "c" * 257}}, "longer than 256 characters"),
-        ({"user_tags": {"skyplane:fleet": "c"}}, "user_tags of azure cannot have"),
-        ({"user_tags": {"Microsoft-x": "c"}}, "user_tags of azure cannot have"),
-        ({"user_tags": {str(n): "" for n in range(41)}}, "40 tags at most"),
+        ({"user_tags": {"a/b": "c"}}, "user_tags of azure cannot have 'a/b'"),
         ({"subscription": "typo"}, "the setting azure"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.aws import tags as aws
-from skyplane_orchestration.provision.azure import tags as azure
+from skyplane_orchestration.provision.aws import options as aws
+from skyplane_orchestration.provision.azure import options as azure
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, TagAlphabet
-from skyplane_orchestration.provision.gcp import tags as gcp
+from skyplane_orchestration.provision.gcp import options as gcp
 from strict_clouds.gce_instances import check_labels
 
 FLEET: Final = FleetTags("0123456789abcdef" * 2, "prod", 3, 1_700_000_000, 1_700_086_400, 4)
@@ -99,10 +98,10 @@ def test_a_deployment_that_is_too_long_is_refused(alphabet: TagAlphabet) -> None
             alphabet.written(replace(FLEET, deployment=deployment), {})
 
 
-_CHECKS: Final[Mapping[str, Callable[[Mapping[str, str]], None]]] = {
-    "user_tags of aws": aws.check_user_tags,
-    "user_tags of azure": azure.check_user_tags,
-    "user_labels of gcp": gcp.check_user_labels,
+_ALPHABETS: Final = {
+    "user_tags of aws": aws.ALPHABET,
+    "user_tags of azure": azure.ALPHABET,
+    "user_labels of gcp": gcp.ALPHABET,
 }
 
 
@@ -121,6 +120,8 @@ _CHECKS: Final[Mapping[str, Callable[[Mapping[str, str]], None]]] = {
         ("user_tags of azure", {"a": "c" * 257}),
         ("user_tags of azure", {"skyplane:fleet": "c"}),
         ("user_tags of azure", {"Microsoft-x": "c"}),
+        ("user_tags of azure", {"SkyPlane:fleet": "c"}),
+        ("user_tags of azure", {"": "c"}),
         ("user_tags of azure", {str(number): "" for number in range(41)}),
         ("user_labels of gcp", {"Team": "x"}),
         ("user_labels of gcp", {"team": "Data"}),
@@ -132,11 +133,12 @@ def test_tags_of_users_that_nobody_can_have_are_refused(
     setting: str, given: dict[str, str]
 ) -> None:
     with pytest.raises(ConfigurationInvalid, match=setting):
-        _CHECKS[setting](given)
+        _ALPHABETS[setting].check_user_tags(setting, given)
 
 
 def test_user_tags_may_have_letters_of_all_languages() -> None:
-    aws.check_user_tags({"équipe": "données 1/2", "cost-centre": "a@b=c", "empty": ""})
+    named = {"équipe": "données 1/2", "cost-centre": "a@b=c", "empty": ""}
+    aws.ALPHABET.check_user_tags("user_tags of aws", named)
 
 
 def test_the_web_console_of_aws_shows_a_name() -> None:

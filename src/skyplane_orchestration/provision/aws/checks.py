@@ -17,10 +17,10 @@ from skyplane_orchestration.errors import (
     InstanceTypeNotOffered,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.describe import described, enabled_regions
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
+from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
 from skyplane_orchestration.provision.aws.types import region_quotas
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetTags
@@ -109,7 +109,7 @@ class Checks:
 
     def _attempts(self, region: str) -> list[Callable[[], object]]:
         api = self._api
-        nothing = tags.filter_of("fleet", self._tags.fleet_key)
+        nothing = filter_of("fleet", self._tags.fleet_key)
         with_spot = self._options.spot_relays
         return [
             self._try_regions,
@@ -206,7 +206,7 @@ class Checks:
         return last
 
     def _tagged(self, *kinds: str) -> list[dict[str, Any]]:
-        named = tags.for_fleet(self._tags, self._options.user_tags)
+        named = for_fleet(self._tags, self._options.user_tags)
         return [{"ResourceType": kind, "Tags": named} for kind in kinds]
 
     def _dry_run(

@@ -11,7 +11,6 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudUnavailable, MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.aws import tags as aws_tags
 from skyplane_orchestration.provision.aws.checks import Checks
 from skyplane_orchestration.provision.aws.describe import (
     DENIED,
@@ -23,7 +22,12 @@ from skyplane_orchestration.provision.aws.describe import (
 )
 from skyplane_orchestration.provision.aws.launch import Launcher
 from skyplane_orchestration.provision.aws.network import Firewalls
-from skyplane_orchestration.provision.aws.options import AwsOptions, region_name
+from skyplane_orchestration.provision.aws.options import (
+    ALPHABET,
+    AwsOptions,
+    filter_of,
+    region_name,
+)
 from skyplane_orchestration.provision.aws.types import Networks, Types, quota_uses, region_quotas
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
@@ -114,12 +118,12 @@ class AwsCloud:
         return self._types.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return self._instances(aws_tags.filter_of("fleet", fleet_key), regions)
+        return self._instances(filter_of("fleet", fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
-        filters = aws_tags.filter_of("deployment", deployment)
+        filters = filter_of("deployment", deployment)
         return self._instances(filters, regions), self._leftovers(filters, regions)
 
     def create_firewalls(
@@ -133,7 +137,7 @@ class AwsCloud:
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
         ec2, what = self._api.ec2(instance.region), f"writing a tag of {instance.instance}"
-        named = [{"Key": aws_tags.ALPHABET.name(KEY), "Value": key_id}]
+        named = [{"Key": ALPHABET.name(KEY), "Value": key_id}]
         try:
             self._api.call_when_visible(
                 what,
@@ -159,14 +163,14 @@ class AwsCloud:
         return tuple(one for left in each_region(resources, in_use) for one in left)
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        return self._leftovers(aws_tags.filter_of("fleet", fleet_key), regions)
+        return self._leftovers(filter_of("fleet", fleet_key), regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
         """The list of the region's instances, filtered by the fleet's tag."""
         name = region.partition(":")[2]
         return (
             f"https://{name}.console.aws.amazon.com/ec2/home?region={name}"
-            f"#Instances:tag:{aws_tags.FLEET}={fleet_key}"
+            f"#Instances:tag:{ALPHABET.name('fleet')}={fleet_key}"
         )
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
-from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.network import NO_GROUP
-from skyplane_orchestration.provision.aws.options import region_tag
+from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, region_tag
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
@@ -88,21 +87,21 @@ def as_instance(
     entry: InstanceTypeDef, region: str, *, has_public_address: bool
 ) -> Instance | None:
     """An instance of ours; None without our tags."""
-    named = tags.as_mapping(entry.get("Tags", []))
-    fleet = tags.ALPHABET.fleet_of(named)
+    named = as_mapping(entry.get("Tags", []))
+    fleet = ALPHABET.fleet_of(named)
     if fleet is None:
         return None
     reason = entry.get("StateReason", {})
     address = entry.get("PublicIpAddress" if has_public_address else "PrivateIpAddress")
     return Instance(
         tags=fleet,
-        instance=instance_name(tags.ALPHABET.value(named, INSTANCE), region),
+        instance=instance_name(ALPHABET.value(named, INSTANCE), region),
         region=region,
         cloud_id=entry["InstanceId"],
         state=_STATES.get(entry["State"]["Name"], "ending"),
         address=str(address or ""),
-        launch_id=tags.ALPHABET.value(named, LAUNCH),
-        key_id=tags.ALPHABET.value(named, KEY),
+        launch_id=ALPHABET.value(named, LAUNCH),
+        key_id=ALPHABET.value(named, KEY),
         launched_unix_s=entry["LaunchTime"].timestamp(),
         why_ended=str(reason.get("Message") or reason.get("Code") or ""),
     )
@@ -172,7 +171,7 @@ def delete(api: AwsApi, resource: FleetResource) -> bool:
 
 
 def _ours(kind: str, name: str, region: str, named: Sequence[object]) -> Iterator[FleetResource]:
-    fleet = tags.ALPHABET.fleet_of(tags.as_mapping(named))
+    fleet = ALPHABET.fleet_of(as_mapping(named))
     if fleet is not None:
         yield FleetResource(kind=kind, cloud_id=name, region=region, tags=fleet)
 

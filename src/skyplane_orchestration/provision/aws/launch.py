@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable
-from skyplane_orchestration.provision.aws import tags
 from skyplane_orchestration.provision.aws.describe import (
     as_instance,
     described,
@@ -23,6 +22,7 @@ from skyplane_orchestration.provision.aws.describe import (
 )
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY, translate
 from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
+from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
@@ -164,7 +164,7 @@ class Launcher:
                     "InstanceInterruptionBehavior": "terminate",
                 },
             }
-        named = tags.for_fleet(
+        named = for_fleet(
             request.tags,
             options.user_tags,
             instance=instance_tag(request.instance),
@@ -238,6 +238,6 @@ def end_arguments(options: AwsOptions) -> dict[str, Any]:
 
 def _same_name(request: LaunchRequest) -> list[FilterTypeDef]:
     return [
-        *tags.filter_of("fleet", request.tags.fleet_key),
-        *tags.filter_of(INSTANCE, instance_tag(request.instance)),
+        *filter_of("fleet", request.tags.fleet_key),
+        *filter_of(INSTANCE, instance_tag(request.instance)),
     ]

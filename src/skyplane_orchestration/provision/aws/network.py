@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.aws import tags
+from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, filter_of, for_fleet
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
@@ -94,7 +94,7 @@ class Firewalls:
     def _find(self, fleet_key: str, region: str) -> SecurityGroupTypeDef | None:
         """By the fleet's tag; None if AWS shows no such group in our VPC."""
         vpc_id = self._networks.of(region).vpc_id
-        filters = tags.filter_of("fleet", fleet_key)
+        filters = filter_of("fleet", fleet_key)
         group: SecurityGroupTypeDef
         for group in self._api.listed("security groups", region, filters):
             if group.get("VpcId") == vpc_id:
@@ -106,7 +106,7 @@ class Firewalls:
         """The id of a new group; None if there is one of its name."""
         ec2 = self._api.ec2(region)
         vpc_id = self._networks.of(region).vpc_id
-        named = tags.for_fleet(fleet, self._user_tags)
+        named = for_fleet(fleet, self._user_tags)
         try:
             answer = self._api.call(
                 f"making the security group of fleet {fleet.fleet_key} in {region}",
@@ -139,7 +139,7 @@ class Firewalls:
                 f"AWS says that the security group {name} exists in {region}, and does not show"
                 " it; try again"
             )
-        found = tags.ALPHABET.fleet_of(tags.as_mapping(group.get("Tags", [])))
+        found = ALPHABET.fleet_of(as_mapping(group.get("Tags", [])))
         if found is None or found.fleet_key != fleet.fleet_key:
             raise ConfigurationInvalid(
                 f"the security group {name} of {vpc_id} in {region} does not have the tags of"

@@ -1,15 +1,14 @@
-"""Options of AWS: credentials, images, networks, and what instances get."""
+"""Options of AWS: credentials, images, networks, what instances get, and the tags of fleets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.aws.tags import check_user_tags
 from skyplane_orchestration.provision.fleet.options import (
     check_common,
     check_form,
@@ -17,6 +16,12 @@ from skyplane_orchestration.provision.fleet.options import (
     cloud_section,
     region_in,
 )
+from skyplane_orchestration.provision.fleet.tags import INSTANCE, TagAlphabet
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, TagTypeDef
+
+    from skyplane_orchestration.provision.fleet.machines import FleetTags
 
 #: SSM public parameters of Amazon Linux 2023, by the architecture of an instance type.
 AMAZON_LINUX: Final = {
@@ -32,6 +37,25 @@ _SUBNET: Final = re.compile(r"subnet-[0-9a-f]{8,17}\Z")
 
 #: How regions are written, for messages.
 _REGION: Final = "aws:eu-west-3"
+
+#: Values have letters, digits, spaces and `_.:/+-@` only; `=` begins an escape. So no value holds a
+#: wildcard of a filter, and none begins with `aws:`, which AWS keeps for itself.
+ALPHABET: Final = TagAlphabet(
+    cloud="AWS",
+    kind="tag",
+    prefix="skyplane:",
+    hyphen="-",
+    most_characters=256,
+    most_user_tags=40,
+    user_names=re.compile(r"(?!aws:|skyplane:)[\w\s.:/=+\-@]{1,128}\Z"),
+    user_values=re.compile(r"(?!aws:)[\w\s.:/=+\-@]{0,256}\Z"),
+    user_rule="128 letters, digits, spaces and _.:/=+-@ in names and 256 in values, without a"
+    " leading 'aws:'",
+    refused=re.compile(r"[^A-Za-z0-9 _.:/+\-@]"),
+    escape="=",
+    is_upper=True,
+    reserved="aws:",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +116,7 @@ class AwsOptions:
                 f"image_parameters of aws has no use for {', '.join(unknown)}; it can have"
                 f" {' and '.join(AMAZON_LINUX)}"
             )
-        check_user_tags(self.user_tags)
+        ALPHABET.check_user_tags("user_tags of aws", self.user_tags)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> AwsOptions:
@@ -107,3 +131,20 @@ def region_name(region: str) -> str:
 
 def region_tag(name: str) -> str:
     return f"aws:{name}"
+
+
+def for_fleet(tags: FleetTags, user_tags: Mapping[str, str], **more: str) -> list[TagTypeDef]:
+    """See `TagAlphabet.written`; the web console shows `Name`."""
+    shown = f"skyplane {tags.fleet_key[:8]} {ALPHABET.escaped(more.get(INSTANCE, ''))}".rstrip()
+    named = ALPHABET.written(tags, {"Name": shown, **user_tags}, **more)
+    return [{"Key": name, "Value": value} for name, value in named.items()]
+
+
+def as_mapping(tags: Iterable[Any]) -> dict[str, str]:
+    """Name -> value of tags as AWS lists them."""
+    return {tag["Key"]: tag.get("Value", "") for tag in tags}
+
+
+def filter_of(short: str, text: str) -> list[FilterTypeDef]:
+    """The filter of a Describe call for what has this text in a tag."""
+    return [{"Name": f"tag:{ALPHABET.name(short)}", "Values": [ALPHABET.escaped(text)]}]

@@ -32,9 +32,8 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, StoreError
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND, answered, translate
-from skyplane_orchestration.provision.azure.options import AzureOptions
+from skyplane_orchestration.provision.azure.options import AzureOptions, Resource
 from skyplane_orchestration.provision.azure.permissions import action_of
-from skyplane_orchestration.provision.azure.tags import Resource
 from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
 from skyplane_orchestration.provision.fleet.retries import random_wait_s, retrying
 from skyplane_orchestration.security.store_credentials import (

@@ -12,15 +12,19 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.azure import tags as azure_tags
 from skyplane_orchestration.provision.azure.checks import Checks, usable_regions
 from skyplane_orchestration.provision.azure.describe import PowerStates, ours
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
 from skyplane_orchestration.provision.azure.launch import Launcher
 from skyplane_orchestration.provision.azure.leftovers import Leftovers
 from skyplane_orchestration.provision.azure.network import Networks
-from skyplane_orchestration.provision.azure.options import AzureOptions
-from skyplane_orchestration.provision.azure.tags import group_name, machine_of
+from skyplane_orchestration.provision.azure.options import (
+    ALPHABET,
+    AzureOptions,
+    filter_of_deployment,
+    group_name,
+    machine_of,
+)
 from skyplane_orchestration.provision.azure.types import Sizes, quota_uses, region_quotas
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
@@ -99,7 +103,7 @@ class AzureCloud:
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         groups = self._api.resources.resource_groups
-        named = azure_tags.filter_of_deployment(deployment)
+        named = filter_of_deployment(deployment)
         found = list(
             self._api.listed(
                 f"looking for the fleets of {deployment!r}",
@@ -130,7 +134,7 @@ class AzureCloud:
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
         """The other tags stay as they are."""
-        tags = {azure_tags.ALPHABET.name(KEY): key_id}
+        tags = {ALPHABET.name(KEY): key_id}
         body = cast("Any", {"operation": "Merge", "properties": {"tags": tags}})
         scope = (
             f"{self._group_path(instance.tags.fleet_key)}/providers/Microsoft.Compute"

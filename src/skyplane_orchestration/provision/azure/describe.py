@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.provision.azure import tags
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
-from skyplane_orchestration.provision.azure.options import region_tag
-from skyplane_orchestration.provision.azure.tags import (
+from skyplane_orchestration.provision.azure.options import (
+    ALPHABET,
     Resource,
     address_name,
     cloud_id,
     interface_name,
     properties_of,
+    region_tag,
 )
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
@@ -114,7 +114,7 @@ def ours(
 def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
     """An instance of ours; None without our tags."""
     named = machine.get("tags") or {}
-    fleet = tags.ALPHABET.fleet_of(named)
+    fleet = ALPHABET.fleet_of(named)
     if fleet is None:
         return None
     region = region_tag(machine["location"])
@@ -123,13 +123,13 @@ def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
     state = _state(progress, power)
     return Instance(
         tags=fleet,
-        instance=tags.ALPHABET.value(named, INSTANCE) or f"{region}/?",
+        instance=ALPHABET.value(named, INSTANCE) or f"{region}/?",
         region=region,
         cloud_id=cloud_id(machine["name"], facts.get("vmId") or ""),
         state=state,
         address=address,
-        launch_id=tags.ALPHABET.value(named, LAUNCH),
-        key_id=tags.ALPHABET.value(named, KEY),
+        launch_id=ALPHABET.value(named, LAUNCH),
+        key_id=ALPHABET.value(named, KEY),
         launched_unix_s=_unix_s(facts.get("timeCreated") or ""),
         why_ended="" if state in ("starting", "running") else power or progress.lower(),
     )

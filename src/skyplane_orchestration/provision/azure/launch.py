@@ -19,7 +19,6 @@ from skyplane_orchestration.errors import (
     CloudUnavailable,
     QuotaExceeded,
 )
-from skyplane_orchestration.provision.azure import tags
 from skyplane_orchestration.provision.azure.describe import as_instance, machines_of, power_of
 from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
@@ -28,12 +27,8 @@ from skyplane_orchestration.provision.azure.error_mapping import (
     VCPU_QUOTA,
     translate,
 )
-from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.azure.self_delete import (
-    allow_to_delete_itself,
-    deleting_itself,
-)
-from skyplane_orchestration.provision.azure.tags import (
+from skyplane_orchestration.provision.azure.options import (
+    ALPHABET,
     Resource,
     address_name,
     disk_name,
@@ -41,6 +36,11 @@ from skyplane_orchestration.provision.azure.tags import (
     interface_name,
     machine_name,
     machine_of,
+    region_name,
+)
+from skyplane_orchestration.provision.azure.self_delete import (
+    allow_to_delete_itself,
+    deleting_itself,
 )
 from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, exceeded
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
@@ -257,7 +257,7 @@ class Launcher:
     def _address(self, request: LaunchRequest) -> dict[str, Any]:
         return {
             "location": region_name(request.region),
-            "tags": tags.ALPHABET.written(request.tags, self._options.user_tags),
+            "tags": ALPHABET.written(request.tags, self._options.user_tags),
             "sku": {"name": "Standard"},
             "properties": {
                 "publicIPAllocationMethod": "Static",
@@ -281,7 +281,7 @@ class Launcher:
         size = self._sizes.of(region, request.instance_type)
         return {
             "location": region_name(region),
-            "tags": tags.ALPHABET.written(request.tags, self._options.user_tags),
+            "tags": ALPHABET.written(request.tags, self._options.user_tags),
             "properties": {
                 "enableAcceleratedNetworking": size.is_accelerated,
                 "networkSecurityGroup": {"id": self._networks.firewall_id(fleet_key, region)},
@@ -323,7 +323,7 @@ class Launcher:
         }
         body: dict[str, Any] = {
             "location": region_name(request.region),
-            "tags": tags.ALPHABET.written(
+            "tags": ALPHABET.written(
                 request.tags,
                 options.user_tags,
                 instance=request.instance,

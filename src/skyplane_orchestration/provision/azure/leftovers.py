@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.provision.azure import tags
 from skyplane_orchestration.provision.azure.describe import machines_of
 from skyplane_orchestration.provision.azure.error_mapping import GROUP_ENDS, NOT_FOUND
-from skyplane_orchestration.provision.azure.options import region_tag
-from skyplane_orchestration.provision.azure.tags import (
+from skyplane_orchestration.provision.azure.options import (
+    ALPHABET,
     Resource,
     group_name,
     network_name,
     properties_of,
+    region_tag,
 )
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags
@@ -69,7 +69,7 @@ class Leftovers:
 
         Disks, interfaces and addresses that end with their machine are not among them.
         """
-        fleet = tags.ALPHABET.fleet_of(group.get("tags"))
+        fleet = ALPHABET.fleet_of(group.get("tags"))
         if fleet is None:
             return ()
         name = group["name"]

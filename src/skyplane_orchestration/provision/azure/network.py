@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.azure import tags
 from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
     GROUP_ENDS,
     NO_GROUP,
 )
-from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.azure.tags import (
+from skyplane_orchestration.provision.azure.options import (
+    ALPHABET,
     SUBNET,
     Resource,
     firewall_name,
     group_name,
     network_name,
     properties_of,
+    region_name,
 )
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.ingress_rules import normal
@@ -67,7 +67,7 @@ class Networks:
         except Refusal:
             found = {}
         if found and properties_of(found).get("provisioningState") != "Deleting":
-            known = tags.ALPHABET.fleet_of(found.get("tags"))
+            known = ALPHABET.fleet_of(found.get("tags"))
             if known is None or (known.fleet_key, known.deployment) != (
                 fleet.fleet_key,
                 fleet.deployment,
@@ -82,7 +82,7 @@ class Networks:
             "Any",
             {
                 "location": region_name(region),
-                "tags": tags.ALPHABET.written(fleet, self._options.user_tags),
+                "tags": ALPHABET.written(fleet, self._options.user_tags),
             },
         )
         for wait_s in _GROUP_WAITS_S:
@@ -184,7 +184,7 @@ class Networks:
         groups = self._api.network.network_security_groups
         body: dict[str, Any] = {
             "location": region_name(region),
-            "tags": tags.ALPHABET.written(fleet, self._options.user_tags),
+            "tags": ALPHABET.written(fleet, self._options.user_tags),
             "properties": {"securityRules": _security_rules(rules)},
         }
         condition = {"If-None-Match": "*"} if found is None else {"If-Match": found["etag"]}
@@ -220,7 +220,7 @@ class Networks:
     def _network_body(self, fleet: FleetTags, region: str) -> dict[str, Any]:
         return {
             "location": region_name(region),
-            "tags": tags.ALPHABET.written(fleet, self._options.user_tags),
+            "tags": ALPHABET.written(fleet, self._options.user_tags),
             "properties": {
                 "addressSpace": {"addressPrefixes": [_NETWORK_CIDR]},
                 "subnets": [

@@ -1,15 +1,20 @@
-"""Options of Azure: subscription, credentials, images, networks, and what instances get."""
+"""Options of Azure: subscription, credentials, images, networks; tags and names of fleets.
+
+Names are made of the fleet key, so every worker makes the same.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.azure.tags import check_user_tags
+from skyplane_orchestration.model.location import parse_region_tag
+from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.options import (
     check_common,
     check_form,
@@ -17,6 +22,7 @@ from skyplane_orchestration.provision.fleet.options import (
     cloud_section,
     region_in,
 )
+from skyplane_orchestration.provision.fleet.tags import TagAlphabet
 
 #: Images of the marketplace (publisher:offer:sku:version) by the architecture of a size. Their
 #: cloud-init runs the user data, and their packages have a container engine and Python 3.12.
@@ -53,6 +59,28 @@ _EXAMPLE: Final = "/subscriptions/S/resourceGroups/G/providers/"
 
 #: How regions are written, for messages.
 _REGION: Final = "azure:westeurope"
+
+#: A resource as Azure writes it in JSON.
+Resource = dict[str, Any]
+
+#: Azure takes any text of up to 256 characters as a value, so nothing is escaped. Names are as
+#: virtual machines allow them; other resources allow longer ones.
+ALPHABET: Final = TagAlphabet(
+    cloud="Azure",
+    kind="tag",
+    prefix="skyplane:",
+    hyphen="-",
+    most_characters=256,
+    most_user_tags=40,
+    user_names=re.compile(
+        r"(?!skyplane:|azure|microsoft|windows)[^<>%&\\?/]{1,512}\Z", re.IGNORECASE
+    ),
+    user_values=re.compile(r".{0,256}\Z", re.DOTALL),
+    user_rule="512 characters but < > % & \\ ? / in names, which do not begin with azure, microsoft"
+    " or windows, and 256 in values",
+)
+#: The only subnet of a fleet's own virtual network.
+SUBNET: Final = "gateways"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +157,7 @@ class AzureOptions:
             check_form(
                 "disk_encryption_set of azure", self.disk_encryption_set, _ENCRYPTION_ID, example
             )
-        check_user_tags(self.user_tags)
+        ALPHABET.check_user_tags("user_tags of azure", self.user_tags)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> AzureOptions:
@@ -167,3 +195,56 @@ def region_name(region: str) -> str:
 def region_tag(location: str) -> str:
     """The region tag of a location, which Azure also writes as `East US`."""
     return f"azure:{location.replace(' ', '').lower()}"
+
+
+def filter_of_deployment(deployment: str) -> str:
+    """The filter of a list of resource groups for the fleets of a deployment."""
+    quoted = deployment.replace("'", "''")
+    return f"tagName eq '{ALPHABET.name('deployment')}' and tagValue eq '{quoted}'"
+
+
+def properties_of(resource: Resource) -> Resource:
+    return cast("Resource", resource.get("properties") or {})
+
+
+def group_name(fleet_key: str) -> str:
+    return f"skyplane-{fleet_key}"
+
+
+def firewall_name(region: str) -> str:
+    """The network security group of a region."""
+    return f"firewall-{parse_region_tag(region).name}"
+
+
+def network_name(region: str) -> str:
+    """The virtual network of a region."""
+    return f"network-{parse_region_tag(region).name}"
+
+
+def machine_name(request: LaunchRequest, number: int, zone: str) -> str:
+    """The virtual machine of a launch number in a zone, which is empty for none."""
+    parts = (request.tags.fleet_key, request.instance, str(number), zone)
+    return f"gw-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:24]}"
+
+
+def interface_name(machine: str) -> str:
+    return f"{machine}-nic"
+
+
+def address_name(machine: str) -> str:
+    """The public address."""
+    return f"{machine}-ip"
+
+
+def disk_name(machine: str) -> str:
+    return f"{machine}-disk"
+
+
+def cloud_id(machine: str, unique_id: str) -> str:
+    """Unique for each machine that ever was: Azure allows a name again once it is free."""
+    return f"{machine}/{unique_id}"
+
+
+def machine_of(instance: Instance) -> str:
+    """The name of an instance's virtual machine."""
+    return instance.cloud_id.partition("/")[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from skyplane_orchestration.provision.azure.tags import Resource
+from skyplane_orchestration.provision.azure.options import Resource
 from skyplane_orchestration.provision.fleet.user_data import with_last_act
 
 if TYPE_CHECKING:

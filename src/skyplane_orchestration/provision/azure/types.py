@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.azure.options import region_name
-from skyplane_orchestration.provision.azure.tags import Resource
+from skyplane_orchestration.provision.azure.options import Resource, region_name
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 
 if TYPE_CHECKING:

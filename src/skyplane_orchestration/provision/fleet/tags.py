@@ -33,6 +33,9 @@ class TagAlphabet:
         escape: empty without `refused`.
         is_upper: hexadecimal digits are upper-case.
         reserved: no value may begin with it.
+        most_user_tags: of those that a resource may have, ours take the rest.
+        user_names, user_values: forms of tags of users. No name of theirs is one of ours.
+        user_rule: what both allow, in words.
     """
 
     cloud: str
@@ -40,10 +43,31 @@ class TagAlphabet:
     prefix: str
     hyphen: str
     most_characters: int
+    most_user_tags: int
+    user_names: re.Pattern[str]
+    user_values: re.Pattern[str]
+    user_rule: str
     refused: re.Pattern[str] | None = None
     escape: str = ""
     is_upper: bool = False
     reserved: str = ""
+
+    def check_user_tags(self, what: str, user_tags: Mapping[str, str]) -> None:
+        """Raise ConfigurationInvalid for tags of the user that no resource can have.
+
+        Args:
+            what: their setting, `user_tags of aws`.
+        """
+        if len(user_tags) > self.most_user_tags:
+            raise ConfigurationInvalid(
+                f"{what} can have {self.most_user_tags} {self.kind}s at most"
+            )
+        for name, value in user_tags.items():
+            if not self.user_names.match(name) or not self.user_values.match(value):
+                raise ConfigurationInvalid(
+                    f"{what} cannot have {name!r}={value!r}: {self.cloud} allows {self.user_rule};"
+                    f" names that begin with {self.prefix!r} are this library's"
+                )
 
     def name(self, short: str) -> str:
         """The tag of a short name, such as `hard_end`."""
@@ -104,9 +128,3 @@ class TagAlphabet:
         character = found if isinstance(found, str) else found[0]
         form = "02X" if self.is_upper else "02x"
         return "".join(f"{self.escape}{byte:{form}}" for byte in character.encode())
-
-
-def check_count(what: str, user_tags: Mapping[str, str], most: int, kind: str) -> None:
-    """Raise ConfigurationInvalid for more tags of the user than a resource takes beside ours."""
-    if len(user_tags) > most:
-        raise ConfigurationInvalid(f"{what} can have {most} {kind}s at most")

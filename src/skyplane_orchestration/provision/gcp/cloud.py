@@ -22,7 +22,6 @@ from skyplane_orchestration.provision.fleet.machines import (
     tail,
 )
 from skyplane_orchestration.provision.fleet.tags import KEY
-from skyplane_orchestration.provision.gcp import tags as gcp_tags
 from skyplane_orchestration.provision.gcp.checks import findings
 from skyplane_orchestration.provision.gcp.describe import (
     delete_disk,
@@ -34,7 +33,7 @@ from skyplane_orchestration.provision.gcp.describe import (
 from skyplane_orchestration.provision.gcp.error_mapping import NOT_FOUND, NOT_READY, STALE
 from skyplane_orchestration.provision.gcp.launch import Launcher
 from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
-from skyplane_orchestration.provision.gcp.options import GcpOptions
+from skyplane_orchestration.provision.gcp.options import ALPHABET, GcpOptions, filter_of
 from skyplane_orchestration.provision.gcp.types import Types, quota_uses, region_quotas
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
@@ -92,12 +91,12 @@ class GcpCloud:
         return self._types.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return self._instances(gcp_tags.filter_of("fleet", fleet_key), regions)
+        return self._instances(filter_of("fleet", fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
-        chosen = gcp_tags.filter_of("deployment", deployment)
+        chosen = filter_of("deployment", deployment)
         firewalls = self._firewalls.of_deployment(deployment)
         rest = (
             *(one for one in firewalls if one.region in regions),
@@ -118,7 +117,7 @@ class GcpCloud:
 
         Raises NotAuthorised: another key is pinned already.
         """
-        api, key = self._api, gcp_tags.ALPHABET.name(KEY)
+        api, key = self._api, ALPHABET.name(KEY)
         what = f"writing a label of {instance.instance}"
         for _ in range(_PIN_ATTEMPTS):
             entry = api.until_visible(lambda: self._get(instance, what))
@@ -152,7 +151,7 @@ class GcpCloud:
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
         firewalls = self._firewalls.of_fleet(fleet_key)
-        chosen = gcp_tags.filter_of("fleet", fleet_key)
+        chosen = filter_of("fleet", fleet_key)
         return (
             *(
                 one

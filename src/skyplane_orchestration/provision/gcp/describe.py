@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
-from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.error_mapping import IN_USE, NOT_FOUND
-from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
+from skyplane_orchestration.provision.gcp.options import ALPHABET, region_of_zone, region_tag
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -58,7 +57,7 @@ def ours(
 def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance | None:
     """An instance of ours; None without our labels."""
     labels = dict(entry.labels)
-    fleet = tags.ALPHABET.fleet_of(labels)
+    fleet = ALPHABET.fleet_of(labels)
     if fleet is None:
         return None
     region = region_of_zone(zone)
@@ -67,13 +66,13 @@ def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance 
         why = entry.status_message or f"{entry.status}: it has stopped, and its disk remains"
     return Instance(
         tags=fleet,
-        instance=tags.ALPHABET.value(labels, INSTANCE) or f"{region}/?",
+        instance=ALPHABET.value(labels, INSTANCE) or f"{region}/?",
         region=region,
         cloud_id=cloud_id(zone, entry.id),
         state=_STATES.get(entry.status, "ending"),
         address=_address(entry, has_public_address=has_public_address),
-        launch_id=tags.ALPHABET.value(labels, LAUNCH),
-        key_id=tags.ALPHABET.value(labels, KEY),
+        launch_id=ALPHABET.value(labels, LAUNCH),
+        key_id=ALPHABET.value(labels, KEY),
         launched_unix_s=datetime.fromisoformat(entry.creation_timestamp).timestamp(),
         why_ended=why,
     )
@@ -126,7 +125,7 @@ def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[Fleet
     is_used = any(disk.users for _, disk in found)
     ending = _ending_disks(api, filter_, regions) if is_used else frozenset()
     for zone, disk in found:
-        fleet = tags.ALPHABET.fleet_of(dict(disk.labels))
+        fleet = ALPHABET.fleet_of(dict(disk.labels))
         if fleet is not None and (zone, disk.name) not in ending:
             yield FleetResource(DISK, cloud_id(zone, disk.id), region_of_zone(zone), fleet)
 

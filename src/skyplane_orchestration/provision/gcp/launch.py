@@ -16,7 +16,6 @@ from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
-from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.describe import as_instance, ours
 from skyplane_orchestration.provision.gcp.error_mapping import (
     EXISTS,
@@ -24,7 +23,12 @@ from skyplane_orchestration.provision.gcp.error_mapping import (
     NOT_FOUND,
     translate,
 )
-from skyplane_orchestration.provision.gcp.tags import instance_name, network_tag
+from skyplane_orchestration.provision.gcp.options import (
+    ALPHABET,
+    filter_of,
+    instance_name,
+    network_tag,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
@@ -46,7 +50,7 @@ class Launcher:
 
     def launch(self, request: LaunchRequest) -> Instance:
         """See `Machines.launch`."""
-        fleet = tags.filter_of("fleet", request.tags.fleet_key)
+        fleet = filter_of("fleet", request.tags.fleet_key)
         is_public = self._options.public_address
         instance = launch_in_turn(
             request,
@@ -126,7 +130,7 @@ class Launcher:
     def _body(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
         """The instance, for instances.insert."""
         options = self._options
-        labels = tags.ALPHABET.written(
+        labels = ALPHABET.written(
             request.tags,
             options.user_labels,
             instance=request.instance,

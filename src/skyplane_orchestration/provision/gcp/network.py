@@ -16,9 +16,13 @@ from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
-from skyplane_orchestration.provision.gcp import tags
 from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NOT_FOUND
-from skyplane_orchestration.provision.gcp.tags import fleet_prefix, network_tag
+from skyplane_orchestration.provision.gcp.options import (
+    described,
+    description,
+    fleet_prefix,
+    network_tag,
+)
 from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
@@ -115,7 +119,7 @@ class Firewalls:
         tag = network_tag(fleet.fleet_key, region)
         return {
             "name": f"{tag}-{suffix}",
-            "description": tags.description(fleet, region),
+            "description": description(fleet, region),
             "network": self._options.network_path,
             "direction": "INGRESS",
             "priority": priority,
@@ -147,7 +151,7 @@ class Firewalls:
                 f"Google Cloud says that the firewall rule {name} exists, and does not show it;"
                 " try again"
             )
-        wanted, theirs = tags.described(rule["description"]), tags.described(found.description)
+        wanted, theirs = described(rule["description"]), described(found.description)
         if wanted is None or theirs is None or theirs[0].fleet_key != wanted[0].fleet_key:
             raise ConfigurationInvalid(
                 f"the firewall rule {name} of {self._options.network_path} does not have the"
@@ -219,7 +223,7 @@ class Firewalls:
         """One resource for all rules of a fleet in a region that have our description."""
         seen = set()
         for rule in rules:
-            found = tags.described(rule.description)
+            found = described(rule.description)
             if found is None:
                 continue
             fleet, region = found

@@ -1,7 +1,8 @@
-"""Options of Google Cloud: project, credentials, images, networks, and what instances get."""
+"""Options of Google Cloud: project, credentials, images, networks; labels and names of fleets."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from typing import Any, Final
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.location import parse_region_tag
+from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.fleet.options import (
     check_common,
     check_form,
@@ -16,7 +19,7 @@ from skyplane_orchestration.provision.fleet.options import (
     cloud_section,
     region_in,
 )
-from skyplane_orchestration.provision.gcp.tags import check_user_labels
+from skyplane_orchestration.provision.fleet.tags import TagAlphabet
 
 #: Public images by the architecture of a machine type. Their guest agent runs the metadata
 #: `startup-script` as root, and their packages have a container engine and Python 3.11.
@@ -52,6 +55,29 @@ _KMS_KEY: Final = re.compile(
 
 #: How regions are written, for messages.
 _REGION: Final = "gcp:europe-west1"
+
+#: Values have lower-case letters, digits and hyphens; `_` begins an escape. A value of more than 63
+#: characters is refused.
+ALPHABET: Final = TagAlphabet(
+    cloud="Google Cloud",
+    kind="label",
+    prefix="skyplane_",
+    hyphen="_",
+    most_characters=63,
+    most_user_tags=48,
+    user_names=re.compile(r"(?!skyplane_)[a-z][a-z0-9_-]{0,62}\Z"),
+    user_values=re.compile(r"[a-z0-9_-]{0,63}\Z"),
+    user_rule="63 lower-case letters, digits, _ and -, and a letter first in names",
+    refused=re.compile(r"[^a-z0-9-]"),
+    escape="_",
+)
+#: Of descriptions: firewall rules have no labels, so the same tags stand there, as JSON.
+_REGION_TAG: Final = ALPHABET.name("region")
+#: Names have at most 63 lower-case letters, digits and hyphens.
+_NAME_PREFIX: Final = "skyplane-"
+#: 80 bits of a fleet's key. The whole key stands in labels and descriptions, which are compared.
+_KEY_CHARACTERS: Final = 20
+_NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +150,7 @@ class GcpOptions:
         if self.kms_key:
             example = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
             check_form("kms_key of gcp", self.kms_key, _KMS_KEY, example)
-        check_user_labels(self.user_labels)
+        ALPHABET.check_user_tags("user_labels of gcp", self.user_labels)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> GcpOptions:
@@ -179,3 +205,52 @@ def region_tag(name: str) -> str:
 def region_of_zone(zone: str) -> str:
     """The region tag of a zone: that of `us-central1-a` is `gcp:us-central1`."""
     return region_tag(zone.rpartition("-")[0])
+
+
+def description(tags: FleetTags, region: str) -> str:
+    """The description of a firewall rule for a region tag."""
+    texts = {ALPHABET.name(short): text for short, text in tags.to_texts().items()}
+    return json.dumps({**texts, _REGION_TAG: region}, separators=(",", ":"))
+
+
+def described(text: str) -> tuple[FleetTags, str] | None:
+    """What `description` wrote: tags and region; None if the rule is none of ours."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    texts = {name: value for name, value in found.items() if isinstance(value, str)}
+    region = texts.get(_REGION_TAG)
+    prefix = ALPHABET.prefix
+    fleet = FleetTags.from_texts(
+        {name.removeprefix(prefix): text for name, text in texts.items() if name.startswith(prefix)}
+    )
+    return (fleet, region) if fleet is not None and region else None
+
+
+def filter_of(short: str, text: str) -> str:
+    """The filter of a list call for what has this text in a label."""
+    return f'labels.{ALPHABET.name(short)}="{ALPHABET.escaped(text)}"'
+
+
+def fleet_prefix(fleet_key: str) -> str:
+    """The begin of all names of a fleet; of all fleets for an empty key."""
+    return f"{_NAME_PREFIX}{fleet_key[:_KEY_CHARACTERS]}-" if fleet_key else _NAME_PREFIX
+
+
+def network_tag(fleet_key: str, region: str) -> str:
+    """The network tag of a fleet's instances in a region."""
+    return fleet_prefix(fleet_key) + parse_region_tag(region).name
+
+
+def instance_name(fleet_key: str, instance: str, number: int) -> str:
+    """The name of an instance: two of one zone cannot share it.
+
+    Args:
+        instance: its name in the fleet, `gcp:us-central1/0`.
+        number: above 0 while names with smaller ones belong to instances that have stopped.
+    """
+    part = _NOT_IN_NAMES.sub("-", instance.removeprefix("gcp:"))
+    return f"{fleet_prefix(fleet_key)}{part}-{number}"
