@@ -6,13 +6,14 @@ import argparse
 import ast
 import json
 from pathlib import Path
+from string import Formatter
 from typing import TYPE_CHECKING
 
 import pytest
 
 import skyplane_gateway
 import skyplane_orchestration
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.option_names_in_messages import with_option_names
 
@@ -40,37 +41,39 @@ def test_words_of_a_key_are_no_options(
 @pytest.mark.parametrize(
     ("name", "value", "option"),
     [
-        ("verify", "none", "--no-verify"),
-        ("recursive", True, "-r"),
-        ("max_relays", None, "--relays"),
-        ("publish_last", None, "--last"),
-        ("clouds_file", None, "--clouds"),
-        ("source_url", None, "SRC"),
-        ("destination_endpoint", None, "--dst-endpoint"),
-        ("source_credential_ref", None, "--src-credentials"),
-        ("source_read_gbps", None, "--source-read-gbps"),
-        ("conflict", None, "--conflict"),
-        ("no_such_argument", None, "no_such_argument"),
+        ("verify", "'none'", "--no-verify"),
+        ("recursive", "True", "-r"),
+        ("max_relays", "", "--relays"),
+        ("publish_last", "", "--last"),
+        ("clouds_file", "", "--clouds"),
+        ("source_url", "", "SRC"),
+        ("destination_endpoint", "", "--dst-endpoint"),
+        ("source_credential_ref", "", "--src-credentials"),
+        ("source_read_gbps", "", "--source-read-gbps"),
+        ("conflict", "", "--conflict"),
+        ("no_such_argument", "", "no_such_argument"),
     ],
 )
-def test_an_argument_is_named_by_its_option(name: str, value: object, option: str) -> None:
+def test_an_argument_is_named_by_its_option(name: str, value: str, option: str) -> None:
     options = build_parser("cp").parse_args(["cp", "a", "b"])
-    assert with_option_names("give " + argument(name, value), options) == f"give {option}"
+    assert with_option_names(Text("give ", FieldName(name, value)), options) == f"give {option}"
 
 
 def _named() -> Iterator[str]:
-    """All arguments that messages name by a literal."""
+    """All fields that messages name by a literal."""
     for package in (skyplane_gateway, skyplane_orchestration):
         for path in Path(package.__path__[0]).rglob("*.py"):
-            text = path.read_text()
-            for node in ast.walk(ast.parse(text)) if "argument(" in text else ():
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Name)
-                    and node.func.id == "argument"
-                    and isinstance(node.args[0], ast.Constant)
-                ):
-                    yield str(node.args[0].value)
+            for node in ast.walk(ast.parse(path.read_text())):
+                function = getattr(node, "func", None)
+                kind = getattr(function, "id", "") or getattr(function, "attr", "")
+                if not isinstance(node, ast.Call) or not node.args:
+                    continue
+                first = getattr(node.args[0], "value", None)
+                if kind == "FieldName" and isinstance(first, str):
+                    yield first
+                if kind in ("with_fields", "about") and isinstance(first, str):
+                    places = {name for _, name, _, _ in Formatter().parse(first) if name}
+                    yield from places - {one.arg for one in node.keywords}
 
 
 def test_every_argument_in_a_message_has_an_option() -> None:
@@ -80,6 +83,7 @@ def test_every_argument_in_a_message_has_an_option() -> None:
     ]
     for name in sorted(set(_named()) - _OF_PYTHON):
         texts = [
-            with_option_names(argument(name), argparse.Namespace(parser=one)) for one in parsers
+            with_option_names(Text(FieldName(name)), argparse.Namespace(parser=one))
+            for one in parsers
         ]
         assert any(text != name for text in texts), name

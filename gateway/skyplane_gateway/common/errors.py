@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
-from skyplane_gateway.common.wording import marked, marks_of
+from skyplane_gateway.common.wording import fields_of, parts_to_list, with_fields, with_parts
 
 
 class SkyplaneError(Exception):
@@ -40,10 +40,20 @@ class SkyplaneError(Exception):
         if "code" not in vars(cls):
             cls.code = re.sub(r"\B([A-Z])", r"-\1", cls.__name__).lower()
 
+    @classmethod
+    def about(cls, template: str, /, **values: object) -> Self:
+        """The error that names fields; see `with_fields`."""
+        return cls(with_fields(template, **values))
+
     def to_dict(self) -> dict[str, object]:
         found = {"code": self.code, "message": str(self.message), "is_permanent": self.is_permanent}
-        marks = [list(one) for one in marks_of(self.message)]
-        return {**found, "arguments": marks} if marks else found
+        parts = parts_to_list(self.message)
+        return {**found, "parts": parts} if parts else found
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names, as in Python, of the fields that the message is about."""
+        return tuple(one.name for one in fields_of(self.message))
 
 
 class ConfigurationInvalid(SkyplaneError, is_permanent=True):
@@ -233,7 +243,7 @@ def from_dict(data: Mapping[str, object]) -> SkyplaneError:
     error = kind.__new__(kind)
     SkyplaneError.__init__(
         error,
-        marked(str(data.get("message", "unknown error")), data.get("arguments")),
+        with_parts(str(data.get("message", "unknown error")), data.get("parts")),
         is_permanent=bool(data.get("is_permanent", False)),
     )
     return error

@@ -6,7 +6,9 @@ The library's job, the specification that a lead reads and the rule that selects
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from skyplane_gateway.common.wording import with_fields
 
 #: What to do with an object that is already at the destination.
 ConflictRule = Literal[
@@ -36,6 +38,10 @@ def rule_metadata(what: str = "", *, is_in_transfer_key: bool = True) -> dict[st
         is_in_transfer_key: False for a rule that may change between the tries of one transfer.
     """
     return {"what": what, "is_in_transfer_key": is_in_transfer_key}
+
+
+#: What to do about a folder in place of an object.
+RECURSIVELY: Final = with_fields("copy recursively ({recursive:True})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

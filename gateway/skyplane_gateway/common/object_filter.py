@@ -12,7 +12,7 @@ from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.quantities import duration_s, size_bytes, unix_s
 from skyplane_gateway.common.schema import check
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text
 
 #: Longest list of keys, in bytes of UTF-8: a control call carries it.
 MAX_LIST_BYTES: Final = 8 << 20
@@ -75,33 +75,29 @@ class ObjectFilter:
             object.__setattr__(self, "files_from", _checked_keys(self.files_from))
         bounds = self.bounds(0.0)
         if _is_over(bounds.min_bytes, bounds.max_bytes):
-            raise ConfigurationInvalid(
-                "no object has "
-                + argument("min_size")
-                + f" {self.min_size} or more, and "
-                + argument("max_size")
-                + f" {self.max_size} or less"
+            raise ConfigurationInvalid.about(
+                "no object has {min_size} {least} or more, and {max_size} {most} or less",
+                least=self.min_size,
+                most=self.max_size,
             )
         # A duration and a time cannot be compared before the clock is read.
         newer, older = (duration_s(text or "") for text in (self.newer_than, self.older_than))
         is_comparable = (newer is None) == (older is None)
         if is_comparable and _is_over(bounds.newer_than_unix_s, bounds.older_than_unix_s):
-            raise ConfigurationInvalid(
-                "no object is "
-                + argument("newer_than")
-                + f" {self.newer_than} and "
-                + argument("older_than")
-                + f" {self.older_than}"
+            raise ConfigurationInvalid.about(
+                "no object is {newer_than} {begin} and {older_than} {end}",
+                begin=self.newer_than,
+                end=self.older_than,
             )
 
     def bounds(self, now_unix_s: float) -> Bounds:
         """The bounds, with durations counted from `now_unix_s`."""
 
         def time(name: str, text: str | None) -> float | None:
-            return None if text is None else unix_s(argument(name), text, now_unix_s)
+            return None if text is None else unix_s(Text(FieldName(name)), text, now_unix_s)
 
         def size(name: str, text: str | None) -> int | None:
-            return None if text is None else size_bytes(argument(name), text)
+            return None if text is None else size_bytes(Text(FieldName(name)), text)
 
         return Bounds(
             time("newer_than", self.newer_than),
@@ -118,12 +114,12 @@ def _is_over(least: float | None, most: float | None) -> bool:
 def _checked_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     """The keys, sorted and each once. Raises ConfigurationInvalid."""
     if "" in keys:
-        raise ConfigurationInvalid(argument("files_from") + " has an empty key; leave it out")
+        raise ConfigurationInvalid.about("{files_from} has an empty key; leave it out")
     if sum(len(key.encode(errors="replace")) for key in keys) > MAX_LIST_BYTES:
-        raise ConfigurationInvalid(
-            argument("files_from")
-            + f" has more than {MAX_LIST_BYTES >> 20} MiB of keys; split it, or copy the "
-            "prefix with " + argument("include") + " and " + argument("exclude")
+        raise ConfigurationInvalid.about(
+            "{files_from} has more than {most} MiB of keys; split it, or copy the prefix with "
+            "{include} and {exclude}",
+            most=MAX_LIST_BYTES >> 20,
         )
     return tuple(sorted(set(keys)))
 

@@ -30,7 +30,7 @@ from typing import (
 )
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
-from skyplane_gateway.common.wording import Text, argument, marked, marks_of
+from skyplane_gateway.common.wording import FieldName, Text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -189,7 +189,7 @@ def check(made: DataclassInstance) -> None:
 
 def checked(hint: Any, value: Any, name: str) -> Any:
     """A value that was made in Python, as an annotation wants it; as `check` for one field."""
-    return _value(hint, value, argument(name), is_made=True)
+    return _value(hint, value, Text(FieldName(name)), is_made=True)
 
 
 @cache
@@ -204,7 +204,7 @@ def _fields(kind: type[Any]) -> tuple[dict[str, tuple[Any, bool, Text]], tuple[s
         for entry in found
         if entry.default is MISSING and entry.default_factory is MISSING
     ]
-    known = {one.name: (hints[one.name], not one.repr, argument(one.name)) for one in found}
+    known = {one.name: (hints[one.name], not one.repr, Text(FieldName(one.name))) for one in found}
     return known, tuple(without)
 
 
@@ -232,12 +232,8 @@ def _field(hint: Any, is_secret: bool, value: Any, where: str, *, is_made: bool)
     except ConfigurationInvalid as error:
         if not is_secret:
             raise
-        raise ConfigurationInvalid(_without_value(error.message)) from None
-
-
-def _without_value(message: str) -> str:
-    """The message of a secret's error; the argument stands at its beginning."""
-    return marked(f"{message.partition(', not ')[0]}, not this", marks_of(message))
+        what = error.message[len(where) :].partition(", not ")[0]
+        raise ConfigurationInvalid(where + what + ", not this") from None
 
 
 def _value(hint: Any, value: Any, where: str, *, is_made: bool) -> Any:

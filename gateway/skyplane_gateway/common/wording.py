@@ -1,107 +1,104 @@
-"""Messages that know which of their words are arguments, so that each interface names its own.
+"""Messages that know which of their words are fields, so that each face prints its own names.
 
-The library's names are those of Python. The command has options in their place: it shows
-`--no-verify` for `argument("verify", "none")`. User text in a message is never searched for names.
+A message names fields as Python does. The command has options in their place: it shows
+`--no-verify` for `verify='none'`. A user's text is a value of a template: no word in it is
+taken for a field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Callable, Iterable
+from string import Formatter
+from typing import Final, NamedTuple, Self
 
 
-class Mark(NamedTuple):
-    """The place of an argument in a text.
+class FieldName(NamedTuple):
+    """The name of a field in a message.
 
     Args:
-        offset, length: of the words that stand for it, in characters.
-        name: of the argument, as in Python.
-        value: that the message speaks of; None for the argument as such.
+        name: as in Python.
+        value: of which the message speaks, as Python writes it; empty for the field as such.
+        shown: what Python's users read in place of the name.
     """
 
-    offset: int
-    length: int
     name: str
-    value: Any = None
+    value: str = ""
+    shown: str = ""
+
+    def __str__(self) -> str:
+        return self.shown or (f"{self.name}={self.value}" if self.value else self.name)
 
 
 class Text(str):
-    """A text with the places of its arguments. Join it with `+`: an f-string drops the places."""
+    """A text of parts; some are names of fields. An f-string drops them, `+` keeps them."""
 
-    marks: tuple[Mark, ...]
+    parts: tuple[str | FieldName, ...]
 
-    def __new__(cls, text: str, marks: tuple[Mark, ...] = ()) -> Self:
-        made = super().__new__(cls, text)
-        made.marks = marks
+    def __new__(cls, *parts: str | FieldName) -> Self:
+        made = super().__new__(cls, "".join(map(str, parts)))
+        made.parts = tuple(one for part in parts for one in _parts_of(part))
         return made
 
+    def __getnewargs__(self) -> tuple[str | FieldName, ...]:  # type: ignore[override]
+        return self.parts
+
     def __add__(self, other: str) -> Text:
-        return Text(str.__add__(self, other), (*self.marks, *_moved(other, len(self))))
+        return Text(self, other)
 
     def __radd__(self, other: str) -> Text:
-        return Text(str.__add__(other, self), (*marks_of(other), *_moved(self, len(other))))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Text, (str(self), self.marks)
+        return Text(other, self)
 
 
-def argument(name: str, value: Any = None, *, shown: str = "") -> Text:
-    """The name of an argument, for a message.
+_FORMATTER: Final = Formatter()
 
-    Args:
-        value: of which the message speaks, such as `verify="none"`.
-        shown: what Python's users read in place of the name.
+
+def with_fields(template: str, /, **values: object) -> Text:
+    """The text of a template, whose places are those of `str.format`.
+
+    A place without a value is the field of its name: `{verify}`, and `{verify:'none'}` for that
+    value of it. A value may be a `FieldName` or a `Text`.
     """
-    text = shown or (name if value is None else f"{name}={value!r}")
-    return Text(text, (Mark(0, len(text), name, value),))
+    parts: list[str | FieldName] = []
+    for before, name, spec, conversion in _FORMATTER.parse(template):
+        parts.append(before)
+        if name is not None:
+            value = values[name] if name in values else FieldName(name, spec or "")
+            if not isinstance(value, Text | FieldName):
+                value = format(_FORMATTER.convert_field(value, conversion), spec or "")
+            parts.append(value)
+    return Text(*parts)
 
 
-def joined(separator: str, texts: Sequence[str]) -> Text:
-    """As `separator.join`, with all places."""
-    found = Text("")
-    for index, text in enumerate(texts):
-        found = found + (separator if index else "") + text
-    return found
+def fields_of(text: str) -> tuple[FieldName, ...]:
+    return tuple(one for one in _parts_of(text) if isinstance(one, FieldName))
 
 
-def marks_of(text: str) -> tuple[Mark, ...]:
-    return text.marks if isinstance(text, Text) else ()
+def in_words_of(text: str, name_of: Callable[[FieldName], str]) -> str:
+    """The text with the names that `name_of` gives to its fields."""
+    parts = _parts_of(text)
+    return "".join(name_of(one) if isinstance(one, FieldName) else one for one in parts)
 
 
-def in_words_of(text: str, name_of: Callable[[Mark, str], str]) -> str:
-    """The text with other names.
-
-    Args:
-        name_of: the words for a place; it gets those of Python, too.
-    """
-    parts, end = [], 0
-    for mark in marks_of(text):
-        parts.append(text[end : mark.offset])
-        end = mark.offset + mark.length
-        parts.append(name_of(mark, text[mark.offset : end]))
-    return "".join((*parts, text[end:]))
+def parts_to_list(text: str) -> list[object]:
+    """The parts for a document; empty for a text without fields."""
+    parts = _parts_of(text) if fields_of(text) else ()
+    return [list(one) if isinstance(one, FieldName) else one for one in parts]
 
 
-def marked(text: str, places: object) -> str:
-    """The text with places that a document names; a broken list gives a text without."""
-    if not isinstance(places, Sequence) or not places:
+def with_parts(text: str, parts: object) -> str:
+    """The text with the parts that a document names; without them if they do not make it up."""
+    if not isinstance(parts, Iterable):
         return text
-    found = [Mark(*one) for one in places if _is_mark(one, len(text))]
-    return Text(text, tuple(found)) if len(found) == len(places) else text
+    try:
+        found = Text(*(one if isinstance(one, str) else FieldName(*map(str, one)) for one in parts))
+    except TypeError:
+        return text
+    return found if found == text else text
 
 
-#: Types of the first fields of a `Mark`.
-_PLACE: Final = (int, int, str)
+def _parts_of(text: str | FieldName) -> tuple[str | FieldName, ...]:
+    return text.parts if isinstance(text, Text) else (text,)
 
 
-def _is_mark(found: object, end: int) -> bool:
-    if not isinstance(found, Sequence) or len(found) != len(Mark._fields):
-        return False
-    if [type(one) for one in found[:3]] != list(_PLACE):
-        return False
-    offset, length = int(found[0]), int(found[1])
-    return 0 <= offset <= offset + length <= end
-
-
-def _moved(text: str, by: int) -> Iterable[Mark]:
-    return (one._replace(offset=one.offset + by) for one in marks_of(text))
+def argument(name: str) -> Text:
+    return Text(FieldName(name))

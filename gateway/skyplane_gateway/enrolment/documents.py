@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.identifiers import wire_fleet_id
 from skyplane_gateway.common.schema import decode, encode, parsed
-from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import GatewayConfig, require_hex_of_32_bytes
 
 #: Version of the enrolment document and of the exchange; both ends need the same.
@@ -73,9 +72,9 @@ class EnrolmentDocument:
         if not 0 <= self.port <= _HIGHEST_PORT:
             raise ConfigurationInvalid(f"port must be 0 to {_HIGHEST_PORT}, not {self.port}")
         if not 0 < self.start_within_s < math.inf:
-            raise ConfigurationInvalid(
-                argument("start_within_s")
-                + f" must be positive and finite, not {self.start_within_s!r}"
+            raise ConfigurationInvalid.about(
+                "{start_within_s} must be positive and finite, not {given!r}",
+                given=self.start_within_s,
             )
 
     def to_json(self) -> str:

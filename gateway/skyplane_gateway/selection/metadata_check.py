@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from skyplane_gateway.common.errors import MetadataNotCarried
-from skyplane_gateway.common.wording import argument
 
 
 def metadata_not_carried(key: str, names: Iterable[str]) -> MetadataNotCarried:
     """The error for an object whose copy would lack the named metadata."""
-    return MetadataNotCarried(
-        f"{key!r} has metadata that this copy cannot keep: {', '.join(sorted(names))}; "
-        "copy it with another tool, or leave out " + argument("strict_metadata")
+    return MetadataNotCarried.about(
+        "{key!r} has metadata that this copy cannot keep: {names}; copy it with another tool, "
+        "or leave out {strict_metadata}",
+        key=key,
+        names=", ".join(sorted(names)),
     )
 
 

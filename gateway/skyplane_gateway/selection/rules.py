@@ -16,7 +16,7 @@ from skyplane_gateway.common.errors import (
     NotRestored,
     StoreError,
 )
-from skyplane_gateway.common.job_rules import ConflictRule, JobRules, rules_of
+from skyplane_gateway.common.job_rules import RECURSIVELY, ConflictRule, JobRules, rules_of
 from skyplane_gateway.common.key_patterns import Match, literal_start, matcher, matches_below
 from skyplane_gateway.common.object_filter import (
     UNBOUNDED,
@@ -33,7 +33,7 @@ from skyplane_gateway.common.objects import (
     ObjectInfo,
     Precondition,
 )
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import with_fields
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection.difference import Answer, Ends, Question, compare
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
@@ -51,9 +51,6 @@ _FIRST_STEP: Final = 64
 _MOST_STEP: Final = 4096
 
 _CHECK: Final = "check its name"
-
-#: What to do about a prefix in place of an object.
-_RECURSIVELY: Final = "copy recursively (" + argument("recursive", True) + ")"
 
 #: The folder of this project's journals, which is never copied.
 JOURNAL_FOLDER = f"{PROJECT_FOLDER}jobs/"
@@ -399,12 +396,11 @@ def glob_advice(key: str) -> str:
     if at is None:
         return ""
     start = key.rfind("/", 0, at) + 1
-    return (
-        f"a source is no pattern: give the folder {key[:start]!r}, "
-        + argument("recursive", True)
-        + " and "
-        + argument("include")
-        + f" {key[start:]!r}"
+    return with_fields(
+        "a source is no pattern: give the folder {folder!r}, {recursive:True} and {include} "
+        "{name!r}",
+        folder=key[:start],
+        name=key[start:],
     )
 
 
@@ -412,7 +408,7 @@ def _single(rule: SelectionRule, list_source: Lister) -> Iterator[Candidate]:
     """The object of that key: the first row of a listing by its whole key."""
     wanted = rule.source_prefix
     if wanted in ("", "/"):
-        raise NotFound("no object is given; to copy the whole bucket, " + _RECURSIVELY)
+        raise NotFound("no object is given; to copy the whole bucket, " + RECURSIVELY)
     source = next(list_source(wanted), None)
     if source is None or source.key != wanted:
         folder = folder_of(wanted)
@@ -422,7 +418,7 @@ def _single(rule: SelectionRule, list_source: Lister) -> Iterator[Candidate]:
             )
         raise NotFound(
             f"there is no object {wanted!r} at the source; to copy the objects below {folder!r}, "
-            + _RECURSIVELY
+            + RECURSIVELY
         )
     name = source.key[source.key.rstrip("/").rfind("/") + 1 :]
     if rule.matches(name) and rule.bounds.admit(source):

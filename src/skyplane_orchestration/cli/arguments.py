@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, get_args, get_type_hints
 
 from skyplane_gateway.common.job_rules import ConflictRule, JobRules, Verification
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.cli.argument_types import (
     header,
     keys_of_file,
@@ -520,7 +520,7 @@ def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
     given = fields_from(TransferJob, options)
     for name in ("max_delete", "allow_unmatched_patterns"):
         if given.get(name) not in (None, False) and not given["delete"]:
-            raise ConfigurationInvalid(argument(name) + " needs " + argument("delete"))
+            raise ConfigurationInvalid(Text(FieldName(name), " needs ", FieldName("delete")))
     if given.get("max_delete") is None:
         given.pop("max_delete", None)
     given |= {

@@ -232,7 +232,7 @@ def _report(
 def _document_of(error: SkyplaneError, message: str) -> dict[str, object]:
     """The error for scripts, in the words of the command."""
     document = {**error.to_dict(), "message": message}
-    document.pop("arguments", None)
+    document.pop("parts", None)
     return document
 
 

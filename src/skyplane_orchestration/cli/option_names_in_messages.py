@@ -1,13 +1,13 @@
-"""Messages of the library with the options of the command in place of its arguments."""
+"""Messages of the library with the options of the command in place of fields."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Final
 
-from skyplane_gateway.common.wording import Mark, in_words_of
+from skyplane_gateway.common.wording import FieldName, in_words_of
 
-#: Argument of the library -> where the parser keeps the option's value, for other names.
+#: Field -> where the parser keeps the option's value, for other names.
 _DESTINATIONS: Final = {"clouds_file": "clouds", "hosts_file": "hosts"}
 
 #: Prefix of an end's arguments -> that of its options.
@@ -26,14 +26,14 @@ _OF_END: Final = {
 def with_option_names(message: str, options: argparse.Namespace | None) -> str:
     """The message; `options` are those of the command, None if they could not be read."""
     parser = getattr(options, "parser", None)
-    return in_words_of(message, lambda mark, shown: _option_of(parser, mark) or shown)
+    return in_words_of(message, lambda field: _option_of(parser, field) or str(field))
 
 
-def _option_of(parser: argparse.ArgumentParser | None, mark: Mark) -> str:
-    """The option for an argument; empty for one that the subcommand does not have."""
-    name = _DESTINATIONS.get(mark.name) or _of_end(mark.name) or mark.name
+def _option_of(parser: argparse.ArgumentParser | None, field: FieldName) -> str:
+    """The option for a field; empty for one that the subcommand does not have."""
+    name = _DESTINATIONS.get(field.name) or _of_end(field.name) or field.name
     actions = [one for one in parser._actions if one.dest == name] if parser else []
-    exact = [one for one in actions if mark.value is not None and one.const == mark.value]
+    exact = [one for one in actions if field.value and repr(one.const) == field.value]
     # The option that takes any value stands before those for one of them.
     for action in exact or actions[:1]:
         return action.option_strings[0] if action.option_strings else str(action.metavar)

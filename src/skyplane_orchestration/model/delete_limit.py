@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
-from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: A wrong source differs from the destination in most objects, and a usual run in few.
@@ -31,9 +30,10 @@ class DeleteLimit:
             return cls(share=float(found["number"]) / 100)
         if found is not None and not found["percent"] and found["number"].isdecimal():
             return cls(objects=int(found["number"]))
-        raise ConfigurationInvalid(
-            argument("max_delete")
-            + f" must be a number of objects such as 1000, or a share such as 50%, not {text!r}"
+        raise ConfigurationInvalid.about(
+            "{max_delete} must be a number of objects such as 1000, or a share such as 50%, "
+            "not {given!r}",
+            given=text,
         )
 
     def most(self, there: int) -> int:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, Final, get_type_hints
 
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import Limits, Policy, TransferJob
 from skyplane_orchestration.model.location import Location, named_location
@@ -73,7 +73,7 @@ def flat_job(given: Mapping[str, Any]) -> TransferJob:
     for end in ("source", "destination"):
         if not values.get(f"{end}_url"):
             raise ConfigurationInvalid(
-                argument(f"{end}_url") + " is missing; give it, or a whole job"
+                Text(FieldName(f"{end}_url")) + " is missing; give it, or a whole job"
             )
         of_end = take({field: f"{end}_{name}" for field, name in _LOCATION.items()})
         values[end] = location_of(end, of_end)

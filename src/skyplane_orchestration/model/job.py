@@ -14,13 +14,13 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar
 
-from skyplane_gateway.common.job_rules import JobRules
+from skyplane_gateway.common.job_rules import RECURSIVELY, JobRules
 from skyplane_gateway.common.key_patterns import can_match
 from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.common.quantities import size_bytes
 from skyplane_gateway.common.schema import as_mapping, check, decode, encode
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text, with_fields
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
@@ -42,10 +42,6 @@ NoCapacityRule = Literal["replan", "fail"]
 
 _T = TypeVar("_T")
 
-#: What to do about a folder in place of an object.
-RECURSIVELY: Final = "copy recursively (" + argument("recursive", True) + ")"
-_NO_VERIFY: Final = argument("verify", "none")
-
 #: How bytes leave Google Cloud: over its own network, over the internet, or over the internet in
 #: each region where that is cheaper.
 NetworkTierRule = Literal["premium", "standard", "auto"]
@@ -56,14 +52,14 @@ _LEAST_BYTES_PER_S: Final = 1024
 
 def _positive(name: str, value: float | None) -> None:
     if value is not None and value <= 0:
-        raise ConfigurationInvalid(argument(name) + f" must be a number above zero, not {value!r}")
+        where = Text(FieldName(name))
+        raise ConfigurationInvalid(where + f" must be a number above zero, not {value!r}")
 
 
 def _at_least(name: str, value: int | None, least: int, what: str = "") -> None:
     if value is not None and value < least:
-        raise ConfigurationInvalid(
-            argument(name) + f"{what} must be a whole number from {least}, not {value!r}"
-        )
+        where = Text(FieldName(name), what)
+        raise ConfigurationInvalid(where + f" must be a whole number from {least}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +90,7 @@ class MaximizeThroughput:
     def __post_init__(self) -> None:
         check(self)
         if (self.max_usd_per_gb is None) == (self.max_cost_usd is None):
-            raise ConfigurationInvalid(
-                "give either " + argument("max_usd_per_gb") + " or " + argument("max_cost_usd")
-            )
+            raise ConfigurationInvalid.about("give either {max_usd_per_gb} or {max_cost_usd}")
         _positive("max_usd_per_gb", self.max_usd_per_gb)
         _positive("max_cost_usd", self.max_cost_usd)
 
@@ -168,23 +162,24 @@ class Limits:
         for name in ("vcpu_quota", "instance_types"):
             if unknown := sorted(set(getattr(self, name)) - set(KNOWN_CLOUDS)):
                 raise ConfigurationInvalid(
-                    f"{name} names {', '.join(unknown)}; the clouds are {', '.join(KNOWN_CLOUDS)}"
+                    Text(FieldName(name), " names ", ", ".join(unknown))
+                    + f"; the clouds are {', '.join(KNOWN_CLOUDS)}"
                 )
         for cloud, vcpus in self.vcpu_quota.items():
             _at_least("vcpu_quota", vcpus, 1, f" of {cloud}")
         for name in ("source_read_gbps", "destination_write_gbps"):
             _positive(name, getattr(self, name))
         if not 0 <= self.safety_margin < 1:
-            raise ConfigurationInvalid(
-                argument("safety_margin")
-                + f" must be a number from 0 to below 1, not {self.safety_margin!r}"
+            raise ConfigurationInvalid.about(
+                "{safety_margin} must be a number from 0 to below 1, not {given!r}",
+                given=self.safety_margin,
             )
         _at_least("max_relays", self.max_relays, 0)
         _at_least("chunk_mib", self.chunk_mib, 1)
         if self.chunk_mib is not None and not 5 <= self.chunk_mib <= 512:
             # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
-            raise ConfigurationInvalid(
-                argument("chunk_mib") + f" must be from 5 to 512, not {self.chunk_mib}"
+            raise ConfigurationInvalid.about(
+                "{chunk_mib} must be from 5 to 512, not {given}", given=self.chunk_mib
             )
 
     @property
@@ -281,8 +276,8 @@ def _check_regions(name: str, globs: Iterable[str]) -> None:
         may_match = any(one in glob for one in ":*?[") and "," not in glob and glob == glob.strip()
         if not (may_match or holds_template(glob)):
             raise ConfigurationInvalid(
-                argument(name)
-                + f" must be a list of globs of region tags, such as azure:*, not {glob!r}"
+                Text(FieldName(name), " must be a list of globs of region tags, such as azure:*, ")
+                + f"not {glob!r}"
             )
 
 
@@ -372,16 +367,15 @@ class TransferJob(JobRules):
         _positive("volume_gb", self.volume_gb)
         _at_least("objects", self.objects, 0)
         if self.move and self.verify == "none":
-            raise ConfigurationInvalid(
-                "a move deletes the source, so what was written must be verified; leave out "
-                + _NO_VERIFY
+            raise ConfigurationInvalid.about(
+                "a {move} deletes the source, so what was written must be verified; leave out "
+                "{verify:'none'}"
             )
         is_known = not holds_template(self.destination.url)
         if self.strict_metadata and is_known and self.destination.kind == "file":
-            raise ConfigurationInvalid(
-                "files keep no metadata, so objects that have some could not be copied; leave out "
-                + argument("strict_metadata")
-                + ", or copy to a bucket"
+            raise ConfigurationInvalid.about(
+                "files keep no metadata, so objects that have some could not be copied; leave "
+                "out {strict_metadata}, or copy to a bucket"
             )
 
         self._check_attributes()
@@ -401,20 +395,17 @@ class TransferJob(JobRules):
                 for name in ("content_type", "cache_control", "headers", "object_metadata")
                 if getattr(self, name)
             )
-            raise ConfigurationInvalid(
-                "files keep no headers and no metadata; leave out "
-                + argument(first)
-                + ", or copy to a bucket"
+            raise ConfigurationInvalid.about(
+                "files keep no headers and no metadata; leave out {first}, or copy to a bucket",
+                first=FieldName(first),
             )
         if expires and self.destination.kind != "s3":
-            raise ConfigurationInvalid(
-                argument("headers") + " 'Expires' is kept by S3 only; leave it out"
-            )
+            raise ConfigurationInvalid.about("{headers} 'Expires' is kept by S3 only; leave it out")
 
     def _check_filter(self) -> None:
         if self.files_from is not None and not self.recursive:
             raise ConfigurationInvalid(
-                argument("files_from") + " names keys below a prefix; " + RECURSIVELY
+                with_fields("{files_from} names keys below a prefix; ") + RECURSIVELY
             )
         bounds = (self.newer_than, self.older_than, self.min_size, self.max_size)
         texts = (*(self.files_from or ()), *(text for text in bounds if text is not None))
@@ -423,36 +414,34 @@ class TransferJob(JobRules):
             object.__setattr__(self, "files_from", found)
 
     def _check_delete(self) -> None:
-        leave_out = "leave out "
         reasons = {
             RECURSIVELY: not self.recursive,
-            leave_out + argument("move") + ": the next run would find an empty source": self.move,
-            leave_out + argument("files_from") + ": keys outside the list are never deleted": (
+            "leave out {move}: the next run would find an empty source": self.move,
+            "leave out {files_from}: keys outside the list are never deleted": (
                 self.files_from is not None
             ),
-            "escaped keys are not those of the source; leave out " + argument("on_illegal_key"): (
+            "escaped keys are not those of the source; leave out {on_illegal_key}": (
                 self.on_illegal_key == "escape"
             ),
-            leave_out + _NO_VERIFY + ": only verified copies allow deletes": self.verify == "none",
+            "leave out {verify:'none'}: only verified copies allow deletes": self.verify == "none",
         }
         for reason, is_wrong in reasons.items():
             if is_wrong:
-                raise ConfigurationInvalid(argument("delete") + " is not possible here; " + reason)
+                refusal = "{delete} is not possible here; "
+                raise ConfigurationInvalid.about(refusal + reason)
         for pattern in () if self.allow_unmatched_patterns else self.exclude:
             if not can_match(pattern):
-                raise ConfigurationInvalid(
-                    f"no key can match the pattern {pattern!r} of "
-                    + argument("exclude")
-                    + ", so it protects nothing from "
-                    + argument("delete")
-                    + "; mend it (a key that begins with a slash is [/]x), leave it out, or set "
-                    + argument("allow_unmatched_patterns")
+                raise ConfigurationInvalid.about(
+                    "no key can match the pattern {pattern!r} of {exclude}, so it protects "
+                    "nothing from {delete}; mend it (a key that begins with a slash is [/]x), "
+                    "leave it out, or set {allow_unmatched_patterns}",
+                    pattern=pattern,
                 )
 
     @property
     def bytes_per_s(self) -> int | None:
         """`bwlimit` as a number."""
-        return None if self.bwlimit is None else size_bytes(argument("bwlimit"), self.bwlimit)
+        return None if self.bwlimit is None else size_bytes(with_fields("{bwlimit}"), self.bwlimit)
 
     @property
     def written_attributes(self) -> ObjectAttributes | None:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from skyplane_gateway.common.schema import Document, check
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import InvalidLocation
 
 CLOUDS: Final = ("aws", "gcp", "azure")
@@ -173,7 +173,7 @@ def named_location(given: Mapping[str, Any], names: Mapping[str, str]) -> Locati
     except InvalidLocation as error:
         if error.field not in names:
             raise
-        raise type(error)(argument(names[error.field]) + ": " + error.message) from error
+        raise type(error)(Text(FieldName(names[error.field]), ": ", error.message)) from error
 
 
 def holds_template(text: str) -> bool:

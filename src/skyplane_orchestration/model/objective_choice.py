@@ -5,7 +5,6 @@ from __future__ import annotations
 from inspect import signature
 from typing import Final
 
-from skyplane_gateway.common.wording import argument, joined
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Deadline,
@@ -29,9 +28,9 @@ def chosen_objective(
     """
     numbers = (min_throughput_gbps, max_usd_per_gb, max_cost_usd, deadline_s)
     if sum(value is not None for value in numbers) > 1:
-        raise ConfigurationInvalid(
-            "give one objective: one of "
-            + joined(", ", [argument(name) for name in OBJECTIVE_NAMES if name != "exactly"])
+        raise ConfigurationInvalid.about(
+            "give one objective: one of {min_throughput_gbps}, {max_usd_per_gb}, "
+            "{max_cost_usd}, {deadline_s}"
         )
     if min_throughput_gbps is not None:
         return MinimizeCost(min_throughput_gbps, exactly=exactly)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import with_fields
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import holds_template
 
@@ -44,4 +44,4 @@ def require_manifest(name: str | None) -> None:
         try:
             suffix_of(name, MANIFESTS)
         except ConfigurationInvalid as error:
-            raise ConfigurationInvalid(argument("manifest") + ": " + error.message) from error
+            raise ConfigurationInvalid(with_fields("{manifest}: ") + error.message) from error

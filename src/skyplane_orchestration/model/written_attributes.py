@@ -11,7 +11,7 @@ from typing import Any, Final
 from skyplane_gateway.common.mtime import MTIME
 from skyplane_gateway.common.objects import HEADERS, ObjectAttributes
 from skyplane_gateway.common.source_version import NAME
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text, with_fields
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: Only S3 keeps it.
@@ -41,22 +41,20 @@ def written_attributes(
     found: dict[str, Any] = {}
     for header, text in (("content-type", content_type), ("cache-control", cache_control)):
         if text is not None:
-            found[_ATTRIBUTES[header]] = _checked(argument(_OWN[header]), text)
+            found[_ATTRIBUTES[header]] = _checked(Text(FieldName(_OWN[header])), text)
     for name, text in headers.items():
         attribute = _ATTRIBUTES.get(name.lower())
         if name.lower() != EXPIRES and attribute is None:
             known = ", ".join(one.title() for one in (*_ATTRIBUTES, EXPIRES))
-            raise ConfigurationInvalid(
-                argument("headers") + f" cannot set {name!r}; it can set {known}"
-            )
+            refusal = "{headers} cannot set {name!r}; it can set {known}"
+            raise ConfigurationInvalid.about(refusal, name=name, known=known)
         if attribute is not None and attribute in found:
-            raise ConfigurationInvalid(
-                argument("headers")
-                + f" sets {name!r} again"
-                + (", as does " + argument(attribute) if name.lower() in _OWN else "")
-            )
+            refusal = "{headers} sets {name!r} again"
+            if name.lower() in _OWN:
+                refusal += ", as does {other}"
+            raise ConfigurationInvalid.about(refusal, name=name, other=FieldName(attribute))
         if attribute is not None:
-            found[attribute] = _checked(argument("headers") + f" {name!r}", text)
+            found[attribute] = _checked(with_fields("{headers} {name!r}", name=name), text)
     rows = {_metadata_name(name): _metadata_text(name, text) for name, text in metadata.items()}
     if not found and not rows:
         return None
@@ -78,9 +76,10 @@ def expires_of(headers: Mapping[str, str]) -> str | None:
             continue
         if time.tzinfo is not None:
             return format_datetime(time.astimezone(UTC), usegmt=True)
-    raise ConfigurationInvalid(
-        argument("headers")
-        + f" 'Expires' must be a time with its zone, such as 2027-01-31T06:00:00Z, not {text!r}"
+    raise ConfigurationInvalid.about(
+        "{headers} 'Expires' must be a time with its zone, such as 2027-01-31T06:00:00Z, not "
+        "{given!r}",
+        given=text,
     )
 
 
@@ -95,20 +94,22 @@ def _checked(name: str, text: str) -> str:
 def _metadata_name(name: str) -> str:
     lower = name.lower()
     if lower in (NAME, MTIME):
-        raise ConfigurationInvalid(
-            argument("object_metadata") + f" cannot set {name!r}: copies are known by it"
+        raise ConfigurationInvalid.about(
+            "{object_metadata} cannot set {name!r}: copies are known by it", name=name
         )
     if not _NAME.fullmatch(name):
-        raise ConfigurationInvalid(
-            argument("object_metadata")
-            + f" must have names of letters, digits, _, - and dots, not {name!r}"
+        raise ConfigurationInvalid.about(
+            "{object_metadata} must have names of letters, digits, _, - and dots, not {name!r}",
+            name=name,
         )
     return lower
 
 
 def _metadata_text(name: str, text: str) -> str:
     if not text.isprintable():
-        raise ConfigurationInvalid(
-            argument("object_metadata") + f" {name!r} must be a printable text, not {text!r}"
+        raise ConfigurationInvalid.about(
+            "{object_metadata} {name!r} must be a printable text, not {given!r}",
+            name=name,
+            given=text,
         )
     return text

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import with_fields
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.planner.build_plan import PlanRequest
@@ -224,12 +224,17 @@ def total_ceiling_infeasible(
     """The error for a total that every plan exceeds: the objective's ceiling or the policy's."""
     least = rounded_up(least_usd)
     asked = f"{asked_usd:g}"
-    whose = argument("max_job_usd") + f" is {asked}" if is_policy else f"{asked} is allowed"
+    whose = "{max_job_usd} is {asked}" if is_policy else "{asked} is allowed"
     return PlanInfeasible(
-        f"no plan from {route} meets the limit on its total cost in USD: "
-        + whose
-        + f", the cheapest costs {least:g} USD with boot, minimum billing and requests."
-        f" Raise the {'policy' if is_policy else 'ceiling'} or move less",
+        with_fields(
+            "no plan from {route} meets the limit on its total cost in USD: " + whose + ", the "
+            "cheapest costs {least:g} USD with boot, minimum billing and requests. Raise the "
+            "{what} or move less",
+            route=route,
+            asked=asked,
+            least=least,
+            what="policy" if is_policy else "ceiling",
+        ),
         binding=(POLICY_MAX_JOB_USD if is_policy else COST_CEILING,),
         least_usd=least,
     )

@@ -6,7 +6,6 @@ import logging
 import time
 from dataclasses import replace
 
-from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.network_tiers import with_network_tier
@@ -93,10 +92,10 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
     elif isinstance(objective, MaximizeThroughput) and objective.max_cost_usd is not None:
         what = "a ceiling in USD"
     elif policy.max_job_usd is not None:
-        what = argument("max_job_usd")
+        what = "{max_job_usd}"
     if what and not volume_gb:
-        raise ConfigurationInvalid(
-            what + " needs a volume: give " + argument("volume_gb") + ", or list the source"
+        raise ConfigurationInvalid.about(
+            what + " needs a volume: give {volume_gb}, or list the source"
         )
 
 

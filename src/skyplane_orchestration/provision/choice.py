@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.schema import check, checked
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -65,36 +65,32 @@ class ProvisionerChoice:
             ((CLOUD, *CLOUDS), "clouds", (self.clouds_file, self.clouds)),
         ):
             count = sum(one is not None for one in given)
+            file, content = FieldName(f"{what}_file"), FieldName(what)
             if self.provisioner in owners and count == 0:
+                shown = file._replace(shown=f"a {what}_file, or {what} in its place")
                 raise ConfigurationInvalid(
-                    f"the provisioner {self.provisioner!r} needs "
-                    + argument(f"{what}_file", shown=f"a {what}_file, or {what} in its place")
+                    Text(f"the provisioner {self.provisioner!r} needs ", shown)
                 )
             if count > 1:
                 raise ConfigurationInvalid(
-                    argument(f"{what}_file")
-                    + " and "
-                    + argument(what)
-                    + " exclude each other; omit one"
+                    Text(file, " and ", content, " exclude each other; omit one")
                 )
             if self.provisioner not in owners and count:
-                named = argument(what if given[0] is None else f"{what}_file")
                 kinds = " or ".join(map(repr, owners))
-                raise ConfigurationInvalid(named + f" is for the provisioner {kinds} only")
+                named = content if given[0] is None else file
+                raise ConfigurationInvalid(Text(named, f" is for the provisioner {kinds} only"))
         if self.provisioner == SSH and self.run_root is not None:
-            raise ConfigurationInvalid(
-                argument("run_root")
-                + " is for the provisioner 'local' only; `directory` of a host in "
-                + argument("hosts_file", shown="the hosts_file")
-                + " is its place for fleets"
+            raise ConfigurationInvalid.about(
+                "{run_root} is for the provisioner 'local' only; `directory` of a host in "
+                "{file} is its place for fleets",
+                file=FieldName("hosts_file", shown="the hosts_file"),
             )
         if self._is_on_instances and (self.gateway_settings or self.processes_per_instance):
-            raise ConfigurationInvalid(
-                argument("gateway_settings")
-                + " and "
-                + argument("processes_per_instance")
-                + f" of the provisioner {self.provisioner!r} are fields of "
-                + argument("clouds_file", shown="the clouds_file, or of clouds")
+            raise ConfigurationInvalid.about(
+                "{gateway_settings} and {processes_per_instance} of the provisioner {name!r} "
+                "are fields of {file}",
+                name=self.provisioner,
+                file=FieldName("clouds_file", shown="the clouds_file, or of clouds"),
             )
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from skyplane_gateway.common.schema import check
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
@@ -47,9 +47,8 @@ class FleetTimes:
         check(self)
         for name, value in asdict(self).items():
             if value <= 0:
-                raise ConfigurationInvalid(
-                    argument(name) + f" must be a number above zero, not {value:g}"
-                )
+                where = Text(FieldName(name))
+                raise ConfigurationInvalid(where + f" must be a number above zero, not {value:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,9 @@ class FleetSpec:
 def require_fleet_limit(max_active_fleets: int | None) -> None:
     """Raise ConfigurationInvalid for a limit that allows no fleet at all."""
     if max_active_fleets is not None and max_active_fleets < 1:
-        raise ConfigurationInvalid(
-            argument("max_active_fleets")
-            + f" must be at least 1, not {max_active_fleets}; omit it for no limit"
+        raise ConfigurationInvalid.about(
+            "{max_active_fleets} must be at least 1, not {given}; omit it for no limit",
+            given=max_active_fleets,
         )
 
 
@@ -112,7 +111,7 @@ def require_made_by(provisioner: str, fleet: Fleet) -> None:
         name = {SSH: "hosts_file", CLOUD: "clouds_file"}.get(fleet.provisioner)
         raise ConfigurationInvalid(
             f"fleet {fleet.key} was made by the provisioner {fleet.provisioner!r}; use that one"
-            + (" with its " + argument(name) if name else "")
+            + (Text(" with its ", FieldName(name)) if name else "")
         )
 
 

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from skyplane_gateway.common.job_rules import RECURSIVELY
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.common.wording import argument, joined
+from skyplane_gateway.common.wording import with_fields
 from skyplane_gateway.selection import Lister, folder_of, glob_advice
 from skyplane_gateway.stores import ObjectStore
 from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound, StoreError
-from skyplane_orchestration.model.job import RECURSIVELY, TransferJob
+from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.storage.open import rule_of
 
-_ALLOWED: Final = argument("allow_empty") + " makes that a success"
+_ALLOWED: Final = with_fields("{allow_empty} makes that a success")
+_NOT_RECURSIVELY: Final = with_fields("copy it without {recursive}")
 
 
 @contextmanager
@@ -68,19 +70,19 @@ def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     found = listed or len(job.files_from or ())
     scope = rule_of(job).scope
     if scope and not found and next(store.list(folder_of(key)), None) is not None:
-        return (
-            f"no key under {url!r} begins with {scope!r}, as "
-            + argument("include")
-            + " has it; a glob has to match the whole key below the prefix"
+        return with_fields(
+            "no key under {url!r} begins with {scope!r}, as {include} has it; a glob has to match "
+            "the whole key below the prefix",
+            url=url,
+            scope=scope,
         )
     if job.files_from == ():
-        return argument("files_from") + " names no object; " + _ALLOWED
+        return with_fields("{files_from} names no object; ") + _ALLOWED
     if listed and job.object_filter not in (ALL_OBJECTS, ObjectFilter(job.files_from)):
-        return (
-            f"the filters leave out every object under {url!r}; size and time have to be within "
-            + joined(", ", [argument(one) for one in ("min_size", "max_size", "newer_than")])
-            + " and "
-            + argument("older_than")
+        return with_fields(
+            "the filters leave out every object under {url!r}; size and time have to be within "
+            "{min_size}, {max_size}, {newer_than} and {older_than}",
+            url=url,
         )
     if found and (job.include or job.exclude):
         all_of = "the only object" if found == 1 else f"all {found} objects"
@@ -95,11 +97,11 @@ def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
             advice = glob_advice(path)
             return f"there is no folder {path}" + (advice and "; " + advice)
         if not os.path.isdir(path):  # noqa: PTH112 - as above
-            return f"{path} is a file, not a folder; copy it without " + argument("recursive")
+            return f"{path} is a file, not a folder; " + _NOT_RECURSIVELY
         return f"there are no files below {path}; " + _ALLOWED
     first = next(store.list(key), None) if key and not key.endswith("/") else None
     if first is not None and first.key == key:
-        return f"{url!r} is one object, not a prefix; copy it without " + argument("recursive")
+        return f"{url!r} is one object, not a prefix; " + _NOT_RECURSIVELY
     return f"there are no objects under {url!r}; " + (
-        glob_advice(key) or "check the prefix, or set " + argument("allow_empty")
+        glob_advice(key) or with_fields("check the prefix, or set {allow_empty}")
     )

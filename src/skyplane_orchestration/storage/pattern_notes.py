@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from skyplane_gateway.common.wording import argument
 from skyplane_gateway.selection import PatternUse, SelectionRule
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import TransferJob
@@ -34,11 +33,10 @@ def require_protection(job: TransferJob, use: PatternUse) -> None:
     if job.allow_unmatched_patterns:
         return
     for pattern, key in use.matched_only_below().items():
-        raise ConfigurationInvalid(
-            f"the pattern {pattern!r} of "
-            + argument("exclude")
-            + " matches no key at either end, so "
-            + argument("delete")
-            + f" would not spare {key!r}; write {pattern + '/**'!r}, or set "
-            + argument("allow_unmatched_patterns")
+        raise ConfigurationInvalid.about(
+            "the pattern {pattern!r} of {exclude} matches no key at either end, so {delete} "
+            "would not spare {key!r}; write {better!r}, or set {allow_unmatched_patterns}",
+            pattern=pattern,
+            key=key,
+            better=f"{pattern}/**",
         )

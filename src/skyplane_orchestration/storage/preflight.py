@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName, with_fields
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection import (
     PatternUse,
@@ -100,7 +100,8 @@ def require_usable(job: TransferJob, manifest: str | None = None) -> None:
         require_kind(place.kind)
     # `Path.is_dir` raises where it may not look.
     if target is not None and target.kind == "file" and os.path.isdir(f"/{target.key}"):  # noqa: PTH112
-        raise InvalidLocation(argument("manifest") + f" {manifest!r} is a folder; add a name")
+        what = with_fields("{manifest} {given!r} is a folder; add a name", given=manifest)
+        raise InvalidLocation(what)
 
 
 def locate(
@@ -178,10 +179,12 @@ def _planned(
 def require_region(end: str, location: Location) -> None:
     """Raise InvalidLocation for the location of an end without a region; files need none."""
     if not location.region and location.kind != "file":
-        raise InvalidLocation(
-            f"the store does not say in which region {location.url!r} is; give "
-            + argument(f"{end}_region")
-            + f" (for example {_EXAMPLES.get(location.kind, 'aws:eu-west-3')})"
+        raise InvalidLocation.about(
+            "the store does not say in which region {url!r} is; give {region} (for example "
+            "{example})",
+            url=location.url,
+            region=FieldName(f"{end}_region"),
+            example=_EXAMPLES.get(location.kind, "aws:eu-west-3"),
         )
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.wording import argument
 from skyplane_gateway.journal.totals import Totals
 from skyplane_orchestration.errors import BudgetReached
 from skyplane_orchestration.model.fleet import Fleet
@@ -84,12 +83,12 @@ class Budget:
         spent_usd = self.cost.total_usd
         if self._max_usd is None or spent_usd < self._max_usd:
             return None
-        return BudgetReached(
-            f"the transfer was stopped: it has cost {spent_usd:.4g} USD so far, and it may "
-            f"cost {self._max_usd:.4g} USD ("
-            + argument("max_job_usd")
-            + "). What was copied stays at the destination; a resume may cost as much again, or"
-            " what its own " + argument("max_job_usd") + " says"
+        return BudgetReached.about(
+            "the transfer was stopped: it has cost {spent:.4g} USD so far, and it may cost "
+            "{most:.4g} USD ({max_job_usd}). What was copied stays at the destination; a "
+            "resume may cost as much again, or what its own {max_job_usd} says",
+            spent=spent_usd,
+            most=self._max_usd,
         )
 
     def with_totals(self, result: TransferResult) -> TransferResult:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.common.wording import argument
 from skyplane_gateway.selection import PatternUse, folder_of
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
@@ -83,12 +82,13 @@ class DeletePlan:
     def require_allowed(self, job: TransferJob) -> None:
         """Raises TooManyDeletes."""
         if self.objects > self.most:
-            raise TooManyDeletes(
-                f"{counted(self.objects, 'object')} at {job.destination.url!r} would be deleted, "
-                "and "
-                + argument("max_delete")
-                + f" {job.max_delete} allows {self.most}; nothing was deleted, check the source or"
-                " raise " + argument("max_delete")
+            raise TooManyDeletes.about(
+                "{objects} at {url!r} would be deleted, and {max_delete} {given} allows {most};"
+                " nothing was deleted, check the source or raise {max_delete}",
+                objects=counted(self.objects, "object"),
+                url=job.destination.url,
+                given=job.max_delete,
+                most=self.most,
             )
 
 

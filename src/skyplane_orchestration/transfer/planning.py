@@ -8,7 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import FieldName
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import LOCAL
@@ -91,11 +91,12 @@ def require_known_regions(policy: Policy, tags: Sequence[str]) -> None:
             if not known and not any(fnmatchcase(tag, glob) for tag in load_grid().tags):
                 near = nearest_names(glob, tags)
                 hint = f"did you mean {' or '.join(near)}?" if near else "give region tags"
-                raise ConfigurationInvalid(
-                    argument(name)
-                    + f" {glob!r} matches no region of the grid; {hint} (to skip objects, use "
-                    + argument("exclude")
-                    + ")"
+                raise ConfigurationInvalid.about(
+                    "{field} {glob!r} matches no region of the grid; {hint} (to skip objects, "
+                    "use {exclude})",
+                    field=FieldName(name),
+                    glob=glob,
+                    hint=hint,
                 )
 
 
@@ -226,11 +227,12 @@ def _limits_of(job: TransferJob) -> Limits:
         return job.limits
     rate = max(gbps_of(job.bytes_per_s, 1.0), _LEAST_GBPS)
     if isinstance(job.objective, MinimizeCost) and job.objective.min_throughput_gbps > rate:
-        raise ConfigurationInvalid(
-            argument("min_throughput_gbps")
-            + f" {job.objective.min_throughput_gbps:g} is more than "
-            + argument("bwlimit")
-            + f" {job.bwlimit} allows ({gbps_of(job.bytes_per_s, 1.0):.3g} Gbit/s); change one"
+        raise ConfigurationInvalid.about(
+            "{min_throughput_gbps} {floor:g} is more than {bwlimit} {given} allows "
+            "({rate:.3g} Gbit/s); change one",
+            floor=job.objective.min_throughput_gbps,
+            given=job.bwlimit,
+            rate=gbps_of(job.bytes_per_s, 1.0),
         )
     return replace(job.limits, source_read_gbps=min(rate, job.limits.source_read_gbps or rate))
 

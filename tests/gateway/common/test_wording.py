@@ -1,64 +1,77 @@
-"""Messages with marked arguments: joined, told in other words, and carried to other processes."""
+"""Messages with fields: joined, told in other words, and carried to other processes."""
 
 from __future__ import annotations
 
 import ast
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
+from string import Formatter
 
 import pytest
 
 import skyplane_gateway
 import skyplane_orchestration
 from skyplane_gateway.common.errors import ConfigurationInvalid, from_dict
-from skyplane_gateway.common.wording import Mark, Text, argument, in_words_of, joined, marked
+from skyplane_gateway.common.wording import FieldName, Text, in_words_of, with_fields, with_parts
 
-MESSAGE = "leave out " + argument("verify", "none") + " or 'verify notes'; " + argument("move")
-
-
-def upper(mark: Mark, shown: str) -> str:
-    return f"<{mark.name.upper()}>" if mark.value is None else f"<{mark.name}:{mark.value}>"
+MESSAGE = with_fields(
+    "leave out {verify:'none'} or {notes!r} ({size:.1f} {{}}); {move}", notes="{verify}", size=2
+)
 
 
-def test_only_marked_words_get_other_names() -> None:
-    assert MESSAGE == "leave out verify='none' or 'verify notes'; move"
-    assert in_words_of(MESSAGE, upper) == "leave out <verify:none> or 'verify notes'; <MOVE>"
+def upper(field: FieldName) -> str:
+    return f"<{field.name.upper()}:{field.value}>" if field.value else f"<{field.name.upper()}>"
+
+
+def test_only_fields_get_other_names() -> None:
+    assert MESSAGE == "leave out verify='none' or '{verify}' (2.0 {}); move"
+    shown = "leave out <VERIFY:'none'> or '{verify}' (2.0 {}); <MOVE>"
+    assert in_words_of(MESSAGE, upper) == shown
     assert in_words_of("move", upper) == "move"
 
 
-def test_texts_are_joined_with_their_places() -> None:
-    text = "a " + joined(", ", [argument("x"), "y", argument("z", shown="the z")]) + "."
-    assert (text, in_words_of(text, upper)) == ("a x, y, the z.", "a <X>, y, <Z>.")
+def test_texts_are_joined_with_their_fields() -> None:
+    text = "a " + Text(FieldName("x"), ", ", with_fields("{y}")) + ", {z}."
+    assert (text, in_words_of(text, upper)) == ("a x, y, {z}.", "a <X>, <Y>, {z}.")
+    text = with_fields("{a} of {b}", a=text, b=FieldName("z", shown="the z"))
+    assert in_words_of(text, upper) == "a <X>, <Y>, {z}. of <Z>"
+    assert ConfigurationInvalid(text).fields == ("x", "y", "z")
 
 
-def test_places_survive_the_way_to_another_process() -> None:
+def test_fields_survive_the_way_to_another_process() -> None:
     error = ConfigurationInvalid(MESSAGE)
     again = from_dict(json.loads(json.dumps(error.to_dict())))
+    assert again.fields == pickle.loads(pickle.dumps(error)).fields == ("verify", "move")
     for found in (again.message, pickle.loads(pickle.dumps(MESSAGE))):
         assert in_words_of(found, upper) == in_words_of(MESSAGE, upper)
-    assert "arguments" not in ConfigurationInvalid("plain").to_dict()
+    assert "parts" not in ConfigurationInvalid("plain").to_dict()
+    assert json.dumps(MESSAGE) == json.dumps(str(MESSAGE))
 
 
 @pytest.mark.parametrize(
-    "places",
-    [None, 3, "ab", [3], [[0, 1]], [[-1, 1, "a", None]], [[0, 9, "a", 1]], [["0", 1, "a", 1]]],
+    "parts", [None, 3, "ab", [3], [["a", "b", "c", "d"]], [["text"], "!"], [[]]]
 )
-def test_broken_places_of_a_document_are_left_out(places: object) -> None:
-    assert in_words_of(marked("text", places), upper) == "text"
+def test_broken_parts_of_a_document_are_left_out(parts: object) -> None:
+    assert in_words_of(with_parts("text", parts), upper) == "text"
 
 
-def test_no_argument_stands_in_an_f_string_which_would_drop_its_place() -> None:
+def _calls() -> Iterator[tuple[str, ast.Call]]:
+    """All calls with a template."""
     for package in (skyplane_gateway, skyplane_orchestration):
         for path in Path(package.__path__[0]).rglob("*.py"):
-            text = path.read_text()
-            for node in ast.walk(ast.parse(text)) if "{argument(" in text else ():
-                if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Call):
-                    function = node.value.func
-                    is_argument = isinstance(function, ast.Name) and function.id == "argument"
-                    assert not is_argument, f"{path}:{node.lineno}"
+            for node in ast.walk(ast.parse(path.read_text())):
+                function = getattr(node, "func", None)
+                name = getattr(function, "id", "") or getattr(function, "attr", "")
+                if isinstance(node, ast.Call) and name in ("with_fields", "about"):
+                    yield f"{path}:{node.lineno}", node
 
 
-def test_a_text_is_a_string() -> None:
-    assert isinstance(MESSAGE, Text)
-    assert json.dumps(MESSAGE) == json.dumps(str(MESSAGE))
+def test_templates_hold_no_values_and_use_all_that_are_given() -> None:
+    for where, call in _calls():
+        template = call.args[0]
+        assert not any(isinstance(one, ast.JoinedStr) for one in ast.walk(template)), where
+        if isinstance(template, ast.Constant):
+            places = {name for _, name, _, _ in Formatter().parse(str(template.value))}
+            assert {one.arg for one in call.keywords} <= {*places, None}, where

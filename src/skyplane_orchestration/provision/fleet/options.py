@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from skyplane_gateway.common.schema import check, decode
-from skyplane_gateway.common.wording import argument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
@@ -68,10 +67,11 @@ class InstanceOptions:
         object.__setattr__(self, "control_cidrs", _control_cidrs(self.control_cidrs))
         given = self.processes_per_instance
         if given is not None and not 1 <= given <= MOST_PROCESSES:
-            raise ConfigurationInvalid(
-                argument("processes_per_instance")
-                + f" must be a whole number from 1 to {MOST_PROCESSES} on"
-                f" cloud instances, not {given}"
+            raise ConfigurationInvalid.about(
+                "{processes_per_instance} must be a whole number from 1 to {most} on cloud "
+                "instances, not {given}",
+                most=MOST_PROCESSES,
+                given=given,
             )
         for name in (
             "ready_timeout_s",

@@ -14,7 +14,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from skyplane_gateway.common.schema import check
-from skyplane_gateway.common.wording import argument
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.container import (
@@ -106,8 +105,8 @@ def user_data(settings: BootSettings, document: EnrolmentDocument, hard_end_s: f
     Raises ConfigurationInvalid for a script beyond 16 KiB, or a hard end that is not positive.
     """
     if not 0 < hard_end_s < math.inf:
-        raise ConfigurationInvalid(
-            argument("hard_end_s") + f" must be positive and finite, not {hard_end_s!r}"
+        raise ConfigurationInvalid.about(
+            "{hard_end_s} must be positive and finite, not {given!r}", given=hard_end_s
         )
     minutes = math.ceil(hard_end_s / SECONDS_PER_MINUTE)
     values = {
