@@ -14,7 +14,7 @@ from typing import Final
 
 from skyplane_gateway.common.objects import Credentials
 from skyplane_gateway.stores import ambient_credentials, sendable_credentials
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, StoreError
 from skyplane_orchestration.model.location import Location
 
 #: (text after the colon, location) -> credentials.
@@ -122,3 +122,19 @@ class CredentialSources:
                 f"credentials {reference!r} have an unknown form; known forms: {known}"
             )
         return resolver(rest, location)
+
+    def of_cloud(self, cloud: str, reference: str, scopes: str = "") -> Credentials | None:
+        """The credentials of a reference for the API of a cloud; None if there are none.
+
+        They are those of the cloud's stores, but for the scopes of tokens, and depend on no bucket.
+
+        Raises CloudAccessDenied: they cannot be used.
+        """
+        options = {SCOPES_OPTION: scopes} if scopes else {}
+        location = Location(API_URLS[cloud], credential_ref=reference, options=options)
+        try:
+            return self.resolve(location)
+        except StoreError as error:
+            raise CloudAccessDenied(
+                f"the credentials for {cloud} cannot be used: {error}", of_credentials=True
+            ) from error

@@ -21,7 +21,7 @@ REGION = "aws:eu-west-3"
         ({"regions": []}, "regions of aws is empty"),
         ({"images": {"eu-west-3": "ami-01234567"}}, "images of aws has 'eu-west-3'"),
         ({"images": {REGION: "my image"}}, "images of aws for aws:eu-west-3 has 'my image'"),
-        ({"subnets": {REGION: []}}, "subnets of aws for aws:eu-west-3 has no subnet"),
+        ({"subnets": {REGION: []}}, "subnets of aws for aws:eu-west-3 is empty"),
         ({"subnets": {REGION: ["vpc-1"]}}, "has 'vpc-1', which is not like subnet-"),
         ({"image_parameters": {"sparc": "/x"}}, "no use for sparc; it can have arm64 and x86_64"),
         ({"disk_gib": 4}, "disk_gib of aws must be from 8 to 16384, not 4"),

@@ -6,7 +6,7 @@ import pytest
 from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import REGION
 
-from skyplane_orchestration.provision.gcp.verbs import needed
+from skyplane_orchestration.provision.gcp.checks import needed
 
 EMAIL = "gateways@my-project.iam.gserviceaccount.com"
 

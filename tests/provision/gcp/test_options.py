@@ -33,7 +33,7 @@ def test_settings_come_from_json() -> None:
         ({"project": "My Project"}, "project of gcp has 'My Project'"),
         ({"regions": []}, "regions of gcp is empty"),
         ({"regions": ["us-central1"]}, "written as gcp:europe-west1"),
-        ({"zones": {"gcp:us-central1": []}}, "has no zone"),
+        ({"zones": {"gcp:us-central1": []}}, "zones of gcp for gcp:us-central1 is empty"),
         ({"zones": {"gcp:us-central1": ["europe-west1-b"]}}, "europe-west1-b of another"),
         ({"zones": {"gcp:us-central1": ["b"]}}, "not like europe-west1-b"),
         ({"images": {"riscv": "debian"}}, "no use for riscv"),

@@ -11,7 +11,8 @@ from tests.provision.gcp.harness import GcpHarness
 from tests.provision.gcp.samples import FLEET, REGION, WORKERS, a_request
 
 from skyplane_orchestration.provision.fleet.machines import Ingress
-from skyplane_orchestration.provision.gcp.verbs import ACT_AS, PERMISSIONS, needed
+from skyplane_orchestration.provision.gcp.checks import ACT_AS, needed
+from skyplane_orchestration.provision.gcp.error_mapping import PERMISSIONS
 
 
 @pytest.fixture

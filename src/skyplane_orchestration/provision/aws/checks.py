@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
     CloudUnavailable,
     ConfigurationInvalid,
     InstanceTypeNotOffered,
-    SkyplaneError,
 )
 from skyplane_orchestration.provision.aws.describe import described, enabled_regions
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
 from skyplane_orchestration.provision.aws.types import region_quotas
+from skyplane_orchestration.provision.fleet.account_check import outcomes
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetTags
-from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
@@ -81,21 +80,17 @@ class Checks:
 
     def _who(self, region: str) -> Finding:
         """Raises CloudAccessDenied, ConfigurationInvalid: there are no usable credentials."""
-        sts = self._api.sts(region)
+        what = "checking the credentials"
         try:
-            answer = self._api.call("checking the credentials", region, sts.get_caller_identity)
+            answer = self._api.call(what, region, "get_caller_identity", service="sts")
         except CloudUnavailable as error:
             # Private networks may reach EC2 and not STS.
             return Finding(_CREDENTIALS, False, str(error))
         return Finding(_CREDENTIALS, True, f"{answer['Arn']}; checked in {region}")
 
     def _permissions(self, region: str) -> list[Finding]:
-        # At once, since each waits long where AWS does not answer.
-        groups = in_parallel(
-            [partial(_outcome, region, attempt) for attempt in self._attempts(region)]
-        )
         # A later attempt may need the same call.
-        found = list(dict.fromkeys(finding for group in groups for finding in group))
+        found = outcomes("aws", region, self._attempts(region))
         if all(one.is_ok for one in found):
             found.append(
                 Finding(
@@ -141,17 +136,14 @@ class Checks:
         return {*(self._options.regions or ()), *self._options.subnets}
 
     def _try_group(self, region: str) -> None:
-        ec2 = self._api.ec2(region)
         self._dry_run(
             region,
             "trying to make a security group",
-            lambda: ec2.create_security_group(
-                DryRun=True,
-                GroupName="skyplane-check",
-                Description="A dry run",
-                VpcId=self._networks.of(region).vpc_id,
-                TagSpecifications=cast("Any", self._tagged("security-group")),
-            ),
+            "create_security_group",
+            GroupName="skyplane-check",
+            Description="A dry run",
+            VpcId=self._networks.of(region).vpc_id,
+            TagSpecifications=self._tagged("security-group"),
         )
 
     def _try_launch(self, region: str) -> Finding | None:
@@ -173,21 +165,15 @@ class Checks:
 
     def _refusal_in(self, region: str, kind: str, subnet: Subnet) -> str:
         """The code that says that a zone lacks the type; empty if it has it."""
-        ec2 = self._api.ec2(region)
-        arguments: dict[str, Any] = {
-            "DryRun": True,
-            "MinCount": 1,
-            "MaxCount": 1,
-            **common_arguments(self._options, self._types, region, kind),
-            **end_arguments(self._options),
-            "SubnetId": subnet.subnet_id,
-            "TagSpecifications": self._tagged("instance", "volume", "network-interface"),
-        }
         return self._dry_run(
             region,
             "trying to launch an instance",
-            lambda: ec2.run_instances(**cast("Any", arguments)),
+            "run_instances",
             expected=NO_CAPACITY,
+            **common_arguments(self._options, self._types, region, kind),
+            **end_arguments(self._options),
+            SubnetId=subnet.subnet_id,
+            TagSpecifications=self._tagged("instance", "volume", "network-interface"),
         )
 
     def _some_type(self, region: str) -> str:
@@ -213,34 +199,24 @@ class Checks:
         self,
         region: str,
         what: str,
-        request: Callable[[], object],
+        operation: str,
         expected: Collection[str] = (),
+        **arguments: Any,
     ) -> str:
         """The code of an expected refusal; empty if the request would succeed."""
         known = {_WOULD_SUCCEED, *expected}
         try:
-            self._api.call(f"{what} in {region}", region, request, expected=known)
+            self._api.call(
+                f"{what} in {region}", region, operation, expected=known, DryRun=True, **arguments
+            )
         except Refusal as refusal:
             return "" if refusal.code == _WOULD_SUCCEED else refusal.code
         return ""
 
     def _other_networks(self, home: str) -> list[Finding]:
         """Of the regions that the options name."""
-        found = in_parallel(
-            [
-                partial(_outcome, region, partial(self._networks.of, region))
-                for region in sorted(self._named() - self._lacking - {home})
-            ]
-        )
-        return [finding for group in found for finding in group]
-
-
-def _outcome(region: str, attempt: Callable[[], object]) -> list[Finding]:
-    """What an attempt has found; its failure hides no other one."""
-    try:
-        found = attempt()
-    except CloudAccessDenied as error:
-        return [Finding(_PERMISSIONS, False, str(error))]
-    except SkyplaneError as error:
-        return [Finding(f"aws {region}", False, str(error))]
-    return [found] if isinstance(found, Finding) else []
+        return [
+            finding
+            for region in sorted(self._named() - self._lacking - {home})
+            for finding in outcomes("aws", region, [partial(self._networks.of, region)])
+        ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import botocore.session
 from botocore.config import Config
@@ -17,25 +17,15 @@ from botocore.loaders import Loader, create_loader
 from botocore.parsers import ResponseParserError
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import (
-    CloudAccessDenied,
-    CloudUnavailable,
-    ConfigurationInvalid,
-    StoreError,
-)
-from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.provision.aws.error_mapping import answered, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
 from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
-from skyplane_orchestration.provision.fleet.retries import VISIBLE_WAITS_S, retrying, until_visible
-from skyplane_orchestration.security.store_credentials import API_URLS, CredentialSources
+from skyplane_orchestration.provision.fleet.retries import VISIBLE_WAITS_S, ask, until_visible
+from skyplane_orchestration.security.store_credentials import CredentialSources
 
 if TYPE_CHECKING:
-    from mypy_boto3_ec2 import EC2Client
     from mypy_boto3_ec2.type_defs import FilterTypeDef
-    from mypy_boto3_service_quotas import ServiceQuotasClient
-    from mypy_boto3_ssm import SSMClient
-    from mypy_boto3_sts import STSClient
 
 #: botocore's descriptions are read by one thread at a time.
 _LOADING: Final = threading.Lock()
@@ -51,8 +41,8 @@ _RENEW_BEFORE_S: Final = 300
 #: Where AWS answers questions that belong to no region, if no setting names one.
 _ANY_REGION: Final = "us-east-1"
 
-#: The second is for answers of something else, such as a proxy.
-_NO_ANSWER: Final = (BotoCoreError, ResponseParserError)
+#: The last is for answers of something else, such as a proxy.
+_ERRORS: Final = (ClientError, BotoCoreError, ResponseParserError)
 
 #: Actions of IAM have the name of the operation and of its service, which is EC2 for all others.
 _SERVICES: Final = {
@@ -102,72 +92,75 @@ class AwsApi:
             configured = self._current_session().get_config_variable("region")
         return region_tag(configured or _ANY_REGION)
 
-    def ec2(self, region: str) -> EC2Client:
-        """The client of a region tag. Raises CloudAccessDenied: there are no credentials."""
-        return cast("EC2Client", self._client("ec2", region))
-
-    def ssm(self, region: str) -> SSMClient:
-        return cast("SSMClient", self._client("ssm", region))
-
-    def sts(self, region: str) -> STSClient:
-        return cast("STSClient", self._client("sts", region))
-
-    def service_quotas(self, region: str) -> ServiceQuotasClient:
-        return cast("ServiceQuotasClient", self._client("service-quotas", region))
-
     def call(
-        self, what: str, region: str, request: Callable[[], T], *, expected: Collection[str] = ()
-    ) -> T:
+        self,
+        what: str,
+        region: str,
+        operation: str,
+        *,
+        service: str = "ec2",
+        expected: Collection[str] = (),
+        **arguments: Any,
+    ) -> Any:
         """The answer to an idempotent request, which is repeated after throttling and faults.
 
         Args:
             what: begins the message of an error.
+            region: tag of the region that is asked.
+            operation: as botocore names it, `run_instances`.
+            service: as botocore names it.
             expected: codes of refusals that the caller handles.
+            arguments: of the operation.
 
         Raises:
             Refusal: one with an expected code.
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
-        repeated = retrying(
+
+        def meaning(error: BaseException) -> Answer | SkyplaneError | None:
+            if isinstance(error, ParamValidationError):
+                return ConfigurationInvalid(f"{what}: AWS does not accept this request: {error}")
+            return _answer(error, region) if isinstance(error, ClientError) else None
+
+        return ask(
+            partial(getattr(self._client(service, region), operation), **arguments),
             self.clock,
-            may_help=lambda error: _may_help(error, region, expected),
-            has_answer=lambda error: isinstance(error, ClientError),
+            "AWS",
+            what,
+            errors=_ERRORS,
+            meaning=meaning,
+            translate=translate,
+            expected=expected,
         )
-        try:
-            return repeated(request)
-        except ClientError as error:
-            answer = _answer(error, region)
-            if answer.code in expected:
-                raise Refusal(answer) from error
-            raise translate(answer, what) from error
-        except _NO_ANSWER as error:
-            _raise_own(error, what)
 
     def call_when_visible(
         self,
         what: str,
         region: str,
-        request: Callable[[], T],
+        operation: str,
         *,
         missing: Collection[str],
         expected: Collection[str] = (),
-    ) -> T:
+        **arguments: Any,
+    ) -> Any:
         """`call`, repeated for half a minute while AWS refuses with one of the codes `missing`.
 
         AWS may not know for some seconds what it has just made.
 
         Raises Refusal: AWS still refuses, or refuses with one of the codes `expected`.
         """
-        known = {*missing, *expected}
+        request = partial(
+            self.call, what, region, operation, expected={*missing, *expected}, **arguments
+        )
         for wait_s in VISIBLE_WAITS_S:
             try:
-                return self.call(what, region, request, expected=known)
+                return request()
             except Refusal as refusal:
                 if refusal.code in expected:
                     raise
                 self.clock.sleep(wait_s)
-        return self.call(what, region, request, expected=known)
+        return request()
 
     def until_visible(self, look: Callable[[], T | None]) -> T | None:
         return until_visible(self.clock, look)
@@ -175,11 +168,10 @@ class AwsApi:
     def listed(self, kind: str, region: str, filters: Sequence[FilterTypeDef]) -> Iterator[Any]:
         """The things of a kind (see `_LISTS`) in a region. One call per page."""
         operation, field, most = _LISTS[kind]
-        describe = getattr(self.ec2(region), operation)
         token: dict[str, str] = {}
         while True:
-            request = partial(describe, Filters=filters, MaxResults=most, **token)
-            page = self.call(f"looking for {kind} in {region}", region, request)
+            what = f"looking for {kind} in {region}"
+            page = self.call(what, region, operation, Filters=filters, MaxResults=most, **token)
             yield from page[field]
             if not page.get("NextToken"):
                 return
@@ -217,15 +209,7 @@ class AwsApi:
         return self._session
 
     def _new_session(self) -> botocore.session.Session:
-        reference = self._options.credential_ref
-        # Credentials of S3 are those of AWS. They depend on no bucket.
-        location = Location(API_URLS["aws"], credential_ref=reference)
-        try:
-            found = self._sources.resolve(location)
-        except StoreError as error:
-            raise CloudAccessDenied(
-                f"the credentials for aws cannot be used: {error}", of_credentials=True
-            ) from error
+        found = self._sources.of_cloud("aws", self._options.credential_ref)
         if found is None:
             raise CloudAccessDenied(
                 "there are no credentials for aws; set AWS_ACCESS_KEY_ID and"
@@ -265,19 +249,3 @@ def _answer(error: ClientError, region: str) -> Answer:
         str(told.get("Message", "")),
         region,
     )
-
-
-def _may_help(error: BaseException, region: str, expected: Collection[str]) -> bool:
-    """Whether to repeat a request: after throttling, a fault, or no answer."""
-    if isinstance(error, ClientError):
-        answer = _answer(error, region)
-        return answer.is_transient and answer.code not in expected
-    return isinstance(error, _NO_ANSWER) and not isinstance(error, ParamValidationError)
-
-
-def _raise_own(error: BotoCoreError | ResponseParserError, what: str) -> NoReturn:
-    if isinstance(error, ParamValidationError):
-        raise ConfigurationInvalid(f"{what}: AWS does not accept this request: {error}") from error
-    raise CloudUnavailable(
-        f"{what}: AWS does not answer ({type(error).__name__}); check the network and the endpoint"
-    ) from error

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudUnavailable, MissingExtra
@@ -136,14 +135,15 @@ class AwsCloud:
         return self._launcher.launch(request)
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
-        ec2, what = self._api.ec2(instance.region), f"writing a tag of {instance.instance}"
-        named = [{"Key": ALPHABET.name(KEY), "Value": key_id}]
+        what = f"writing a tag of {instance.instance}"
         try:
             self._api.call_when_visible(
                 what,
                 instance.region,
-                lambda: ec2.create_tags(Resources=[instance.cloud_id], Tags=cast("Any", named)),
+                "create_tags",
                 missing=(_NO_INSTANCE, "InvalidID"),
+                Resources=[instance.cloud_id],
+                Tags=[{"Key": ALPHABET.name(KEY), "Value": key_id}],
             )
         except Refusal as refusal:
             raise CloudUnavailable(
@@ -178,14 +178,15 @@ class AwsCloud:
 
         Others tell only what AWS has copied some minutes after the boot.
         """
-        ec2 = self._api.ec2(instance.region)
         for is_latest in (True, False):
             try:
                 answer = self._api.call(
                     f"reading the console of {instance.instance}",
                     instance.region,
-                    partial(ec2.get_console_output, InstanceId=instance.cloud_id, Latest=is_latest),
+                    "get_console_output",
                     expected={_NO_LATEST_CONSOLE, _NO_INSTANCE},
+                    InstanceId=instance.cloud_id,
+                    Latest=is_latest,
                 )
             except Refusal as refusal:
                 if refusal.code == _NO_INSTANCE:
@@ -245,12 +246,12 @@ class AwsCloud:
 
     def _end(self, region: str, instances: Sequence[Instance], missing: Sequence[str]) -> None:
         """Raises Refusal: AWS does not know one of them, also after a wait if it may be new."""
-        ec2 = self._api.ec2(region)
         ids = [instance.cloud_id for instance in instances]
         self._api.call_when_visible(
             f"ending {len(ids)} instances in {region}",
             region,
-            lambda: ec2.terminate_instances(InstanceIds=ids),
+            "terminate_instances",
             missing=missing,
             expected=() if missing else (_NO_INSTANCE,),
+            InstanceIds=ids,
         )

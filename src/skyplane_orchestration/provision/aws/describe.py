@@ -6,23 +6,21 @@ A policy of the organisation may deny a search in some regions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
 from skyplane_orchestration.provision.aws.network import NO_GROUP
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, region_tag
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
-from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 from skyplane_orchestration.provision.per_region_calls import in_regions
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import (
         FilterTypeDef,
         InstanceTypeDef,
-        NetworkInterfaceTypeDef,
-        VolumeTypeDef,
     )
 
     from skyplane_orchestration.provision.aws.client import AwsApi
@@ -47,7 +45,13 @@ _STATES: Final[dict[str, InstanceState]] = {
 GROUP: Final = "security-group"
 VOLUME: Final = "volume"
 INTERFACE: Final = "network-interface"
-
+#: Kind -> its list (see `AwsApi.listed`), the fields of its id and of its tags, and the operation
+#: that deletes one. Groups come behind the interfaces that use them.
+_KINDS: Final = {
+    VOLUME: ("disks", "VolumeId", "Tags", "delete_volume"),
+    INTERFACE: ("network interfaces", "NetworkInterfaceId", "TagSet", "delete_network_interface"),
+    GROUP: ("security groups", "GroupId", "Tags", "delete_security_group"),
+}
 _GONE: Final = frozenset(
     {*NO_GROUP, "InvalidVolume.NotFound", "InvalidNetworkInterfaceID.NotFound"}
 )
@@ -87,24 +91,20 @@ def as_instance(
     entry: InstanceTypeDef, region: str, *, has_public_address: bool
 ) -> Instance | None:
     """An instance of ours; None without our tags."""
-    named = as_mapping(entry.get("Tags", []))
-    fleet = ALPHABET.fleet_of(named)
-    if fleet is None:
-        return None
     reason = entry.get("StateReason", {})
     address = entry.get("PublicIpAddress" if has_public_address else "PrivateIpAddress")
-    return Instance(
-        tags=fleet,
-        instance=instance_name(ALPHABET.value(named, INSTANCE), region),
-        region=region,
+    found = ALPHABET.instance_of(
+        as_mapping(entry.get("Tags", [])),
+        region,
         cloud_id=entry["InstanceId"],
         state=_STATES.get(entry["State"]["Name"], "ending"),
         address=str(address or ""),
-        launch_id=ALPHABET.value(named, LAUNCH),
-        key_id=ALPHABET.value(named, KEY),
         launched_unix_s=entry["LaunchTime"].timestamp(),
         why_ended=str(reason.get("Message") or reason.get("Code") or ""),
     )
+    if found is None or found.instance.startswith(_CLOUD):
+        return found
+    return replace(found, instance=_CLOUD + found.instance)
 
 
 def instance_tag(instance: str) -> str:
@@ -112,21 +112,14 @@ def instance_tag(instance: str) -> str:
     return instance.removeprefix(_CLOUD)
 
 
-def instance_name(tag: str, region: str) -> str:
-    """The name that `instance_tag` wrote; an instance without one is named by its region."""
-    return _CLOUD + tag if tag else f"{region}/?"
-
-
 def enabled_regions(api: AwsApi) -> tuple[str, ...]:
     """Tags of the regions that the account has enabled, sorted."""
     region = api.home_region
-    ec2 = api.ec2(region)
     answer = api.call(
         "looking for the account's regions",
         region,
-        lambda: ec2.describe_regions(
-            Filters=[{"Name": "opt-in-status", "Values": ["opt-in-not-required", "opted-in"]}]
-        ),
+        "describe_regions",
+        Filters=[{"Name": "opt-in-status", "Values": ["opt-in-not-required", "opted-in"]}],
     )
     return tuple(sorted(region_tag(entry["RegionName"]) for entry in answer["Regions"]))
 
@@ -134,57 +127,39 @@ def enabled_regions(api: AwsApi) -> tuple[str, ...]:
 def leftovers(
     api: AwsApi, region: str, filters: Sequence[FilterTypeDef]
 ) -> Iterator[FleetResource]:
-    """The region's resources of fleets, groups behind the interfaces that use them. Three calls.
+    """The region's resources of fleets. Three calls.
 
     Disks and interfaces that end with their instance are not among them.
     """
-    for volume in api.listed("disks", region, filters):
-        if not _volume_ends(volume):
-            yield from _ours(VOLUME, volume["VolumeId"], region, volume.get("Tags", []))
-    for interface in api.listed("network interfaces", region, filters):
-        if not _interface_ends(interface):
-            name = interface["NetworkInterfaceId"]
-            yield from _ours(INTERFACE, name, region, interface.get("TagSet", []))
-    for group in api.listed("security groups", region, filters):
-        yield from _ours(GROUP, group["GroupId"], region, group.get("Tags", []))
+    for kind, (listed, id_field, tags_field, _) in _KINDS.items():
+        for one in api.listed(listed, region, filters):
+            fleet = ALPHABET.fleet_of(as_mapping(one.get(tags_field, [])))
+            if fleet is not None and not _ends_by_itself(one):
+                yield FleetResource(kind, one[id_field], region, fleet)
 
 
 def delete(api: AwsApi, resource: FleetResource) -> bool:
     """Delete one; False if it is still in use. One that is gone is deleted."""
-    ec2 = api.ec2(resource.region)
-    name = resource.cloud_id
-    deletes: dict[str, Callable[[], object]] = {
-        GROUP: lambda: ec2.delete_security_group(GroupId=name),
-        VOLUME: lambda: ec2.delete_volume(VolumeId=name),
-        INTERFACE: lambda: ec2.delete_network_interface(NetworkInterfaceId=name),
-    }
+    _, id_field, _, operation = _KINDS[resource.kind]
     try:
         api.call(
-            f"deleting the {resource.kind} {name} in {resource.region}",
+            f"deleting the {resource.kind} {resource.cloud_id} in {resource.region}",
             resource.region,
-            deletes[resource.kind],
+            operation,
             expected=_GONE | _IN_USE,
+            **{id_field: resource.cloud_id},
         )
     except Refusal as refusal:
         return refusal.code in _GONE
     return True
 
 
-def _ours(kind: str, name: str, region: str, named: Sequence[object]) -> Iterator[FleetResource]:
-    fleet = ALPHABET.fleet_of(as_mapping(named))
-    if fleet is not None:
-        yield FleetResource(kind=kind, cloud_id=name, region=region, tags=fleet)
-
-
-def _volume_ends(volume: VolumeTypeDef) -> bool:
-    attached = volume.get("Attachments", [])
-    return volume.get("State") in ("creating", "deleting", "deleted") or any(
+def _ends_by_itself(resource: Mapping[str, Any]) -> bool:
+    """Whether a disk or an interface ends with its instance. A group has no attachment."""
+    attached = [*resource.get("Attachments", []), resource.get("Attachment", {})]
+    return resource.get("State") in ("creating", "deleting", "deleted") or any(
         one.get("DeleteOnTermination") for one in attached
     )
-
-
-def _interface_ends(interface: NetworkInterfaceTypeDef) -> bool:
-    return bool(interface.get("Attachment", {}).get("DeleteOnTermination"))
 
 
 #: Names the limit of a denied region in plans.

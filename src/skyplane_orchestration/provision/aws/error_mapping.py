@@ -84,24 +84,20 @@ _NOT_ALLOWED: Final = frozenset(
 #: vCPUs of running instances of the families A, C, D, H, I, M, R, T and Z.
 ON_DEMAND_QUOTA: Final = "L-1216C47A"
 SPOT_QUOTA: Final = "L-34B43A08"
-#: Code -> quota code and name.
+_ON_DEMAND: Final = ("ec2", ON_DEMAND_QUOTA, "Running On-Demand Standard instances")
+#: Code -> service, code and name of the quota.
 _QUOTAS: Final = {
-    "InstanceLimitExceeded": (ON_DEMAND_QUOTA, "Running On-Demand Standard instances"),
-    "VcpuLimitExceeded": (ON_DEMAND_QUOTA, "Running On-Demand Standard instances"),
-    "MaxSpotInstanceCountExceeded": (SPOT_QUOTA, "All Standard Spot Instance Requests"),
-    "SecurityGroupLimitExceeded": ("L-E79EC296", "VPC security groups per Region"),
+    "InstanceLimitExceeded": _ON_DEMAND,
+    "VcpuLimitExceeded": _ON_DEMAND,
+    "MaxSpotInstanceCountExceeded": ("ec2", SPOT_QUOTA, "All Standard Spot Instance Requests"),
+    "SecurityGroupLimitExceeded": ("vpc", "L-E79EC296", "VPC security groups per Region"),
     "RulesPerSecurityGroupLimitExceeded": (
+        "vpc",
         "L-0EA8095F",
         "Inbound or outbound rules per security group",
     ),
-    "NetworkInterfaceLimitExceeded": ("L-DF5E4CA3", "Network interfaces per Region"),
-    "VolumeLimitExceeded": ("L-7A658B76", "Storage for General Purpose SSD (gp3) volumes"),
-}
-_SERVICE_OF_QUOTA: Final = {
-    "L-E79EC296": "vpc",
-    "L-0EA8095F": "vpc",
-    "L-DF5E4CA3": "vpc",
-    "L-7A658B76": "ebs",
+    "NetworkInterfaceLimitExceeded": ("vpc", "L-DF5E4CA3", "Network interfaces per Region"),
+    "VolumeLimitExceeded": ("ebs", "L-7A658B76", "Storage for General Purpose SSD (gp3) volumes"),
 }
 #: The blob that follows in refusals is for administrators, who can decode it.
 _BLOB: Final = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
@@ -125,7 +121,7 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     said = f"{what}: AWS refuses {answer.action} ({code})"
     message = _BLOB.sub("", answer.message).strip()
     if code in _QUOTAS:
-        return QuotaExceeded(f"{said}; {_advice(code, answer.where)}", quota=_quota_name(code))
+        return _quota_exceeded(said, code, answer.where)
     if code in NO_CAPACITY:
         return no_capacity(said)
     if code in _BAD_CREDENTIALS:
@@ -143,19 +139,13 @@ def translate(answer: Answer, what: str) -> SkyplaneError:
     return otherwise(replace(answer, message=message), said, is_invalid=is_invalid)
 
 
-def _quota_name(code: str) -> str:
-    """The quota of a refusal: its code and its name."""
-    quota, name = _QUOTAS[code]
-    return f"{quota} ({name})"
-
-
-def _advice(code: str, region: str) -> str:
+def _quota_exceeded(said: str, code: str, region: str) -> QuotaExceeded:
     """Names the quota of a refusal, and how to ask for more."""
-    quota, _ = _QUOTAS[code]
-    service = _SERVICE_OF_QUOTA.get(quota, "ec2")
-    return (
-        f"the quota {_quota_name(code)} of {region} is used up: end other instances, plan with"
+    service, quota, name = _QUOTAS[code]
+    return QuotaExceeded(
+        f"{said}; the quota {quota} ({name}) of {region} is used up: end other instances, plan with"
         " fewer, or ask for more with `aws service-quotas request-service-quota-increase"
         f" --service-code {service} --quota-code {quota} --region {region.partition(':')[2]}"
-        " --desired-value N`"
+        " --desired-value N`",
+        quota=f"{quota} ({name})",
     )

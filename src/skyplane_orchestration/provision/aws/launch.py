@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable
 from skyplane_orchestration.provision.aws.describe import (
@@ -23,7 +23,7 @@ from skyplane_orchestration.provision.aws.describe import (
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY, translate
 from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
 from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.tags import INSTANCE
@@ -105,23 +105,19 @@ class Launcher:
             if refusal.code == _DEAD_TOKEN:
                 return None
             self._firewalls.forget(request.tags.fleet_key, request.region)
-            raise CloudUnavailable(
-                f"launching {request.instance}: its security group is gone; another worker"
-                " may be tearing the fleet down: try again"
-            ) from refusal
+            raise torn_down(f"launching {request.instance}: its security group") from refusal
 
     def _run(
         self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
     ) -> Instance | None:
         """The instance of the token. Raises Refusal for what `_attempt` handles."""
-        ec2 = self._api.ec2(request.region)
-        arguments = cast("Any", self._arguments(request, token, subnet, group_id))
         answer = self._api.call_when_visible(
             f"launching {request.instance} ({request.instance_type}) in {subnet.zone}",
             request.region,
-            lambda: ec2.run_instances(**arguments),
+            "run_instances",
             missing=NO_GROUP,
             expected={*NO_CAPACITY, _OTHER_REQUEST, _DEAD_TOKEN},
+            **self._arguments(request, token, subnet, group_id),
         )
         instance = as_instance(
             answer["Instances"][0],
@@ -138,8 +134,6 @@ class Launcher:
         options = self._options
         arguments: dict[str, Any] = {
             "ClientToken": token,
-            "MinCount": 1,
-            "MaxCount": 1,
             **common_arguments(options, self._types, request.region, request.instance_type),
             "UserData": request.user_data,
             "NetworkInterfaces": [
@@ -215,6 +209,8 @@ def common_arguments(
     if options.kms_key_id:
         disk["KmsKeyId"] = options.kms_key_id
     return {
+        "MinCount": 1,
+        "MaxCount": 1,
         "ImageId": image.image_id,
         "InstanceType": instance_type,
         "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, filter_of, for_fleet
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
 from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 
@@ -49,7 +48,6 @@ class Firewalls:
         self._networks = networks
         self._user_tags = user_tags
         self._ids: dict[tuple[str, str], str] = {}
-        self._lock = threading.Lock()
 
     def ensure(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
         """Make the group, or add the rules that the one lacks that is there."""
@@ -69,26 +67,17 @@ class Firewalls:
 
     def group_id(self, fleet: FleetTags, region: str) -> str:
         """The id of a group that `ensure` has made. Raises CloudUnavailable: it is gone."""
-        with self._lock:
-            known = self._ids.get((fleet.fleet_key, region))
+        known = self._ids.get((fleet.fleet_key, region))
         return known or self._required(fleet, region)["GroupId"]
 
     def forget(self, fleet_key: str, region: str) -> None:
         """Ask AWS for the group when it is needed again."""
-        with self._lock:
-            self._ids.pop((fleet_key, region), None)
-
-    def _remember(self, fleet_key: str, region: str, group_id: str) -> None:
-        with self._lock:
-            self._ids[fleet_key, region] = group_id
+        self._ids.pop((fleet_key, region), None)
 
     def _required(self, fleet: FleetTags, region: str) -> SecurityGroupTypeDef:
         group = self._api.until_visible(lambda: self._find(fleet.fleet_key, region))
         if group is None:
-            raise CloudUnavailable(
-                f"the security group of fleet {fleet.fleet_key} in {region} is gone; another"
-                " worker may be tearing the fleet down: try again"
-            )
+            raise torn_down(f"the security group of fleet {fleet.fleet_key} in {region}")
         return group
 
     def _find(self, fleet_key: str, region: str) -> SecurityGroupTypeDef | None:
@@ -98,31 +87,29 @@ class Firewalls:
         group: SecurityGroupTypeDef
         for group in self._api.listed("security groups", region, filters):
             if group.get("VpcId") == vpc_id:
-                self._remember(fleet_key, region, group["GroupId"])
+                self._ids[fleet_key, region] = group["GroupId"]
                 return group
         return None
 
     def _create(self, fleet: FleetTags, region: str) -> str | None:
         """The id of a new group; None if there is one of its name."""
-        ec2 = self._api.ec2(region)
-        vpc_id = self._networks.of(region).vpc_id
         named = for_fleet(fleet, self._user_tags)
         try:
             answer = self._api.call(
                 f"making the security group of fleet {fleet.fleet_key} in {region}",
                 region,
-                lambda: ec2.create_security_group(
-                    GroupName=_group_name(fleet.fleet_key),
-                    Description=_DESCRIPTION,
-                    VpcId=vpc_id,
-                    TagSpecifications=[{"ResourceType": "security-group", "Tags": named}],
-                ),
+                "create_security_group",
                 expected={_DUPLICATE_GROUP},
+                GroupName=_group_name(fleet.fleet_key),
+                Description=_DESCRIPTION,
+                VpcId=self._networks.of(region).vpc_id,
+                TagSpecifications=[{"ResourceType": "security-group", "Tags": named}],
             )
         except Refusal:
             return None
-        self._remember(fleet.fleet_key, region, answer["GroupId"])
-        return answer["GroupId"]
+        group_id: str = answer["GroupId"]
+        self._ids[fleet.fleet_key, region] = group_id
+        return group_id
 
     def _adopted(self, fleet: FleetTags, region: str) -> SecurityGroupTypeDef:
         """The group that another worker has made, once AWS shows it."""
@@ -145,7 +132,7 @@ class Firewalls:
                 f"the security group {name} of {vpc_id} in {region} does not have the tags of"
                 f" fleet {fleet.fleet_key}; delete it, or give it the tags again"
             )
-        self._remember(fleet.fleet_key, region, group["GroupId"])
+        self._ids[fleet.fleet_key, region] = group["GroupId"]
         return group
 
     def _set(
@@ -162,7 +149,15 @@ class Firewalls:
                 return
             # The new ones first, so that no rule is missing in between.
             self._authorize(group["GroupId"], region, wanted - rules.ingress)
-            self._revoke(group["GroupId"], region, rules.ingress - wanted, rules.others)
+            closed = sorted(rules.ingress - wanted)
+            self._change(
+                f"closing the security group {group['GroupId']} in {region}",
+                region,
+                "revoke_security_group_ingress",
+                group["GroupId"],
+                [*map(_permission, closed), *rules.others],
+                _NO_RULE,
+            )
             self._api.clock.sleep(wait_s)
             group = self._required(fleet, region)
         if _rules(group) != _Rules(wanted, ()):
@@ -172,40 +167,21 @@ class Firewalls:
             )
 
     def _authorize(self, group_id: str, region: str, wanted: frozenset[Ingress]) -> None:
-        ec2 = self._api.ec2(region)
         self._change(
             f"opening the security group {group_id} in {region}",
             region,
-            lambda rules: ec2.authorize_security_group_ingress(
-                GroupId=group_id, IpPermissions=cast("Any", rules)
-            ),
+            "authorize_security_group_ingress",
+            group_id,
             [_permission(rule) for rule in sorted(wanted)],
             _DUPLICATE_RULE,
-        )
-
-    def _revoke(
-        self,
-        group_id: str,
-        region: str,
-        unwanted: frozenset[Ingress],
-        others: Sequence[_Permission],
-    ) -> None:
-        ec2 = self._api.ec2(region)
-        self._change(
-            f"closing the security group {group_id} in {region}",
-            region,
-            lambda rules: ec2.revoke_security_group_ingress(
-                GroupId=group_id, IpPermissions=cast("Any", rules)
-            ),
-            [*(_permission(rule) for rule in sorted(unwanted)), *others],
-            _NO_RULE,
         )
 
     def _change(
         self,
         what: str,
         region: str,
-        change: Callable[[Sequence[_Permission]], object],
+        operation: str,
+        group_id: str,
         rules: Sequence[_Permission],
         is_done: str,
     ) -> None:
@@ -217,14 +193,20 @@ class Firewalls:
             return
         try:
             self._api.call_when_visible(
-                what, region, lambda: change(rules), missing=NO_GROUP, expected={is_done}
+                what,
+                region,
+                operation,
+                missing=NO_GROUP,
+                expected={is_done},
+                GroupId=group_id,
+                IpPermissions=rules,
             )
         except Refusal as refusal:
             if refusal.code != is_done:
                 raise CloudUnavailable(f"{what}: the group is gone; try again") from refusal
             if len(rules) > 1:
                 for rule in rules:
-                    self._change(what, region, change, [rule], is_done)
+                    self._change(what, region, operation, group_id, [rule], is_done)
 
 
 def _group_name(fleet_key: str) -> str:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.common.schema import check
-from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.options import (
+    check_architectures,
+    check_by_region,
     check_common,
-    check_form,
-    check_regions,
     cloud_section,
     region_in,
 )
@@ -99,23 +98,10 @@ class AwsOptions:
     def __post_init__(self) -> None:
         check(self)
         check_common("aws", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
-        check_regions("aws", "images", self.images, _REGION)
-        check_regions("aws", "subnets", self.subnets, _REGION)
-        for region, image in self.images.items():
-            check_form(f"images of aws for {region}", image, _AMI, "ami-0123456789abcdef0")
-        for region, subnets in self.subnets.items():
-            if not subnets:
-                raise ConfigurationInvalid(f"subnets of aws for {region} has no subnet")
-            for subnet in subnets:
-                check_form(
-                    f"subnets of aws for {region}", subnet, _SUBNET, "subnet-0123456789abcdef0"
-                )
-        unknown = sorted(set(self.image_parameters) - set(AMAZON_LINUX))
-        if unknown:
-            raise ConfigurationInvalid(
-                f"image_parameters of aws has no use for {', '.join(unknown)}; it can have"
-                f" {' and '.join(AMAZON_LINUX)}"
-            )
+        check_by_region("aws", "images", self.images, _REGION, _AMI, "ami-0123456789abcdef0")
+        subnet = "subnet-0123456789abcdef0"
+        check_by_region("aws", "subnets", self.subnets, _REGION, _SUBNET, subnet)
+        check_architectures("image_parameters of aws", self.image_parameters, AMAZON_LINUX)
         ALPHABET.check_user_tags("user_tags of aws", self.user_tags)
 
     @classmethod

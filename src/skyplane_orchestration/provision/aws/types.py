@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
@@ -16,6 +16,7 @@ from skyplane_orchestration.provision.aws.error_mapping import ON_DEMAND_QUOTA, 
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.options import image_for
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
@@ -59,14 +60,13 @@ class Types:
         return self._types.get((region, instance_type), lambda: self._ask(region, instance_type))
 
     def _ask(self, region: str, instance_type: str) -> TypeFacts:
-        ec2 = self._api.ec2(region)
-        names = cast("Any", [instance_type])
         try:
             answer = self._api.call(
                 f"looking for instance types in {region}",
                 region,
-                lambda: ec2.describe_instance_types(InstanceTypes=names),
+                "describe_instance_types",
                 expected=_NO_TYPE,
+                InstanceTypes=[instance_type],
             )
             (entry,) = answer["InstanceTypes"]
         except (Refusal, ValueError) as error:
@@ -82,25 +82,23 @@ class Types:
         """The image to launch. Raises ConfigurationInvalid: there is none for the type."""
         architecture = self.of(region, instance_type).architecture
         return self._images.get(
-            (region, architecture), lambda: self._find_image(region, architecture)
+            (region, architecture), lambda: self._find_image(region, architecture, instance_type)
         )
 
-    def _find_image(self, region: str, architecture: str) -> Image:
+    def _find_image(self, region: str, architecture: str, instance_type: str) -> Image:
         own = self._options.images.get(region)
         if own is not None:
             return self._own_image(region, own, architecture)
-        image_id = self._by_parameter(region, architecture)
-        if self._options.image_parameters[architecture] == AMAZON_LINUX[architecture]:
+        parameters = self._options.image_parameters
+        name = image_for("image_parameters of aws", parameters, architecture, instance_type)
+        image_id = self._by_parameter(region, name)
+        if name == AMAZON_LINUX[architecture]:
             return Image(image_id)
         return self._own_image(region, image_id, architecture)
 
     def _own_image(self, region: str, image_id: str, architecture: str) -> Image:
-        ec2 = self._api.ec2(region)
-        answer = self._api.call(
-            f"looking for the image {image_id} in {region}",
-            region,
-            lambda: ec2.describe_images(ImageIds=[image_id]),
-        )
+        what = f"looking for the image {image_id} in {region}"
+        answer = self._api.call(what, region, "describe_images", ImageIds=[image_id])
         for entry in answer["Images"]:
             if entry.get("Architecture") != architecture:
                 raise ConfigurationInvalid(
@@ -110,26 +108,21 @@ class Types:
             return Image(image_id, entry.get("RootDeviceName") or _ROOT_DEVICE)
         raise ConfigurationInvalid(f"there is no image {image_id} in {region}")
 
-    def _by_parameter(self, region: str, architecture: str) -> str:
-        name = self._options.image_parameters.get(architecture)
-        if name is None:
-            raise ConfigurationInvalid(
-                f"image_parameters of aws has no image for {architecture}, which the instance"
-                f" type in {region} needs"
-            )
-        ssm = self._api.ssm(region)
+    def _by_parameter(self, region: str, name: str) -> str:
         try:
             answer = self._api.call(
                 f"looking for the image of {name} in {region}",
                 region,
-                lambda: ssm.get_parameter(Name=name),
+                "get_parameter",
+                service="ssm",
                 expected={_NO_PARAMETER},
+                Name=name,
             )
         except Refusal as refusal:
             raise ConfigurationInvalid(
                 f"{region} has no SSM parameter {name}; check image_parameters of aws"
             ) from refusal
-        return answer["Parameter"]["Value"]
+        return str(answer["Parameter"]["Value"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +155,10 @@ class Networks:
 
     def _look_up(self, region: str) -> Network:
         wanted = self._options.subnets.get(region, ())
-        ec2 = self._api.ec2(region)
-        default: list[FilterTypeDef] = [{"Name": "default-for-az", "Values": ["true"]}]
+        default = [{"Name": "default-for-az", "Values": ["true"]}]
         which: dict[str, Any] = {"SubnetIds": list(wanted)} if wanted else {"Filters": default}
-        answer = self._api.call(
-            f"looking for the subnets of {region}",
-            region,
-            lambda: ec2.describe_subnets(**which),
-        )
+        what = f"looking for the subnets of {region}"
+        answer = self._api.call(what, region, "describe_subnets", **which)
         found = {entry["SubnetId"]: entry for entry in answer["Subnets"]}
         if not found:
             raise ConfigurationInvalid(
@@ -230,13 +219,15 @@ def quota_uses(api: AwsApi, region: str) -> tuple[QuotaUse, ...]:
 
 def _quota(api: AwsApi, region: str, code: str) -> int | None:
     """vCPUs; None if the region has no such quota."""
-    client = api.service_quotas(region)
     try:
         answer = api.call(
             f"reading the quota {code} of {region}",
             region,
-            lambda: client.get_service_quota(ServiceCode="ec2", QuotaCode=code),
+            "get_service_quota",
+            service="service-quotas",
             expected={"NoSuchResourceException"},
+            ServiceCode="ec2",
+            QuotaCode=code,
         )
     except Refusal:
         return None

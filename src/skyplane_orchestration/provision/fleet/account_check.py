@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from skyplane_orchestration.errors import SkyplaneError
+from skyplane_orchestration.errors import CloudAccessDenied, SkyplaneError
 from skyplane_orchestration.model.region_quota import QuotaUse
 from skyplane_orchestration.provision.fleet.machines import Machines
 from skyplane_orchestration.provision.fleet.multi_cloud import check_cloud, check_worker
@@ -43,6 +43,30 @@ def report_on(cloud: Machines, deployment: str) -> CloudReport:
         return CloudReport((*checked, Finding(f"{cloud.name} quotas", False, str(error))), ())
     findings, quotas = _quotas(cloud, regions)
     return CloudReport((*checked, *findings), quotas)
+
+
+def outcomes(cloud: str, where: str, attempts: Sequence[Callable[[], object]]) -> list[Finding]:
+    """What attempts find, each finding once; the failure of one hides no other.
+
+    All are made at once, since each waits long where the cloud does not answer.
+
+    Args:
+        cloud: `aws`.
+        where: region tag, or empty; names the findings that are not about permissions.
+        attempts: each makes calls, and may return a Finding.
+    """
+
+    def outcome(attempt: Callable[[], object]) -> Finding | None:
+        try:
+            found = attempt()
+        except CloudAccessDenied as error:
+            return Finding(f"{cloud} permissions", False, str(error))
+        except SkyplaneError as error:
+            return Finding(f"{cloud} {where}".rstrip(), False, str(error))
+        return found if isinstance(found, Finding) else None
+
+    found = in_parallel([partial(outcome, attempt) for attempt in attempts])
+    return [one for one in dict.fromkeys(found) if one is not None]
 
 
 def _quotas(

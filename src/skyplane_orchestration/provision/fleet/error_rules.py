@@ -56,6 +56,13 @@ def no_capacity(said: str) -> CapacityUnavailable:
     )
 
 
+def torn_down(what: str) -> CloudUnavailable:
+    """The error for a part of a fleet that is not there any more; `what` begins the message."""
+    return CloudUnavailable(
+        f"{what} is gone; another worker may be tearing the fleet down: try again"
+    )
+
+
 def otherwise(answer: Answer, said: str, *, is_invalid: bool) -> SkyplaneError:
     """The error for a refusal that has no advice of its own.
 

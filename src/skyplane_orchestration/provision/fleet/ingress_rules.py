@@ -83,6 +83,14 @@ def normal(ingress: Iterable[Ingress]) -> frozenset[Ingress]:
     )
 
 
+def by_ports(rules: Iterable[Ingress]) -> dict[tuple[int, int], list[str]]:
+    """First and last port -> sources, in order."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for rule in sorted(rules):
+        found.setdefault((rule.first_port, rule.last_port), []).append(rule.source_cidr)
+    return found
+
+
 def _network(cidr: str, *, is_strict: bool = True) -> _Network:
     try:
         return ip_network(cidr, strict=is_strict)

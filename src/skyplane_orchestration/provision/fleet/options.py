@@ -151,6 +151,31 @@ def check_regions(cloud: str, setting: str, regions: Iterable[str], example: str
         parse_region_tag(region)
 
 
+def check_by_region(
+    cloud: str,
+    setting: str,
+    given: Mapping[str, str | tuple[str, ...]],
+    region: str,
+    form: re.Pattern[str],
+    example: str,
+) -> None:
+    """Raise ConfigurationInvalid for what is no region of a cloud, or has a value of another form.
+
+    Args:
+        setting: its name, for messages.
+        given: region tag -> one value, or several.
+        region, example: a region tag and a value, for messages.
+    """
+    check_regions(cloud, setting, given, region)
+    for tag, values in given.items():
+        if not values:
+            raise ConfigurationInvalid(
+                f"{setting} of {cloud} for {tag} is empty; leave the region out"
+            )
+        for value in (values,) if isinstance(values, str) else values:
+            check_form(f"{setting} of {cloud} for {tag}", value, form, example)
+
+
 class _CloudOptions(Protocol):
     @property
     def regions(self) -> tuple[str, ...] | None: ...
@@ -175,6 +200,28 @@ def check_common(
         raise ConfigurationInvalid(
             f"disk_gib of {cloud} must be from {least_disk_gib} to {most_disk_gib}, not {gib}"
         )
+
+
+def check_architectures(what: str, images: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Raise ConfigurationInvalid for images of an architecture that no instance type has."""
+    unknown = sorted(set(images) - set(known))
+    if unknown:
+        raise ConfigurationInvalid(
+            f"{what} has no use for {', '.join(unknown)}; it can have {' and '.join(known)}"
+        )
+
+
+def image_for(what: str, images: Mapping[str, str], architecture: str, instance_type: str) -> str:
+    """The image for an instance type. Raises ConfigurationInvalid: `images` has none.
+
+    Args:
+        what: the setting that has the images.
+    """
+    if architecture not in images:
+        raise ConfigurationInvalid(
+            f"{what} has no image for {architecture}, which {instance_type} needs"
+        )
+    return images[architecture]
 
 
 def region_in(region: str, cloud: str, shown: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
 from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.errors import CloudUnavailable, SkyplaneError
+from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
 
 #: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
 _ATTEMPTS: Final = 9
@@ -60,6 +62,54 @@ def retrying(
         retry=again,
         reraise=True,
     )
+
+
+def ask(
+    request: Callable[[], T],
+    clock: Clock,
+    cloud: str,
+    what: str,
+    *,
+    errors: tuple[type[Exception], ...],
+    meaning: Callable[[BaseException], Answer | SkyplaneError | None],
+    translate: Callable[[Answer, str], SkyplaneError],
+    expected: Collection[str] = (),
+    wait_s: Callable[[RetryCallState], float] = random_wait_s,
+) -> T:
+    """The answer to an idempotent request, which is repeated after throttling, faults and silence.
+
+    Args:
+        cloud: as people write it, for messages.
+        what: begins them.
+        errors: all that the SDK raises.
+        meaning: the cloud's refusal in an error, or the error for what no repeat helps; None for
+            no answer of the cloud.
+        translate: the error for a refusal.
+        expected: codes of refusals that the caller handles.
+        wait_s: seconds until the next request.
+
+    Raises Refusal: one with an expected code.
+    """
+
+    def may_help(error: BaseException) -> bool:
+        found = meaning(error) if isinstance(error, errors) else None
+        if isinstance(found, Answer):
+            return found.is_transient and found.code not in expected
+        return found is None and isinstance(error, errors)
+
+    def has_answer(error: BaseException) -> bool:
+        return isinstance(meaning(error), Answer)
+
+    try:
+        return retrying(clock, may_help, has_answer, wait_s)(request)
+    except errors as error:
+        found = meaning(error)
+        if isinstance(found, Answer):
+            raise (Refusal(found) if found.code in expected else translate(found, what)) from error
+        silence = f"{what}: {cloud} does not answer ({type(error).__name__})"
+        raise (
+            found or CloudUnavailable(f"{silence}; check the network and the endpoint")
+        ) from error
 
 
 def until_visible(clock: Clock, look: Callable[[], T | None]) -> T | None:

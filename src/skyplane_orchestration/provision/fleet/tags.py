@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.fleet.machines import FleetTags
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance, InstanceState
 
 #: Short names of the tags that instances have besides those of their fleet.
 INSTANCE: Final = "instance"
@@ -100,6 +100,34 @@ class TagAlphabet:
                 for name, value in (named or {}).items()
                 if name.startswith(self.prefix)
             }
+        )
+
+    def instance_of(
+        self,
+        named: Mapping[str, str],
+        region: str,
+        *,
+        cloud_id: str,
+        state: InstanceState,
+        address: str,
+        launched_unix_s: float,
+        why_ended: str,
+    ) -> Instance | None:
+        """An instance by its tags, and by what its cloud says of it; None if it is none of ours."""
+        fleet = self.fleet_of(named)
+        if fleet is None:
+            return None
+        return Instance(
+            tags=fleet,
+            instance=self.value(named, INSTANCE) or f"{region}/?",
+            region=region,
+            cloud_id=cloud_id,
+            state=state,
+            address=address,
+            launch_id=self.value(named, LAUNCH),
+            key_id=self.value(named, KEY),
+            launched_unix_s=launched_unix_s,
+            why_ended=why_ended,
         )
 
     def value(self, named: Mapping[str, str], short: str) -> str:

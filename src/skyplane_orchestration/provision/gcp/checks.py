@@ -15,7 +15,7 @@ from skyplane_orchestration.errors import (
     SkyplaneError,
 )
 from skyplane_orchestration.provision.gcp.describe import usable_regions
-from skyplane_orchestration.provision.gcp.verbs import ACT_AS, NETWORK_PERMISSIONS, needed
+from skyplane_orchestration.provision.gcp.error_mapping import PERMISSIONS
 from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
@@ -30,6 +30,25 @@ _REGIONS: Final = "gcp regions"
 _ZONES: Final = "gcp zones"
 #: The type that plans use by default.
 _ANY_TYPE: Final = "n2-standard-4"
+#: Those that the project of the network has to grant.
+NETWORK_PERMISSIONS: Final = frozenset(
+    {
+        "compute.firewalls.create",
+        "compute.firewalls.delete",
+        "compute.firewalls.get",
+        "compute.firewalls.list",
+        "compute.firewalls.update",
+        "compute.globalOperations.get",
+        "compute.networks.updatePolicy",
+        "compute.subnetworks.use",
+        "compute.subnetworks.useExternalIp",
+    }
+)
+#: Of `instances.insert` for instances with an external address.
+EXTERNAL_ADDRESS: Final = "compute.subnetworks.useExternalIp"
+#: Of `instances.insert` for instances with a service account; the other is granted on that account.
+SERVICE_ACCOUNT: Final = "compute.instances.setServiceAccount"
+ACT_AS: Final = "iam.serviceAccounts.actAs"
 
 
 def findings(api: GcpApi, options: GcpOptions, types: Types) -> tuple[Finding, ...]:
@@ -39,7 +58,7 @@ def findings(api: GcpApi, options: GcpOptions, types: Types) -> tuple[Finding, .
     failed: list[Finding] = []
     for project, asked in _asked(options).items():
         try:
-            held = api.held_permissions(project, asked)
+            held = api.held_permissions(asked, project=project)
         except ConfigurationInvalid as error:  # Of a connection, or a key file.
             return (Finding(_CREDENTIALS, False, str(error)),)
         except CloudAccessDenied as error:
@@ -72,6 +91,16 @@ def _asked(options: GcpOptions) -> dict[str, frozenset[str]]:
     return {options.firewall_project: of_network, options.project: wanted - of_network}
 
 
+def needed(*, with_address: bool, with_service_account: bool) -> frozenset[str]:
+    """The permissions that a project has to grant."""
+    found = {permission for group in PERMISSIONS.values() for permission in group}
+    if with_address:
+        found.add(EXTERNAL_ADDRESS)
+    if with_service_account:
+        found.add(SERVICE_ACCOUNT)
+    return frozenset(found)
+
+
 def _permissions(missing: list[str], *, is_known: bool) -> list[Finding]:
     if missing:
         return [Finding(_PERMISSIONS, False, f"these are missing: {', '.join(missing)}")]
@@ -86,7 +115,7 @@ def _act_as(api: GcpApi, options: GcpOptions) -> list[Finding]:
     if not account:
         return []
     try:
-        held = api.held_on_account(account, {ACT_AS})
+        held = api.held_permissions({ACT_AS}, account=account)
     except SkyplaneError as error:
         text = f"not known: {ACT_AS} on {account}; {error}"
         return [Finding(_ACCOUNT, True, text, is_warning=True)]

@@ -1,34 +1,40 @@
 """Clients of Compute Engine: timeouts, retries, and the translation of refusals.
 
-With `credentials.py` the only modules of this package that import Google's SDK. Every method
-ends at once with an operation, and `GcpApi.wait` asks for it at the endpoint of the options: the
-SDK's own `result()` would ask Google's.
+The only module of this package that imports Google's SDK. Every method ends at once with an
+operation, and `GcpApi.done` asks for it at the endpoint of the options: the SDK's own `result()`
+would ask Google's.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
+import google.auth
 from google.api_core.exceptions import GoogleAPICallError, GoogleAPIError, from_http_response
+from google.auth import credentials as auth_credentials
 from google.auth.exceptions import GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud import compute_v1
+from google.oauth2 import credentials as oauth2_credentials
 from requests.exceptions import RequestException
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import (
-    CloudAccessDenied,
-    CloudUnavailable,
-)
+from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, SkyplaneError
 from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
-from skyplane_orchestration.provision.fleet.retries import retrying, until_visible
-from skyplane_orchestration.provision.gcp.credentials import GoogleCredentials, credentials_of
-from skyplane_orchestration.provision.gcp.error_mapping import answered, translate
+from skyplane_orchestration.provision.fleet.retries import ask, until_visible
+from skyplane_orchestration.provision.gcp.error_mapping import (
+    NOT_FOUND,
+    PERMISSIONS,
+    answered,
+    translate,
+)
 from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
-from skyplane_orchestration.provision.gcp.verbs import PERMISSIONS
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
 T = TypeVar("T")
@@ -51,49 +57,16 @@ _OPERATION_S: Final = 600.0
 #: Google may answer a wait early.
 _WAIT_PAUSE_S: Final = 1.0
 _PAGE: Final = 500
-_NO_ANSWER: Final = (GoogleAPIError, RequestException, TransportError)
+_ERRORS: Final = (GoogleAPIError, GoogleAuthError, RequestException)
+#: Of tokens whose end is not known.
+_UNKNOWN_LIFE_S: Final = 600.0
 
 #: Any: functions of google-auth and google-api-core have no types.
+GoogleCredentials = Any
+_AnonymousCredentials: Any = auth_credentials.AnonymousCredentials
+_TokenCredentials: Any = oauth2_credentials.Credentials
 _AuthorizedSession: Any = AuthorizedSession
 _error_of_response: Any = from_http_response
-
-_CLIENTS: Final[dict[str, Callable[..., Any]]] = {
-    "disks": compute_v1.DisksClient,
-    "firewalls": compute_v1.FirewallsClient,
-    "globalOperations": compute_v1.GlobalOperationsClient,
-    "instances": compute_v1.InstancesClient,
-    "machineTypes": compute_v1.MachineTypesClient,
-    "projects": compute_v1.ProjectsClient,
-    "regions": compute_v1.RegionsClient,
-    "zoneOperations": compute_v1.ZoneOperationsClient,
-}
-#: Method of the API -> method of its client, and the type of its request.
-_METHODS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
-    "disks.aggregatedList": ("aggregated_list", compute_v1.AggregatedListDisksRequest),
-    "disks.delete": ("delete_unary", compute_v1.DeleteDiskRequest),
-    "firewalls.delete": ("delete_unary", compute_v1.DeleteFirewallRequest),
-    "firewalls.get": ("get", compute_v1.GetFirewallRequest),
-    "firewalls.insert": ("insert_unary", compute_v1.InsertFirewallRequest),
-    "firewalls.list": ("list", compute_v1.ListFirewallsRequest),
-    "firewalls.patch": ("patch_unary", compute_v1.PatchFirewallRequest),
-    "globalOperations.wait": ("wait", compute_v1.WaitGlobalOperationRequest),
-    "instances.aggregatedList": ("aggregated_list", compute_v1.AggregatedListInstancesRequest),
-    "instances.delete": ("delete_unary", compute_v1.DeleteInstanceRequest),
-    "instances.get": ("get", compute_v1.GetInstanceRequest),
-    "instances.getSerialPortOutput": (
-        "get_serial_port_output",
-        compute_v1.GetSerialPortOutputInstanceRequest,
-    ),
-    "instances.insert": ("insert_unary", compute_v1.InsertInstanceRequest),
-    "instances.setLabels": ("set_labels_unary", compute_v1.SetLabelsInstanceRequest),
-    "machineTypes.aggregatedList": (
-        "aggregated_list",
-        compute_v1.AggregatedListMachineTypesRequest,
-    ),
-    "projects.get": ("get", compute_v1.GetProjectRequest),
-    "regions.list": ("list", compute_v1.ListRegionsRequest),
-    "zoneOperations.wait": ("wait", compute_v1.WaitZoneOperationRequest),
-}
 
 
 class GcpApi:
@@ -138,17 +111,31 @@ class GcpApi:
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
-        name, kind = _METHODS[method]
-        message = kind(**{"project": self._options.project, **request})
-        send = getattr(self._client(method.partition(".")[0]), name)
-        timeout_s = _WAIT_TIMEOUT_S if name == "wait" else _TIMEOUT_S
+        noun, _, verb = method.partition(".")
+        client, name = self._client(noun), re.sub(r"([A-Z])", r"_\1", verb).lower()
+        # A method that begins an operation has two forms; the other one would wait.
+        send = getattr(client, f"{name}_unary", None) or getattr(client, name)
         return self._repeated(
-            partial(send, request=message, retry=None, timeout=timeout_s),
+            partial(
+                send,
+                request={"project": self._options.project, **request},
+                retry=None,
+                timeout=_WAIT_TIMEOUT_S if verb == "wait" else _TIMEOUT_S,
+            ),
             permission=PERMISSIONS[method][0],
             what=what,
             where=where or f"project {self._options.project}",
             expected=expected,
         )
+
+    def find(
+        self, method: str, request: Mapping[str, Any], *, what: str, where: str = ""
+    ) -> Any | None:
+        """`call` of a method that gets something; None if there is none of its name."""
+        try:
+            return self.call(method, request, what=what, where=where, expected=NOT_FOUND)
+        except Refusal:
+            return None
 
     def done(
         self,
@@ -159,53 +146,60 @@ class GcpApi:
         where: str = "",
         expected: Collection[str] = (),
     ) -> None:
-        """`call` of a method that begins an operation, and `wait` for its end."""
+        """`call` of a method that begins an operation, and a wait for its end.
+
+        Raises: as `call`, and CloudUnavailable for one that takes too long.
+        """
         operation = self.call(method, request, what=what, where=where, expected=expected)
-        project = str(request.get("project", ""))
-        self.wait(operation, method, what=what, where=where, project=project, expected=expected)
+        zone = operation.zone.rpartition("/")[2]
+        verb = "zoneOperations.wait" if zone else "globalOperations.wait"
+        asked = {name: request[name] for name in ("project", "zone") if name in request}
+        asked["operation"] = operation.name
+        deadline_s = self.clock.monotonic() + _OPERATION_S
+        while operation.status != compute_v1.Operation.Status.DONE:
+            if self.clock.monotonic() >= deadline_s:
+                raise CloudUnavailable(
+                    f"{what}: Google Cloud has not done it after {_OPERATION_S:g} s"
+                )
+            operation = self.call(verb, asked, what=what, where=where)
+            if operation.status != compute_v1.Operation.Status.DONE:
+                self.clock.sleep(_WAIT_PAUSE_S)
+        for error in operation.error.errors:
+            quotas = [detail.quota_info for detail in error.error_details]
+            quota = next((one for one in quotas if one.limit_name), None)
+            answer = answered(
+                PERMISSIONS[method][0],
+                error.code,
+                operation.http_error_status_code,
+                error.message,
+                where or f"project {self._options.project}",
+                quota=quota.limit_name if quota else "",
+                metric=quota.metric_name if quota else "",
+            )
+            if answer.code in expected:
+                raise Refusal(answer)
+            raise translate(answer, what)
 
-    def held_permissions(self, project: str, permissions: Collection[str]) -> frozenset[str]:
-        """Those of the permissions that the credentials have for a project. Raises as `call`."""
-        base = self._options.endpoint_url or _RESOURCE_MANAGER
-        return self._held(
-            f"{base}/v1/projects/{project}",
-            permissions,
-            self._current_credentials(),
-            permission="the use of Resource Manager",
-            where=f"project {project}",
-        )
-
-    def held_on_account(self, account: str, permissions: Collection[str]) -> frozenset[str]:
-        """Those of the permissions that the credentials have for a service account.
-
-        Args:
-            account: its email address.
+    def held_permissions(
+        self, permissions: Collection[str], *, project: str = "", account: str = ""
+    ) -> frozenset[str]:
+        """Those that the credentials have for a project, or for the email of a service account.
 
         Raises as `call`.
         """
-        base = self._options.endpoint_url or _IAM
-        return self._held(
-            f"{base}/v1/projects/-/serviceAccounts/{account}",
-            permissions,
-            credentials_of(self._options, self._sources, _IAM_SCOPES),
-            permission="the use of the IAM API",
-            where=f"service account {account}",
-        )
-
-    def _held(
-        self,
-        resource: str,
-        permissions: Collection[str],
-        credentials: GoogleCredentials,
-        *,
-        permission: str,
-        where: str,
-    ) -> frozenset[str]:
+        if account:
+            base, path, api = _IAM, f"projects/-/serviceAccounts/{account}", "the IAM API"
+            credentials = credentials_of(self._options, self._sources, _IAM_SCOPES)
+            where = f"service account {account}"
+        else:
+            base, path, api = _RESOURCE_MANAGER, f"projects/{project}", "Resource Manager"
+            credentials = self._current_credentials()
+            where = f"project {project}"
         session = _AuthorizedSession(credentials)
 
-        def ask() -> Any:
+        def send() -> Any:
             response = session.post(
-                f"{resource}:testIamPermissions",
+                f"{self._options.endpoint_url or base}/v1/{path}:testIamPermissions",
                 json={"permissions": sorted(permissions)},
                 timeout=_TIMEOUT_S,
             )
@@ -214,8 +208,8 @@ class GcpApi:
             return response.json()
 
         answer = self._repeated(
-            ask,
-            permission=permission,
+            send,
+            permission=f"the use of {api}",
             what=f"checking the permissions on {where}",
             where=where,
         )
@@ -230,33 +224,27 @@ class GcpApi:
         where: str,
         expected: Collection[str] = (),
     ) -> T:
-        def may_help(error: BaseException) -> bool:
+        def meaning(error: BaseException) -> Answer | SkyplaneError | None:
             if isinstance(error, GoogleAPICallError):
-                answer = _answer(error, permission, where)
-                return answer.is_transient and answer.code not in expected
-            return isinstance(error, _NO_ANSWER)
+                return _answer(error, permission, where)
+            if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
+                return CloudAccessDenied(
+                    f"{what}: the credentials for gcp cannot be used ({type(error).__name__});"
+                    " renew or correct them",
+                    of_credentials=True,
+                )
+            return None
 
-        repeated = retrying(
-            self.clock, may_help, has_answer=lambda error: isinstance(error, GoogleAPICallError)
+        return ask(
+            send,
+            self.clock,
+            "Google Cloud",
+            what,
+            errors=_ERRORS,
+            meaning=meaning,
+            translate=translate,
+            expected=expected,
         )
-        try:
-            return repeated(send)
-        except GoogleAPICallError as error:
-            answer = _answer(error, permission, where)
-            if answer.code in expected:
-                raise Refusal(answer) from error
-            raise translate(answer, what) from error
-        except _NO_ANSWER as error:
-            raise CloudUnavailable(
-                f"{what}: Google Cloud does not answer ({type(error).__name__}); check the network"
-                " and the endpoint"
-            ) from error
-        except GoogleAuthError as error:
-            raise CloudAccessDenied(
-                f"{what}: the credentials for gcp cannot be used ({type(error).__name__}); renew"
-                " or correct them",
-                of_credentials=True,
-            ) from error
 
     def pages(self, method: str, request: Mapping[str, Any], *, what: str) -> Iterator[Any]:
         """All pages of a list call."""
@@ -301,54 +289,6 @@ class GcpApi:
                 for resource in getattr(found, field):
                     yield zone, resource
 
-    def wait(
-        self,
-        operation: Any,
-        method: str,
-        *,
-        what: str,
-        where: str = "",
-        project: str = "",
-        expected: Collection[str] = (),
-    ) -> None:
-        """Wait for an operation.
-
-        Args:
-            method: the one that began it.
-            project: as in the request that began it; by default that of the options.
-
-        Raises: as `call`, and CloudUnavailable for one that takes too long.
-        """
-        zone = operation.zone.rpartition("/")[2]
-        request = {"operation": operation.name, "project": project or self._options.project}
-        if zone:
-            request["zone"] = zone
-        verb = "zoneOperations.wait" if zone else "globalOperations.wait"
-        deadline_s = self.clock.monotonic() + _OPERATION_S
-        while operation.status != compute_v1.Operation.Status.DONE:
-            if self.clock.monotonic() >= deadline_s:
-                raise CloudUnavailable(
-                    f"{what}: Google Cloud has not done it after {_OPERATION_S:g} s"
-                )
-            operation = self.call(verb, request, what=what, where=where)
-            if operation.status != compute_v1.Operation.Status.DONE:
-                self.clock.sleep(_WAIT_PAUSE_S)
-        for error in operation.error.errors:
-            quotas = [detail.quota_info for detail in error.error_details]
-            quota = next((one for one in quotas if one.limit_name), None)
-            answer = answered(
-                PERMISSIONS[method][0],
-                error.code,
-                operation.http_error_status_code,
-                error.message,
-                where or f"project {self._options.project}",
-                quota=quota.limit_name if quota else "",
-                metric=quota.metric_name if quota else "",
-            )
-            if answer.code in expected:
-                raise Refusal(answer)
-            raise translate(answer, what)
-
     def until_visible(self, look: Callable[[], T | None]) -> T | None:
         return until_visible(self.clock, look)
 
@@ -358,7 +298,8 @@ class GcpApi:
             client = self._clients.get(name)
             if client is None:
                 endpoint = self._options.endpoint_url
-                client = self._clients[name] = _CLIENTS[name](
+                kind = getattr(compute_v1, f"{name[0].upper()}{name[1:]}Client")
+                client = self._clients[name] = kind(
                     credentials=self._current_credentials(),
                     client_options={"api_endpoint": endpoint} if endpoint else None,
                 )
@@ -380,3 +321,53 @@ def _answer(error: GoogleAPICallError, permission: str, where: str) -> Answer:
     reasons = [entry.get("reason", "") for entry in error.errors if isinstance(entry, dict)]
     code = next(filter(None, reasons), "")
     return answered(permission, code, int(error.code or 0), str(error.message), where)
+
+
+def credentials_of(
+    options: GcpOptions, sources: CredentialSources, scopes: Sequence[str]
+) -> GoogleCredentials:
+    """Credentials that renew themselves: those of `credential_ref`, or Google's defaults.
+
+    Raises CloudAccessDenied: there are none.
+    """
+    if options.credential_ref:
+        renewed = partial(_renewed, options.credential_ref, sources, scopes)
+        return _TokenCredentials(token=None, refresh_handler=renewed)
+    if not _is_google(options.endpoint_url):
+        return _AnonymousCredentials()
+    try:
+        found, _ = google.auth.default(scopes=scopes)
+    except GoogleAuthError as error:
+        raise CloudAccessDenied(
+            "there are no credentials for gcp; use `gcloud auth application-default login`,"
+            " set GOOGLE_APPLICATION_CREDENTIALS, or name a connection in credential_ref",
+            of_credentials=True,
+        ) from error
+    return found
+
+
+def _renewed(
+    reference: str,
+    sources: CredentialSources,
+    wanted: Sequence[str],
+    request: object,
+    scopes: object,
+) -> tuple[str, datetime]:
+    """A token of a reference and its end, in UTC without a zone as google-auth has it."""
+    found = sources.of_cloud("gcp", reference, ",".join(wanted))
+    if found is None:
+        raise CloudAccessDenied(
+            f"credentials {reference!r} give no token for gcp; name other ones",
+            of_credentials=True,
+        )
+    # google-auth compares it with the system's clock.
+    ends_unix_s = float(found.get("expires_at", SYSTEM_CLOCK.wall() + _UNKNOWN_LIFE_S))
+    return found["access_token"], datetime.fromtimestamp(ends_unix_s, UTC).replace(tzinfo=None)
+
+
+def _is_google(endpoint_url: str) -> bool:
+    """Whether an endpoint may see the credentials of this process."""
+    if not endpoint_url:
+        return True
+    parts = urlsplit(endpoint_url)
+    return parts.scheme == "https" and (parts.hostname or "").endswith(".googleapis.com")

@@ -120,7 +120,11 @@ class GcpCloud:
         api, key = self._api, ALPHABET.name(KEY)
         what = f"writing a label of {instance.instance}"
         for _ in range(_PIN_ATTEMPTS):
-            entry = api.until_visible(lambda: self._get(instance, what))
+            entry = api.until_visible(
+                lambda: api.find(
+                    "instances.get", zone_and_id(instance), what=what, where=instance.region
+                )
+            )
             if entry is None:
                 raise CloudUnavailable(f"{what}: Google Cloud does not know the instance any more")
             labels = dict(entry.labels)
@@ -213,18 +217,6 @@ class GcpCloud:
             return False
         self._firewalls.delete(resource)
         return True
-
-    def _get(self, instance: Instance, what: str) -> Any | None:
-        try:
-            return self._api.call(
-                "instances.get",
-                zone_and_id(instance),
-                what=what,
-                where=instance.region,
-                expected=NOT_FOUND,
-            )
-        except Refusal:
-            return None
 
     def _is_labelled(
         self, instance: Instance, entry: Any, labels: dict[str, str], what: str

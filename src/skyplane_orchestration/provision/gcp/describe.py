@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
-from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
 from skyplane_orchestration.provision.gcp.error_mapping import IN_USE, NOT_FOUND
 from skyplane_orchestration.provision.gcp.options import ALPHABET, region_of_zone, region_tag
 
@@ -56,23 +55,15 @@ def ours(
 
 def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance | None:
     """An instance of ours; None without our labels."""
-    labels = dict(entry.labels)
-    fleet = ALPHABET.fleet_of(labels)
-    if fleet is None:
-        return None
-    region = region_of_zone(zone)
     why = ""
     if entry.status in _STOPPED:
         why = entry.status_message or f"{entry.status}: it has stopped, and its disk remains"
-    return Instance(
-        tags=fleet,
-        instance=ALPHABET.value(labels, INSTANCE) or f"{region}/?",
-        region=region,
+    return ALPHABET.instance_of(
+        dict(entry.labels),
+        region_of_zone(zone),
         cloud_id=cloud_id(zone, entry.id),
         state=_STATES.get(entry.status, "ending"),
         address=_address(entry, has_public_address=has_public_address),
-        launch_id=ALPHABET.value(labels, LAUNCH),
-        key_id=ALPHABET.value(labels, KEY),
         launched_unix_s=datetime.fromisoformat(entry.creation_timestamp).timestamp(),
         why_ended=why,
     )
@@ -133,15 +124,13 @@ def disks(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[Fleet
 def delete_disk(api: GcpApi, disk: FleetResource) -> bool:
     """Delete one; False if an instance still uses it. One that is gone is deleted."""
     zone, _, number = disk.cloud_id.partition("/")
-    what = f"deleting the disk {disk.cloud_id}"
-    expected = IN_USE | NOT_FOUND
     try:
         api.done(
             "disks.delete",
             {"zone": zone, "disk": number},
-            what=what,
+            what=f"deleting the disk {disk.cloud_id}",
             where=disk.region,
-            expected=expected,
+            expected=IN_USE | NOT_FOUND,
         )
     except Refusal as refusal:
         return refusal.code in NOT_FOUND

@@ -12,6 +12,37 @@ from skyplane_orchestration.errors import CloudAccessDenied, QuotaExceeded, Skyp
 from skyplane_orchestration.provision.fleet.error_rules import Answer, no_capacity, otherwise
 from skyplane_orchestration.provision.gcp.types import only_series
 
+#: Method of the API -> permissions that it needs; the first is the one that errors name. The custom
+#: role in the documentation has exactly these, and a test compares the two.
+PERMISSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "disks.aggregatedList": ("compute.disks.list",),
+    "disks.delete": ("compute.disks.delete",),
+    "firewalls.delete": ("compute.firewalls.delete", "compute.networks.updatePolicy"),
+    "firewalls.get": ("compute.firewalls.get",),
+    "firewalls.insert": ("compute.firewalls.create", "compute.networks.updatePolicy"),
+    "firewalls.list": ("compute.firewalls.list",),
+    "firewalls.patch": ("compute.firewalls.update", "compute.networks.updatePolicy"),
+    "globalOperations.wait": ("compute.globalOperations.get",),
+    "instances.aggregatedList": ("compute.instances.list",),
+    "instances.delete": ("compute.instances.delete",),
+    "instances.get": ("compute.instances.get",),
+    "instances.getSerialPortOutput": ("compute.instances.getSerialPortOutput",),
+    "instances.insert": (
+        "compute.instances.create",
+        "compute.disks.create",
+        "compute.disks.setLabels",
+        "compute.instances.setLabels",
+        "compute.instances.setMetadata",
+        "compute.instances.setTags",
+        "compute.subnetworks.use",
+    ),
+    "instances.setLabels": ("compute.instances.setLabels",),
+    "machineTypes.aggregatedList": ("compute.machineTypes.list",),
+    "projects.get": ("compute.projects.get",),
+    "regions.list": ("compute.regions.list",),
+    "zoneOperations.wait": ("compute.zoneOperations.get",),
+}
+
 EXISTS: Final = frozenset({"alreadyExists", "RESOURCE_ALREADY_EXISTS"})
 NOT_FOUND: Final = frozenset({"notFound", "RESOURCE_NOT_FOUND"})
 IN_USE: Final = frozenset({"resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"})

@@ -20,7 +20,6 @@ from skyplane_orchestration.provision.gcp.describe import as_instance, ours
 from skyplane_orchestration.provision.gcp.error_mapping import (
     EXISTS,
     NO_CAPACITY,
-    NOT_FOUND,
     translate,
 )
 from skyplane_orchestration.provision.gcp.options import (
@@ -101,7 +100,10 @@ class Launcher:
 
     def _shown(self, request: LaunchRequest, name: str, zone: str) -> Instance | None:
         """The instance of this name, once Google shows it; None for nothing."""
-        entry = self._api.until_visible(lambda: self._get(request, name, zone))
+        asked, what = {"zone": zone, "instance": name}, f"looking for {request.instance} in {zone}"
+        entry = self._api.until_visible(
+            lambda: self._api.find("instances.get", asked, what=what, where=request.region)
+        )
         if entry is None:
             return None
         found = as_instance(entry, zone, has_public_address=self._options.public_address)
@@ -114,18 +116,6 @@ class Launcher:
                 f" fleet {request.tags.fleet_key}; delete it, or give it the labels again"
             )
         return found
-
-    def _get(self, request: LaunchRequest, name: str, zone: str) -> Any | None:
-        try:
-            return self._api.call(
-                "instances.get",
-                {"zone": zone, "instance": name},
-                what=f"looking for {request.instance} in {zone}",
-                where=request.region,
-                expected=NOT_FOUND,
-            )
-        except Refusal:
-            return None
 
     def _body(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
         """The instance, for instances.insert."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
-from skyplane_orchestration.provision.fleet.ingress_rules import normal
+from skyplane_orchestration.provision.fleet.ingress_rules import by_ports, normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
 from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NOT_FOUND
 from skyplane_orchestration.provision.gcp.options import (
@@ -36,9 +36,6 @@ _ALLOW_PRIORITY: Final = 800
 _DENY_PRIORITY: Final = 900
 _EVERYWHERE: Final = "0.0.0.0/0"
 _TCP: Final = "tcp"
-
-#: First and last port -> sources.
-_Ranges = dict[tuple[int, int], frozenset[str]]
 
 
 class Firewalls:
@@ -89,43 +86,32 @@ class Firewalls:
     def _wanted(
         self, fleet: FleetTags, region: str, ingress: Iterable[Ingress]
     ) -> list[dict[str, Any]]:
-        """All rules of a region."""
-        return [
-            self._closed(fleet, region),
-            *(
-                self._opened(fleet, region, ports, sources)
-                for ports, sources in _ranges(ingress).items()
-            ),
-        ]
-
-    def _closed(self, fleet: FleetTags, region: str) -> dict[str, Any]:
-        return {
-            **self._common(fleet, region, "closed", [_EVERYWHERE], _DENY_PRIORITY),
-            "denied": [{"I_p_protocol": "all"}],
-        }
-
-    def _opened(
-        self, fleet: FleetTags, region: str, ports: tuple[int, int], sources: Iterable[str]
-    ) -> dict[str, Any]:
-        first, last = ports
-        return {
-            **self._common(fleet, region, f"{first}-{last}", sorted(sources), _ALLOW_PRIORITY),
-            "allowed": [{"I_p_protocol": _TCP, "ports": [f"{first}-{last}"]}],
-        }
-
-    def _common(
-        self, fleet: FleetTags, region: str, suffix: str, sources: list[str], priority: int
-    ) -> dict[str, Any]:
+        """All rules of a region: one that denies, and one for each range of ports."""
         tag = network_tag(fleet.fleet_key, region)
-        return {
-            "name": f"{tag}-{suffix}",
+        common = {
             "description": description(fleet, region),
             "network": self._options.network_path,
             "direction": "INGRESS",
-            "priority": priority,
-            "source_ranges": sources,
             "target_tags": [tag],
         }
+        closed = {
+            **common,
+            "name": f"{tag}-closed",
+            "priority": _DENY_PRIORITY,
+            "source_ranges": [_EVERYWHERE],
+            "denied": [{"I_p_protocol": "all"}],
+        }
+        opened = [
+            {
+                **common,
+                "name": f"{tag}-{first}-{last}",
+                "priority": _ALLOW_PRIORITY,
+                "source_ranges": sources,
+                "allowed": [{"I_p_protocol": _TCP, "ports": [f"{first}-{last}"]}],
+            }
+            for (first, last), sources in by_ports(normal(ingress)).items()
+        ]
+        return [closed, *opened]
 
     def _ensure_all(
         self, wanted: Iterable[dict[str, Any]], found: Mapping[str, Any], *, is_exact: bool
@@ -142,10 +128,12 @@ class Firewalls:
 
     def _ensure(self, rule: dict[str, Any], *, is_exact: bool) -> None:
         """Make a rule. One that is there gets the sources that it lacks, or exactly these."""
-        if self._is_made(rule):
-            return
         name = rule["name"]
-        found = self._api.until_visible(lambda: self._find(name))
+        if self._is_done("insert", name, EXISTS, firewall_resource=rule):
+            return
+        asked = {"project": self._project, "firewall": name}
+        what = f"looking for the firewall rule {name}"
+        found = self._api.until_visible(lambda: self._api.find("firewalls.get", asked, what=what))
         if found is None:
             raise CloudUnavailable(
                 f"Google Cloud says that the firewall rule {name} exists, and does not show it;"
@@ -162,48 +150,26 @@ class Firewalls:
         if not is_exact:
             sources = sorted({*found.source_ranges, *rule["source_ranges"]})
             rule = {**rule, "source_ranges": sources}
-        self._change("firewalls.patch", rule)
+        self._is_done("patch", name, firewall=name, firewall_resource=rule)
 
-    def _is_made(self, rule: dict[str, Any]) -> bool:
-        """Whether the rule is new; False if there is one of its name."""
+    def _delete(self, name: str) -> None:
+        self._is_done("delete", name, NOT_FOUND, firewall=name)
+
+    def _is_done(
+        self, verb: str, name: str, expected: frozenset[str] = frozenset(), **request: Any
+    ) -> bool:
+        """Change a rule; False if Google refuses it as expected."""
+        doing = "deleting" if verb == "delete" else "opening"
         try:
-            self._change("firewalls.insert", rule, expected=EXISTS)
+            self._api.done(
+                f"firewalls.{verb}",
+                {"project": self._project, **request},
+                what=f"{doing} the firewall rule {name}",
+                expected=expected,
+            )
         except Refusal:
             return False
         return True
-
-    def _change(self, method: str, rule: dict[str, Any], expected: Iterable[str] = ()) -> None:
-        named = {"firewall": rule["name"]} if method == "firewalls.patch" else {}
-        self._done(
-            method,
-            f"opening the firewall rule {rule['name']}",
-            {**named, "firewall_resource": rule},
-            expected,
-        )
-
-    def _delete(self, name: str) -> None:
-        what = f"deleting the firewall rule {name}"
-        try:
-            self._done("firewalls.delete", what, {"firewall": name}, NOT_FOUND)
-        except Refusal:
-            return
-
-    def _done(
-        self, method: str, what: str, request: Mapping[str, Any], expected: Iterable[str]
-    ) -> None:
-        request = {"project": self._project, **request}
-        self._api.done(method, request, what=what, expected=frozenset(expected))
-
-    def _find(self, name: str) -> Any | None:
-        try:
-            return self._api.call(
-                "firewalls.get",
-                {"project": self._project, "firewall": name},
-                what=f"looking for the firewall rule {name}",
-                expected=NOT_FOUND,
-            )
-        except Refusal:
-            return None
 
     def _rules_of(self, fleet_key: str, region: str) -> dict[str, Any]:
         """Name -> rule of a fleet in a region."""
@@ -231,14 +197,6 @@ class Firewalls:
             if tag in rule.target_tags and tag not in seen:
                 seen.add(tag)
                 yield FleetResource(kind=FIREWALL, cloud_id=tag, region=region, tags=fleet)
-
-
-def _ranges(ingress: Iterable[Ingress]) -> _Ranges:
-    """Sources by ports."""
-    found: dict[tuple[int, int], set[str]] = {}
-    for rule in normal(ingress):
-        found.setdefault((rule.first_port, rule.last_port), set()).add(rule.source_cidr)
-    return {ports: frozenset(sources) for ports, sources in found.items()}
 
 
 def _is_same(found: Any, rule: Mapping[str, Any], *, is_exact: bool) -> bool:

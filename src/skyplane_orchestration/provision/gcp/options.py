@@ -13,9 +13,10 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.fleet.options import (
+    check_architectures,
+    check_by_region,
     check_common,
     check_form,
-    check_regions,
     cloud_section,
     region_in,
 )
@@ -131,12 +132,8 @@ class GcpOptions:
         check_common("gcp", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
         self._check_zones()
         self._check_network()
+        check_architectures("images of gcp", self.images, DEBIAN)
         for architecture, image in self.images.items():
-            if architecture not in DEBIAN:
-                raise ConfigurationInvalid(
-                    f"images of gcp has no use for {architecture}; it can have"
-                    f" {' and '.join(DEBIAN)}"
-                )
             check_form(f"images of gcp for {architecture}", image, _IMAGE, DEBIAN[architecture])
         if self.service_account:
             check_form(
@@ -177,20 +174,15 @@ class GcpOptions:
         return f"projects/{self.firewall_project}/regions/{region_name(region)}/subnetworks/{given}"
 
     def _check_zones(self) -> None:
-        check_regions("gcp", "zones", self.zones, _REGION)
+        check_by_region("gcp", "zones", self.zones, _REGION, _ZONE, "europe-west1-b")
         for region, zones in self.zones.items():
-            if not zones:
-                raise ConfigurationInvalid(f"zones of gcp for {region} has no zone")
             for zone in zones:
-                check_form(f"zones of gcp for {region}", zone, _ZONE, "europe-west1-b")
                 if region_of_zone(zone) != region:
                     raise ConfigurationInvalid(f"zones of gcp for {region} has {zone} of another")
 
     def _check_network(self) -> None:
         check_form("network of gcp", self.network, _NETWORK, "default")
-        check_regions("gcp", "subnetworks", self.subnetworks, _REGION)
-        for region, subnetwork in self.subnetworks.items():
-            check_form(f"subnetworks of gcp for {region}", subnetwork, _SUBNETWORK, "gateways")
+        check_by_region("gcp", "subnetworks", self.subnetworks, _REGION, _SUBNETWORK, "gateways")
 
 
 def region_name(region: str) -> str:

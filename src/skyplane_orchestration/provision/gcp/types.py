@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
+from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
+from skyplane_orchestration.provision.fleet.options import image_for
 from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
 
 if TYPE_CHECKING:
@@ -68,13 +69,7 @@ class Types:
     def image(self, region: str, instance_type: str) -> str:
         """The image of a boot disk. Raises ConfigurationInvalid: there is none for the type."""
         architecture = self.of(region, instance_type).architecture
-        image = self._options.images.get(architecture)
-        if image is None:
-            raise ConfigurationInvalid(
-                f"images of gcp has no image for {architecture}, which the machine type"
-                f" {instance_type} needs"
-            )
-        return image
+        return image_for("images of gcp", self._options.images, architecture, instance_type)
 
     def _ask(self, instance_type: str) -> dict[str, TypeFacts]:
         """Region tag -> facts, in one call for all zones of the project."""
