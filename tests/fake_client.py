@@ -24,7 +24,6 @@ from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.place_digest import SourceVersion
 from skyplane_orchestration.transfer.control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
-from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
 
 SRC, DST = "aws:ap-southeast-2", "aws:eu-west-3"
@@ -102,30 +101,15 @@ class FakeClient:
     def fail(self, verb: str, *errors: BaseException) -> None:
         self.errors[verb] = list(errors)
 
-    def check_destination(self, job: TransferJob) -> None:
-        self._note("check_destination", job)
-
     def job_run(self, job: TransferJob) -> Any:
         """Its steps are calls of this client."""
-
-        def with_options(verb: Any) -> Any:
-            def call(given: Any = None, options: RunOptions | None = None) -> Any:
-                names = ("manifest", "on_status", "on_submitted", "on_fleet", "on_full")
-                more = {name: getattr(options or RunOptions(), name) for name in names}
-                return verb(job, given, **{k: v for k, v in more.items() if v or k == "manifest"})
-
-            return call
-
-        steps = ("check_deletes", "plan", "measured", "has_nothing_to_copy", "unchanged")
+        steps = ("check", "plan", "measured", "has_nothing_to_copy", "unchanged", "run", "begin")
         return SimpleNamespace(
-            run=with_options(self.run),
-            begin=with_options(self.begin),
-            **{verb: partial(getattr(self, verb), job) for verb in steps if hasattr(self, verb)},
+            **{verb: partial(getattr(self, verb), job) for verb in steps if hasattr(self, verb)}
         )
 
-    def check_deletes(self, job: TransferJob, **_: Any) -> None:
-        if job.move or job.delete:
-            self._note("check_deletes", job)
+    def check(self, job: TransferJob) -> None:
+        self._note("check", job)
 
     def plan(self, job: TransferJob, **_: Any) -> TransferPlan:
         self._note("plan", job)
@@ -207,10 +191,6 @@ class FakeClient:
         self._note("submit", fleet)
         return SubmittedTransfer(samples.KEY, 1, NODE, self.joined)
 
-    def wait(self, job: TransferJob, fleet: Fleet, *_: Any, **__: Any) -> TransferResult:
-        self._note("wait", fleet)
-        return self._result(job)
-
     def begin(
         self,
         job: TransferJob,
@@ -228,27 +208,23 @@ class FakeClient:
         on_submitted(fleet, submitted)
         return WatchedTransfer(job, fleet or self._fleet(), submitted, owns_fleet=fleet is None)
 
-    def follow(
-        self, watched: WatchedTransfer, *, for_s: float, on_status: Any = None
-    ) -> WatchEnd | None:
-        self._note("follow", for_s)
-        if self.status is not None:
-            on_status(self.status)
-        self.meanwhile()
-        return self.early_end
+    def watch(self, watched: WatchedTransfer, *, on_status: Any = None) -> Any:
+        def follow(for_s: float) -> WatchEnd | None:
+            self._note("follow", for_s)
+            if self.status is not None:
+                on_status(self.status)
+            self.meanwhile()
+            return self.early_end
 
-    def is_running(self, watched: WatchedTransfer) -> bool:
-        return self.still_runs
-
-    def stop(self, watched: WatchedTransfer, reason: str) -> None:
-        self._note("stop", reason)
+        return SimpleNamespace(
+            follow=follow,
+            poll=lambda: None if self.still_runs else "silent",
+            has_answered=self.still_runs,
+        )
 
     def finish(self, watched: WatchedTransfer, **_: Any) -> TransferResult:
         self._note("finish", watched)
         return self._result(watched.job)
-
-    def cancel_watched(self, watched: WatchedTransfer) -> None:
-        self._note("cancel_watched", watched)
 
     def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
         self._note("cancel", (fleet.key, submitted.transfer_key))
@@ -265,7 +241,7 @@ class FakeClient:
         self._note("sweep", arguments)
         return self.swept
 
-    def verify_job(self, job: TransferJob, **arguments: Any) -> VerifyReport:
+    def verify(self, job: TransferJob, **arguments: Any) -> VerifyReport:
         self._note("verify", (job, arguments))
         assert self.report is not None
         return self.report

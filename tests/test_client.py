@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from skyplane_orchestration.errors import (
     Stopped,
     StoreUnavailable,
     TeardownIncomplete,
+    TooManyDeletes,
     TooManyFleets,
     TransferFailed,
 )
@@ -66,7 +66,7 @@ from skyplane_orchestration.provision.provisioner import (
     FoundGateway,
     TeardownReport,
 )
-from skyplane_orchestration.recovery.failover import FleetView, Submit
+from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.transfer import deletes, finalize, fleets, planning, transfer_run
@@ -74,6 +74,7 @@ from skyplane_orchestration.transfer.context import StopAt
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
+from skyplane_orchestration.transfer.transfer_key import transfer_key_of
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 JOB = replace(BARE_JOB, volume_gb=10.0)
@@ -307,17 +308,20 @@ def test_finish_ends_a_fleet_that_the_watched_transfer_owns(
 
 
 @pytest.mark.parametrize("owns_fleet", [True, False])
-def test_a_lead_that_cannot_be_stopped_does_not_keep_such_a_fleet_up(
-    client: Client, script: Script, owns_fleet: bool
+def test_a_lead_that_cannot_be_stopped_in_time_does_not_keep_such_a_fleet_up(
+    script: Script, owns_fleet: bool
 ) -> None:
+    client = client_of(script, wall_s=10.0)
+    script.statuses = [status(), *[GatewayUnreachable("no answer")] * SILENT_POLLS]
     script.errors["stop"] = GatewayUnreachable("no answer")
-    with pytest.raises(GatewayUnreachable):
-        client.stop(watched_by(client, owns_fleet=owns_fleet), "the time is up")
+    watched = replace(watched_by(client, owns_fleet=owns_fleet), deadline_unix_s=5.0)
+    with pytest.raises(TransferFailed, match="could not be told to stop"):
+        client.finish(watched)
     assert ("destroy" in script.names) == owns_fleet
 
 
 def watched_by(client: Client, *, owns_fleet: bool) -> WatchedTransfer:
-    submitted = SubmittedTransfer(client.transfer_key(JOB), 1, "a", joined=False)
+    submitted = SubmittedTransfer(transfer_key_of(client.identity, JOB), 1, "a", joined=False)
     fleet = fleet_of("ab", key=client.identity.fleet_key())
     return WatchedTransfer(JOB, fleet, submitted, owns_fleet=owns_fleet)
 
@@ -349,7 +353,7 @@ def test_a_job_that_has_nothing_to_do_builds_no_fleet(
     built: list[Fleet] = []
     result = client.run(same, on_fleet=built.append)
     assert (result.succeeded, result.skipped, result.used_gateways) == (True, 1, False)
-    assert result.transfer_key == client.transfer_key(same)
+    assert result.transfer_key == transfer_key_of(client.identity, same)
     assert (script.names, built) == ([], [])
 
 
@@ -382,14 +386,14 @@ def test_a_fleet_without_gateways_is_for_a_job_that_has_nothing_to_copy(
 ) -> None:
     plan = replace(PLAN, src=A, dst=A)
     monkeypatch.setattr(planning, "plan_job", lambda *_, **__: plan)
-    assert client.has_nothing_to_copy(same)
+    assert client.job_run(same).has_nothing_to_copy()
     fleet = client.provision(plan.without_work())
     assert (fleet.key, fleet.gateways) == (client.identity.fleet_key(), ())
     assert not client.transfer(same, fleet).used_gateways
     assert script.names == []
     # What came since is copied, on gateways that the same call ends.
     (tmp_path / "in" / "b").write_bytes(b"new")
-    assert not client.has_nothing_to_copy(same)
+    assert not client.job_run(same).has_nothing_to_copy()
     script.statuses = [status("succeeded")]
     used: list[Fleet] = []
     result = client.transfer(same, fleet, on_submitted=lambda fleet, _: used.append(fleet))
@@ -512,7 +516,7 @@ def test_an_interrupted_transfer_is_removed_in_the_epoch_that_it_has_reached(
     with pytest.raises(type(error)):
         client.run(JOB, plan=PLAN)
     assert script.done[-1] == "destroy"
-    assert removed == [(JOB, client.transfer_key(JOB), 2)] * is_cleared
+    assert removed == [(JOB, transfer_key_of(client.identity, JOB), 2)] * is_cleared
 
 
 def test_a_teardown_that_fails_hides_nothing_and_is_not_hidden(
@@ -589,7 +593,7 @@ def test_deletes_are_checked_before_the_submit_and_only_once(
     assert script.names[:3] == ["ensure", "check", "submit"]
     script.done.clear()
     one_run = client.job_run(job)
-    one_run.check_deletes()
+    one_run.check()
     assert one_run.run(plan).succeeded
     assert script.names[:3] == ["check", "ensure", "submit"]
 
@@ -598,9 +602,8 @@ def test_a_sync_with_nothing_to_copy_deletes_without_a_fleet(
     client: Client, script: Script, same: TransferJob, tmp_path: Path
 ) -> None:
     (tmp_path / "out/extra").write_bytes(b"x")
-    with pytest.raises(TransferFailed, match="max_delete 0 allows 0") as caught:
+    with pytest.raises(TooManyDeletes, match="max_delete 0 allows 0"):
         client.run(replace(same, delete=True, max_delete="0"))
-    assert caught.value.is_permanent
     assert (tmp_path / "out/extra").exists()
     result = client.run(replace(same, delete=True))
     assert (result.deleted, result.used_gateways, script.names) == (1, False, [])
@@ -616,18 +619,19 @@ def test_a_pattern_that_protects_nothing_stops_before_a_byte(
     (tmp_path / "in/new").write_bytes(b"x")
     job = replace(same, delete=True, max_delete="100%", exclude=("tmp",))
     fleet = client.provision(replace(PLAN, src=A, dst=A))
-    start = client.begin if begins else client.transfer
-    for call in (lambda: client.check_deletes(job), lambda: client.preview_deletes(job)):
+    one_run = client.job_run(job)
+    start = one_run.begin if begins else partial(client.transfer, job)
+    for call in (one_run.check, lambda: client.preview_deletes(job), lambda: client.run(job)):
         with pytest.raises(
             ConfigurationInvalid, match="write 'tmp/\\*\\*', or set allow_unmatched"
         ):
             call()
     with pytest.raises(ConfigurationInvalid, match="would not spare 'tmp/stale'"):
-        start(job, fleet)
+        start(fleet)
     assert script.names == ["ensure"]
     (tmp_path / "in/new").unlink()
     with pytest.raises(TransferFailed, match="would not spare 'tmp/stale'") as caught:
-        client.run(job)
+        client.job_run(job).unchanged()
     assert caught.value.is_permanent
     assert (tmp_path / "out/tmp/stale").exists()
     result = client.run(replace(job, allow_unmatched_patterns=True))
@@ -715,12 +719,12 @@ def test_too_many_fleets_are_an_error_or_a_wait(client: Client, script: Script) 
 def test_all_ways_to_a_new_fleet_wait(client: Client, script: Script) -> None:
     empty = client.provision(PLAN.without_work())
     ways: list[Callable[..., Any]] = [
-        client.run, client.begin, partial(client.transfer, fleet=empty),
+        partial(client.run, JOB), client.job_run(JOB).begin, partial(client.transfer, JOB, empty),
     ]  # fmt: skip
     for way in ways:
         script.full_looks, script.statuses = 1, [status("succeeded")]
         waits: list[FleetWait] = []
-        way(job=JOB, on_full=lambda _, wait, waits=waits: waits.append(wait))
+        way(on_full=lambda _, wait, waits=waits: waits.append(wait))
         assert len(waits) == 1
 
 
@@ -735,11 +739,14 @@ def test_one_call_looks_at_the_destination_before_it_plans(
     empty = client.provision(PLAN.without_work())
     monkeypatch.setattr(preflight, "check_place", Mock(side_effect=NotFound("no such bucket")))
     monkeypatch.setattr(planning, "plan_job", Mock(side_effect=AssertionError("planned")))
-    calls: dict[str, Callable[..., Any]] = {
-        "run": client.run, "begin": client.begin, "transfer": partial(client.transfer, fleet=empty),
-    }  # fmt: skip
+    job = TransferJob(*ends)
+    calls: dict[str, Callable[[], Any]] = {
+        "run": lambda: client.run(job),
+        "begin": client.job_run(job).begin,
+        "transfer": lambda: client.transfer(job, empty),
+    }
     with pytest.raises(NotFound, match="no such bucket"):
-        calls[way](job=TransferJob(*ends))
+        calls[way]()
     assert script.names == []
 
 
@@ -795,7 +802,7 @@ def test_a_client_stops_every_transfer_in_time_and_has_its_result(script: Script
     client = client_of(script, wall_s=10.0, stop_at=StopAt(5.0, "the task ends"))
     script.statuses = [status(), status("failed", error=Stopped("the task ends").to_dict())]
     fleet = client.provision(PLAN)
-    submitted = SubmittedTransfer(client.transfer_key(JOB), 1, "a", joined=False)
+    submitted = SubmittedTransfer(transfer_key_of(client.identity, JOB), 1, "a", joined=False)
     calls: dict[str, Callable[[], Any]] = {
         "run": lambda: client.run(JOB, plan=PLAN),
         "transfer": lambda: client.transfer(JOB, fleet),
@@ -867,7 +874,10 @@ def test_another_run_resumes_a_transfer_by_its_handle(client: Client, script: Sc
     assert other.resume(handle, max_job_usd=7.0).resume_handle == ""
     jobs = [row[1] for row in script.done if row[0] == "submit"]
     assert [job.policy.max_job_usd for job in jobs] == [None, 7.0]
-    assert script.keys == [(client.transfer_key(JOB), 1), (client.transfer_key(JOB), 2)]
+    assert script.keys == [
+        (transfer_key_of(client.identity, JOB), 1),
+        (transfer_key_of(client.identity, JOB), 2),
+    ]
     assert len({(spec.key, spec.generation) for spec in script.specs}) == 1
     assert script.names[-2:] == ["cancel", "destroy"]
 
@@ -1080,22 +1090,19 @@ def test_a_client_without_an_identity_is_a_run_of_its_own() -> None:
     assert Client().identity.fleet_key() != Client().identity.fleet_key()
 
 
-def test_every_method_refuses_a_manifest_that_it_would_not_write() -> None:
-    """Before anything else: the other arguments are never looked at."""
-    methods = {
-        name: inspect.signature(method).parameters
-        for name, method in inspect.getmembers(Client, inspect.isfunction)
-        if "manifest" in inspect.signature(method).parameters
+@pytest.mark.parametrize("way", ["run", "begin", "transfer", "finish", "resume"])
+def test_every_way_refuses_a_manifest_that_it_would_not_write(
+    client: Client, script: Script, way: str
+) -> None:
+    """Before anything else."""
+    fleet, one_run = fleet_of("ab"), client.job_run(JOB)
+    calls: dict[str, Callable[..., Any]] = {
+        "run": partial(client.run, JOB),
+        "begin": one_run.begin,
+        "transfer": partial(client.transfer, JOB, fleet),
+        "finish": partial(client.finish, watched_by(client, owns_fleet=True)),
+        "resume": partial(client.resume, "no handle"),
     }
-    assert {"begin", "finish", "resume", "run", "transfer", "wait"} <= methods.keys()
-    client: Any = object.__new__(Client)
-    client._context = Mock(side_effect=AssertionError)
-    for name, parameters in methods.items():
-        needed = [
-            row
-            for row in parameters.values()
-            if row.default is row.empty and row.kind is row.POSITIONAL_OR_KEYWORD
-        ]
-        method = inspect.unwrap(getattr(Client, name))
-        with pytest.raises(ConfigurationInvalid, match=r"m\.json' cannot be written as \.json"):
-            method(client, *[object()] * (len(needed) - 1), manifest="s3://b/m.json")
+    with pytest.raises(ConfigurationInvalid, match=r"m\.json' cannot be written as \.json"):
+        calls[way](manifest="s3://b/m.json")
+    assert script.done == []

@@ -7,22 +7,16 @@ a transfer that leaves objects uncopied always raises.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.job_rules import IllegalKeyRule
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import Selection
-from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
-    GatewayDraining,
-    GatewayUnreachable,
-    UnknownTransfer,
-)
+from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.argument_checks import checks_methods
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import RunIdentity, lacks_own_name
@@ -32,7 +26,6 @@ from skyplane_orchestration.model.multicast_plan import MulticastPlan
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
-from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.provisioner import (
     Finding,
@@ -44,18 +37,15 @@ from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
-from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
-from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.context import Context, StopAt
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
-from skyplane_orchestration.transfer.run_options import OnStatus, OnSubmitted, RunOptions
-from skyplane_orchestration.transfer.transfer_key import transfer_key_of
+from skyplane_orchestration.transfer.run_options import OnStatus, RunArguments, RunOptions
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
-from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
     from skyplane_orchestration.grids import Grid
@@ -109,28 +99,27 @@ class Client:
         if secret is not None and not hasattr(secret, "value"):
             # Its class is loaded later, and its value is not shown.
             raise ConfigurationInvalid("secret must be a FleetSecret, not this")
-        self._rng = rng or random.SystemRandom()
-        self.identity = identity or RunIdentity("local", "python", self._rng.randbytes(16).hex())
-        self.stop_at = stop_at
+        rng = rng or random.SystemRandom()
+        self.identity = identity or RunIdentity("local", "python", rng.randbytes(16).hex())
         self._secret = secret
         self._grid_name = grid
         self._price_overrides = price_overrides
-        self._credentials = credentials or CredentialSources()
-        self._clock = clock or Clock()
+        clock = clock or Clock()
         self._fleets = Fleets(
             provisioner,
             self.authority,
-            session=self._rng.randbytes(8).hex(),
+            session=rng.randbytes(8).hex(),
             times=times or FleetTimes(),
-            clock=self._clock,
+            clock=clock,
             max_active_fleets=max_active_fleets,
         )
+        self._credentials = credentials or CredentialSources()
         self._context = Context(
             self.identity,
             self._fleets,
             self._credentials,
-            self._clock,
-            self._rng,
+            clock,
+            rng,
             lambda: self.grid,
             poll_s,
             stop_at,
@@ -153,11 +142,7 @@ class Client:
         return planning.within_quotas(self.grid, self.provisioner, ends, policy)
 
     def job_run(self, job: TransferJob) -> JobRun:
-        """One run of a job, whose steps list the source and check the deletes once.
-
-        Its `check_deletes`, `unchanged`, `plan` and `run` are those of this class. Make one for
-        each run: it may leave out what comes to the source after a step has listed it.
-        """
+        """One run of a job: its checks, its plan, its transfer. Make one for each run."""
         return JobRun(self._context, job)
 
     def plan(
@@ -212,21 +197,13 @@ class Client:
         """
         return self.plan(planning.summed(jobs))
 
-    def measured(self, job: TransferJob) -> tuple[TransferJob, tuple[str, ...]]:
-        """The job with regions, volume and number of objects, and notes on these figures.
-
-        Lists the source (up to a cap) if no volume is given. Raises EmptySource or StoreError.
-        """
-        return self.job_run(job).measured()
-
     # -- checks, which change nothing
 
-    def preview(self, job: TransferJob) -> list[Selection]:
-        """What a transfer would do with each object now. Raises EmptySource or StoreError."""
-        return list(self.previewed(job))
+    def preview(self, job: TransferJob) -> Iterator[Selection]:
+        """What a transfer would do with each object now, one after the other.
 
-    def previewed(self, job: TransferJob) -> Iterator[Selection]:
-        """As `preview`, one after the other; errors come after some of them, too."""
+        Raises EmptySource or StoreError, also after some of them.
+        """
         located = preflight.locate(job, self._credentials, may_assume=True)
         return preflight.previewed(located, self._credentials)
 
@@ -267,19 +244,6 @@ class Client:
         located = preflight.locate(job, self._credentials, may_assume=True)
         return not why_not_server_side(located)
 
-    def check_destination(self, job: TransferJob) -> None:
-        """Check that the destination exists, before a fleet is built for it. Raises StoreError."""
-        with timed("check of the destination"):
-            preflight.check_destination(job, self._credentials)
-
-    def check_deletes(self, job: TransferJob) -> None:
-        """Check the deletes of a move at its source, and of `delete` at the destination.
-
-        Does nothing for a plain copy. Raises ConfigurationInvalid if one end lies in the other,
-        TooManyDeletes or StoreError.
-        """
-        self.job_run(job).check_deletes()
-
     def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, Iterator[ObjectInfo]]:
         """What `delete` would remove at the destination now. Raises StoreError."""
         from skyplane_orchestration.transfer.deletes import preview_extra
@@ -292,52 +256,6 @@ class Client:
 
     def verify(
         self,
-        source: Location,
-        destination: Location,
-        *,
-        recursive: bool = True,
-        include: Sequence[str] = (),
-        exclude: Sequence[str] = (),
-        on_illegal_key: IllegalKeyRule = "fail",
-        allow_empty: bool = False,
-        with_extra: bool = False,
-        listing_only: bool = False,
-        download: bool = False,
-        parallel: int | None = None,
-    ) -> VerifyReport:
-        """Compare two places object by object, under the key rule of a copy.
-
-        Compares the stores' own CRC32C where it is trusted; otherwise this process reads the
-        object. See docs/how-to/verify.md.
-
-        Args:
-            on_illegal_key: that of the copy: `skip` leaves such objects out, `escape` looks for
-                them under their escaped keys.
-            download: read all objects at both ends, and compare their SHA-256.
-
-        Raises:
-            EmptySource, NotFound: there is nothing to compare with.
-            StoreError: an end is missing, closed to us, or cannot be listed.
-        """
-        job = TransferJob(
-            source,
-            destination,
-            recursive=recursive,
-            include=tuple(include),
-            exclude=tuple(exclude),
-            on_illegal_key=on_illegal_key,
-            allow_empty=allow_empty,
-        )
-        return self.verify_job(
-            job,
-            with_extra=with_extra,
-            listing_only=listing_only,
-            download=download,
-            parallel=parallel,
-        )
-
-    def verify_job(
-        self,
         job: TransferJob,
         *,
         with_extra: bool = False,
@@ -345,7 +263,21 @@ class Client:
         download: bool = False,
         parallel: int | None = None,
     ) -> VerifyReport:
-        """Compare the objects that a job copies with what is at its destination, as `verify`."""
+        """Compare the objects that a job copies with what is at its destination, one by one.
+
+        Compares the stores' own CRC32C where it is trusted; otherwise this process reads the
+        object. See docs/how-to/verify.md.
+
+        Args:
+            with_extra: also look for objects that only the destination has.
+            listing_only: compare names and sizes; read no object.
+            download: read all objects at both ends, and compare their SHA-256.
+            parallel: objects that are compared at the same time; 8 when None.
+
+        Raises:
+            EmptySource, NotFound: there is nothing to compare with.
+            StoreError: an end is missing, closed to us, or cannot be listed.
+        """
         from skyplane_orchestration.storage.compare import PARALLEL_READS, verify_job
 
         source, destination = preflight.located_ends(job.source, job.destination, self._credentials)
@@ -357,21 +289,6 @@ class Client:
             download=download,
             parallel=PARALLEL_READS if parallel is None else parallel,
         )
-
-    def unchanged(self, job: TransferJob) -> TransferResult | None:
-        """The success of a job that has nothing to copy, which needs no gateways; else None.
-
-        With `delete` it also deletes what only the destination has. Raises TransferFailed where
-        that fails.
-
-        None as well if the ends cannot be listed or have too many keys, and if an earlier try of
-        the transfer has left a journal or a fleet.
-        """
-        return self.job_run(job).unchanged()
-
-    def has_nothing_to_copy(self, job: TransferJob) -> bool:
-        """Whether `unchanged` would find nothing to copy. Changes nothing."""
-        return self.job_run(job).has_nothing_to_copy()
 
     # -- provision and teardown
 
@@ -466,223 +383,104 @@ class Client:
                 older_than_s=older_than_s,
                 authority_of=self._fleets.authority_of,
             )
-            rule = SweepRule(self._clock.wall(), dry_run, orphaned_uploads, recursive)
+            rule = SweepRule(self._context.clock.wall(), dry_run, orphaned_uploads, recursive)
             return replace(fleets, places=places.sweep(rule))
 
     # -- transfer
 
-    def transfer_key(self, job: TransferJob) -> str:
-        """The identity of a job within this run; the same for every retry."""
-        return transfer_key_of(self.identity, job)
-
-    def submit(
-        self,
-        job: TransferJob,
-        fleet: Fleet,
-        *,
-        transfer_key: str | None = None,
-        least_epoch: int = 1,
-    ) -> SubmittedTransfer:
-        """Start a job on a fleet, or join it when it runs there already.
-
-        Args:
-            transfer_key: the transfer to continue; this run's own when None.
-            least_epoch: the lowest epoch to use.
+    def submit(self, job: TransferJob, fleet: Fleet) -> SubmittedTransfer:
+        """Start a job on a fleet, or join it when it runs there already; `finish` does the rest.
 
         Raises:
             ForeignHost: the fleet is on another machine and only reachable there.
             FleetLost: its gateways are gone.
             StoreError: an end is missing, closed to its gateways, or does not answer.
         """
-        run = JobRun(self._context, job, transfer_key)
-        return run.on_fleet(fleet).submit(least_epoch=least_epoch)
-
-    def status(self, fleet: Fleet, submitted: SubmittedTransfer) -> TransferStatus:
-        """The progress of a transfer, and its cost so far; renews its lead's lease.
-
-        Raises GatewayUnreachable.
-        """
-        with self._fleets.control(fleet) as control:
-            status = control.status(submitted)
-        budget = Budget(None, self._clock)
-        budget.record(fleet, status)
-        estimated_usd = fleet.plan.cost.total_usd
-        return replace(status, cost=budget.cost, estimated_usd=estimated_usd)
-
-    def wait(
-        self,
-        job: TransferJob,
-        fleet: Fleet,
-        submitted: SubmittedTransfer,
-        *,
-        on_status: OnStatus | None = None,
-        on_submitted: OnSubmitted | None = None,
-        manifest: str | None = None,
-    ) -> TransferResult:
-        """Poll a submitted transfer to its end; docs/explanation/recovery.md describes failover.
-
-        A transfer that has cost the policy's `max_job_usd` is stopped, and can be resumed.
-
-        Args:
-            on_submitted: called with fleet and transfer whenever the lead changes.
-            manifest: path or URL where the whole list of objects is written, in the format of its
-                suffix: `.parquet`, `.jsonl`, `.ndjson` or `.csv`.
-
-        Raises:
-            TransferFailed: it failed or was cancelled; carries the result.
-            StoreError: it succeeded, but the manifest cannot be written.
-        """
-        options = RunOptions(manifest, on_status, on_submitted)
-        run = JobRun(self._context, job, submitted.transfer_key)
-        return run.on_fleet(fleet, options).wait(submitted)
+        return self.job_run(job).on_fleet(fleet).submit()
 
     def transfer(
-        self,
-        job: TransferJob,
-        fleet: Fleet,
-        *,
-        on_submitted: OnSubmitted | None = None,
-        on_status: OnStatus | None = None,
-        manifest: str | None = None,
-        transfer_key: str | None = None,
-        least_epoch: int = 1,
-        on_full: OnFull | None = None,
+        self, job: TransferJob, fleet: Fleet, **arguments: Unpack[RunArguments]
     ) -> TransferResult:
         """Run a job on a fleet to its end; a fleet that is gone is built once more.
 
         A fleet without gateways has none because there was nothing to copy. Then this call is
         `run`: it looks again, and starts and ends gateways if there is work by now.
 
-        Args as `submit`, `wait` and `run`; `on_submitted` is also called after the submit.
+        Args:
+            arguments: see `RunOptions`.
 
         Raises:
             TransferFailed: an object is not at the destination; carries the result.
+            StoreError: it succeeded, but the manifest cannot be written.
             SkyplaneError: it could not start.
         """
-        options = RunOptions(manifest, on_status, on_submitted, on_full=on_full)
         if not fleet.gateways:
-            return self.job_run(job).run(options=options)
-        run = JobRun(self._context, job, transfer_key).on_fleet(fleet, options)
-        return run.run(least_epoch=least_epoch)
-
-    def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
-        """Stop a transfer and abort what it has begun. Idempotent."""
-        with self._fleets.control(fleet) as control:
-            control.cancel(submitted)
+            return self.run(job, **arguments)
+        return self.job_run(job).on_fleet(fleet, RunOptions(**arguments)).run()
 
     def run(
         self,
         job: TransferJob,
         *,
         plan: TransferPlan | None = None,
-        on_fleet: Callable[[Fleet], None] | None = None,
-        on_status: OnStatus | None = None,
-        manifest: str | None = None,
-        on_full: OnFull | None = None,
+        **arguments: Unpack[RunArguments],
     ) -> TransferResult:
         """Plan, provision, transfer and tear down in one call.
 
-        Without a plan it first checks that the destination exists.
+        Without a plan it first checks the destination and the deletes of the job.
 
         Starts no fleet if there is nothing to do, no plan is given and no manifest is wanted. Takes
-        the fleet down after any error or interruption. Raises as `transfer` and `teardown`.
+        the fleet down after any error or interruption.
 
-        `on_full` as in `provision`.
+        Args:
+            arguments: see `RunOptions`.
+
+        Raises as `JobRun.check`, `transfer` and `teardown`.
         """
-        options = RunOptions(manifest, on_status, on_fleet=on_fleet, on_full=on_full)
-        return self.job_run(job).run(plan, options)
+        return self.job_run(job).run(plan, **arguments)
 
-    # -- a transfer that another process watches
+    def cancel(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        """Stop a transfer and abort what it has begun. Idempotent."""
+        with self._fleets.control(fleet) as control:
+            control.cancel(submitted)
 
-    def begin(
-        self,
-        job: TransferJob,
-        fleet: Fleet | None = None,
-        *,
-        on_submitted: OnSubmitted | None = None,
-        on_fleet: Callable[[Fleet], None] | None = None,
-        on_status: OnStatus | None = None,
-        manifest: str | None = None,
-        on_full: OnFull | None = None,
-    ) -> TransferResult | WatchedTransfer:
-        """As `transfer`, or as `run` without a fleet, but return when the transfer is submitted.
-
-        `finish` does the rest. Returns the result where nothing was to be copied, or where this
-        process has copied the objects itself. Takes a fleet of its own down after an error.
-        Args and errors as `transfer` and `run`.
-        """
-        options = RunOptions(manifest, on_status, on_submitted, on_fleet, on_full)
-        return self.job_run(job).begin(fleet, options)
+    # -- a transfer that another process has submitted
 
     def watch(self, watched: WatchedTransfer, *, on_status: OnStatus | None = None) -> Monitor:
         """Polls a submitted transfer, in any process that has the fleet secret."""
         request = TransferRequest(watched.submitted.transfer_key, watched.job, self._credentials)
-        context, deadline_unix_s = self._context, watched.deadline_unix_s
-        if deadline_unix_s is not None:
-            context = replace(context, stop_at=StopAt(deadline_unix_s, "its time is over"))
+        context = self._within(watched)
         return Monitor(request, watched.fleet, watched.submitted, context, on_status=on_status)
 
-    def follow(
-        self, watched: WatchedTransfer, *, for_s: float, on_status: OnStatus | None = None
-    ) -> WatchEnd | None:
-        """Watch a submitted transfer for some seconds, in this process.
+    def finish(self, watched: WatchedTransfer, **arguments: Unpack[RunArguments]) -> TransferResult:
+        """Follow a submitted transfer to its end, and end a fleet that it owns.
 
-        Returns why the watch has ended, or None if the transfer still runs.
+        docs/explanation/recovery.md describes failover. A transfer that has cost the policy's
+        `max_job_usd`, or whose deadline passes, is stopped; a resume or a retry can continue it.
+        Args and errors as `transfer`.
         """
-        return self.watch(watched, on_status=on_status).follow(for_s)
-
-    def finish(
-        self,
-        watched: WatchedTransfer,
-        *,
-        on_status: OnStatus | None = None,
-        on_submitted: OnSubmitted | None = None,
-        manifest: str | None = None,
-    ) -> TransferResult:
-        """Follow a watched transfer to its end, as `wait`, and end a fleet that it owns."""
-        options = RunOptions(manifest, on_status, on_submitted)
-        submitted = watched.submitted
-        run = JobRun(self._context, watched.job, submitted.transfer_key)
+        options, submitted = RunOptions(**arguments), watched.submitted
+        run = JobRun(self._within(watched), watched.job, submitted.transfer_key)
         transfer = run.on_fleet(watched.fleet, options)
         if watched.owns_fleet:
             return transfer.wait_and_tear_down(submitted)
         return transfer.wait(submitted)
 
-    def is_running(self, watched: WatchedTransfer) -> bool:
-        """Whether the lead of a watched transfer answers that it runs."""
-        try:
-            with self._fleets.control(watched.fleet) as control:
-                return control.status(watched.submitted).is_running
-        except (GatewayDraining, GatewayUnreachable, UnknownTransfer):
-            return False
-
-    def stop(self, watched: WatchedTransfer, reason: str) -> None:
-        """Have a watched transfer fail with this reason; a resume or a retry can continue it.
-
-        Raises GatewayUnreachable, after the end of a fleet that the transfer owns.
-        """
-        try:
-            with self._fleets.control(watched.fleet) as control:
-                control.stop(watched.submitted, reason)
-        except BaseException:
-            if watched.owns_fleet:
-                self._fleets.teardown_after_error(watched.fleet)
-            raise
-
-    def cancel_watched(self, watched: WatchedTransfer) -> None:
-        """Stop a watched transfer, and end a fleet that it owns. Idempotent."""
-        self.cancel(watched.fleet, watched.submitted)
-        if watched.owns_fleet:
-            self.teardown(watched.fleet)
+    def _within(self, watched: WatchedTransfer) -> Context:
+        """The context of this client, in which a watched transfer stops at its deadline."""
+        context, deadline_unix_s = self._context, watched.deadline_unix_s
+        own = context.stop_at
+        if deadline_unix_s is None or (own is not None and own.unix_s <= deadline_unix_s):
+            return context
+        reason = "the time of its task is over" if own is None else own.reason
+        return replace(context, stop_at=StopAt(deadline_unix_s, reason))
 
     def resume(
         self,
         handle: str | ResumeHandle,
         *,
-        on_fleet: Callable[[Fleet], None] | None = None,
-        on_status: OnStatus | None = None,
-        manifest: str | None = None,
         max_job_usd: float | None = None,
+        **arguments: Unpack[RunArguments],
     ) -> TransferResult:
         """Continue a failed transfer, by the resume handle of its result.
 
@@ -691,17 +489,18 @@ class Client:
 
         Args:
             max_job_usd: what it may cost from now on; as much as at first when None.
+            arguments: see `RunOptions`.
 
         Raises:
             ConfigurationInvalid: the handle is not valid, or too old.
             TransferFailed, TeardownIncomplete: as `run`.
         """
-        options = RunOptions(manifest, on_status, on_fleet=on_fleet)
+        options = RunOptions(**arguments)
         found = ResumeHandle.from_text(handle) if isinstance(handle, str) else handle
-        found.require_live(self._clock.wall())
+        found.require_live(self._context.clock.wall())
         if max_job_usd is not None:
             found = found.with_budget(max_job_usd)
-        preflight.require_usable(found.job, manifest)
+        preflight.require_usable(found.job, options.manifest)
         was_up = bool(self.provisioner.describe(found.fleet_key))
         fleet = self._fleets.ensure(found.fleet_key, found.plan, found.generation, found.deployment)
         run = JobRun(self._context, found.job, found.transfer_key).on_fleet(fleet, options)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.fake_client import FakeClient
 
 from skyplane_orchestration.cli.commands import transfer
 from skyplane_orchestration.cli.console import Console
@@ -25,8 +26,8 @@ def test_max_job_usd_of_transfer_reaches_the_policy(
 
     for name, stand_in in {
         "read_fleet": lambda path: SimpleNamespace(key="ab" * 16),
-        "open_client": lambda options, run: None,
-        "check_destination": lambda client, job: None,
+        "open_client": lambda options, run: FakeClient(),
+        "require_writable": lambda job: None,
         "_move": move,
     }.items():
         monkeypatch.setattr(transfer, name, stand_in)

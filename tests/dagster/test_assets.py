@@ -65,7 +65,7 @@ def test_all_ops_succeed(lab: Lab) -> None:
     assert result.success
     assert states(result) == dict.fromkeys(STEPS, "SUCCESS")
     verbs = [verb for verb in lab.client.verbs if verb != "identity"]
-    assert verbs == ["check_destination", "plan", "provision", "transfer", "teardown"]
+    assert verbs == ["check", "plan", "provision", "transfer", "teardown"]
     keys = {*lab.client.keys("provision"), *lab.client.keys("teardown")}
     (fleet_key,) = keys
     ((where, job, manifest),) = lab.client.of("transfer")
@@ -86,12 +86,6 @@ def test_provision_waits_for_the_end_of_another_fleet(
     assert lab.materialize(asset()).success
     said = capfd.readouterr().err
     assert said.count("waiting: deployment 'prod' has reached max_active_fleets") == 1
-
-
-def test_a_move_is_checked_before_provisioning(lab: Lab) -> None:
-    assert lab.materialize(asset(move=True)).success
-    verbs = [verb for verb in lab.client.verbs if verb != "identity"]
-    assert verbs[:3] == ["check_destination", "check_deletes", "plan"]
 
 
 def test_every_op_has_the_same_run_identity(lab: Lab) -> None:
@@ -181,7 +175,7 @@ def test_the_hook_uses_the_resource_key_of_the_asset(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("verb", "error", "step"),
     [
-        ("check_destination", NotFound("no bucket"), "plan"),
+        ("check", NotFound("no bucket"), "plan"),
         ("plan", PlanInfeasible("too fast"), "plan"),
         ("provision", ProvisionFailed("no port"), "provision"),
     ],

@@ -47,7 +47,7 @@ def test_one_run_copies_its_partitions_over_one_fleet(lab: Lab) -> None:
         ("s3://a/wed/", 1.0),
         ("s3://a/thu/", 1.0),
     ]
-    assert lab.client.verbs.count("check_destination") == 3
+    assert lab.client.verbs.count("check") == 3
     assert lab.client.verbs.count("provision") == lab.client.verbs.count("teardown") == 1
     done = lab.client.of("transfer")
     assert {fleet for fleet, _, _ in done} == set(lab.client.keys("provision"))

@@ -18,6 +18,7 @@ from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.provision.in_process import InProcessProvisioner
 from skyplane_orchestration.provision.local.run_directory import RunRoot
 from skyplane_orchestration.transfer.progress_log import ProgressMeter
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit
@@ -129,7 +130,8 @@ def test_two_transfers_at_once_on_one_fleet(kit: ClientKit, tmp_path: Path) -> N
     fleet = client.provision(kit.relayed())
     try:
         submitted = [client.submit(job, fleet) for job in jobs]
-        results = [client.wait(job, fleet, row) for job, row in zip(jobs, submitted, strict=True)]
+        pairs = zip(jobs, submitted, strict=True)
+        results = [client.finish(WatchedTransfer(job, fleet, row)) for job, row in pairs]
         assert [result.copied for result in results] == [12, 12]
     finally:
         client.teardown(fleet)

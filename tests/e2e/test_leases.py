@@ -48,6 +48,7 @@ ORCHESTRATOR = textwrap.dedent(
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
+    from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
     given = json.loads(sys.stdin.read())
     options = LocalOptions(
@@ -62,9 +63,13 @@ ORCHESTRATOR = textwrap.dedent(
         times=FleetTimes(start_within_s=120.0, lease_s=3.0, hard_end_s=600.0),
     )
     fleet = client.provision(TransferPlan.from_dict(given["plan"]))
-    submitted = client.submit(TransferJob.from_dict(given["job"]), fleet)
+    job = TransferJob.from_dict(given["job"])
+    watched = WatchedTransfer(job, fleet, client.submit(job, fleet))
+    watch = client.watch(
+        watched, on_status=lambda status: print(json.dumps(status.open_uploads), flush=True)
+    )
     while True:
-        print(json.dumps(client.status(fleet, submitted).open_uploads), flush=True)
+        watch.poll()
         time.sleep(0.1)
     """
 )

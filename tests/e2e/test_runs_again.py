@@ -18,6 +18,7 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.operators import SkyplaneTransferOperator
 from skyplane_orchestration.transfer import deletes, finalize
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,8 +99,8 @@ def test_a_move_whose_orchestrator_died_before_its_deletes_is_finished_by_the_ne
     move = replace(held_job, move=True)
     held.take()
     died = kit.client()
-    submitted = died.submit(move, fleet)
-    wait_for(lambda: not died.status(fleet, submitted).is_running, "the end of the transfer")
+    watch = died.watch(WatchedTransfer(move, fleet, died.submit(move, fleet)))
+    wait_for(lambda: watch.poll() == "ended", "the end of the transfer")
     copied = {key: (held.source / key).read_bytes() for key in OBJECTS}
 
     result = kit.client().transfer(move, fleet)

@@ -147,13 +147,13 @@ def test_a_client_stops_its_transfers_before_the_execution_timeout() -> None:
         limit = timedelta(seconds=seconds)
         task = SimpleNamespace(execution_timeout=limit)
         client = SkyplaneHook().client(context(task=task, start_date=start), "g")
-        assert client.stop_at == StopAt(
+        assert client._context.stop_at == StopAt(
             start.timestamp() + limit.total_seconds() - reserve_s,
             f"the task has an execution_timeout of {limit}",
         )
     task = SimpleNamespace(execution_timeout=None)
     for found in (context(), context(task=task, start_date=start)):
-        assert SkyplaneHook().client(found, "g").stop_at is None
+        assert SkyplaneHook().client(found, "g")._context.stop_at is None
 
 
 def test_a_users_task_runs_a_job_as_one_task_does(
@@ -178,6 +178,6 @@ def test_a_users_task_runs_a_job_as_one_task_does(
         ("mine", "always"),
     ]
     fake = clients[0][2]
-    assert fake.verbs == ["check_deletes", "run"]
+    assert fake.verbs == ["run"]
     ((placed, manifest),) = fake.of("run")
     assert (placed.source.endpoint_url, manifest) == ("http://m:9", "/m")

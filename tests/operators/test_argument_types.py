@@ -125,7 +125,7 @@ def test_an_argument_is_of_its_type_or_nothing_starts(
 ) -> None:
     annotation = own_arguments(operator)[name]
     wrong: list[str] = []
-    monkeypatch.setattr(FakeClient, "verify_job", lambda *_, **__: EQUAL)
+    monkeypatch.setattr(FakeClient, "verify", lambda *_, **__: EQUAL)
     # Templates of the other arguments are not of interest, and rendering takes long.
     monkeypatch.setattr(operator, "template_fields", (name,))
     for value, way in product(VALUES, ("literal", "template", "native")):

@@ -112,8 +112,7 @@ def test_a_watch_in_the_slot_ends_as_that_of_the_trigger(
     client = hook.client(context, "copy")
     client.early_end = end
     one_task().execute(context)
-    stopped = ["stop"] if end == "deadline" else []
-    assert client.verbs == ["begin", "follow", *stopped, "finish"]
+    assert client.verbs == ["begin", "follow", "finish"]
 
 
 def test_an_error_of_the_watch_in_the_slot_is_left_to_the_end(hook: FakeHook, context: Any) -> None:
@@ -193,4 +192,3 @@ def test_the_deadline_leaves_time_to_stop_the_transfer(hook: FakeHook, context: 
     hook.clients["copy"].fail("finish", stopped)
     with pytest.raises(AirflowException):
         operator.execute_complete(context, event(trigger, "deadline"))
-    assert hook.clients["copy"].of("stop") == ["the task has an execution_timeout of 0:01:40"]

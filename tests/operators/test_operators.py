@@ -90,7 +90,7 @@ def test_arguments_are_by_keyword_only(cls: type[SkyplaneOperator]) -> None:
 def test_plan_checks_the_destination_first(hook: Any, context: Any) -> None:
     document = plan_document(hook, context)
     assert TransferPlan.from_dict(document).dst == "aws:eu-west-3"
-    assert hook.clients["default"].verbs == ["check_destination", "plan"]
+    assert hook.clients["default"].verbs == ["check", "plan"]
 
 
 def test_a_plan_without_work_has_no_volume(
@@ -100,13 +100,6 @@ def test_a_plan_without_work_has_no_volume(
     plan = TransferPlan.from_dict(plan_document(hook, context))
     assert (plan.needs_gateways, plan.volume_gb, plan.cost.total_usd) == (False, 0, 0)
     assert "there is nothing to copy, so no gateways are started" in task_log()
-
-
-def test_a_move_is_checked_before_provisioning(hook: Any, context: Any) -> None:
-    SkyplanePlanOperator(task_id="plan", move=True, **ENDS).execute(context)
-    SkyplaneTransferOperator(task_id="copy", move=True, **ENDS).execute(context)
-    looks = [client.verbs for client in hook.clients.values()]
-    assert looks == [["check_destination", "check_deletes", "plan"], ["check_deletes", "run"]]
 
 
 def test_provision_returns_the_fleet(hook: Any, context: Any) -> None:

@@ -418,5 +418,5 @@ def test_archived_objects_that_a_copy_skips_are_not_compared() -> None:
 
 
 def test_the_client_asks_for_no_plan_and_no_region(places: tuple[Path, Path]) -> None:
-    report = Client().verify(Location(f"{places[0]}/"), Location(f"{places[1]}/"))
+    report = Client().verify(TransferJob(Location(f"{places[0]}/"), Location(f"{places[1]}/")))
     assert report.is_equal

@@ -119,9 +119,9 @@ def test_on_kill_cancels_unless_it_shall_not(client: WatchingClient) -> None:
     asyncio.run(trigger_of(client, cancel_on_kill=False).on_kill())
     assert client.verbs == []
     asyncio.run(trigger_of(client).on_kill())
-    assert client.verbs == ["cancel_watched"]
+    assert client.verbs == ["cancel", "teardown"]
 
 
 def test_on_kill_tolerates_a_fleet_that_is_gone(client: WatchingClient) -> None:
-    client.fail("cancel_watched", GatewayUnreachable("gone"))
+    client.fail("cancel", GatewayUnreachable("gone"))
     asyncio.run(trigger_of(client).on_kill())

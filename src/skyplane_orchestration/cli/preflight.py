@@ -1,21 +1,16 @@
-"""Checks of the destination before a command starts gateways."""
+"""A check of the destination before a command starts gateways."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from skyplane_orchestration.errors import InvalidLocation
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.client import Client
-    from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job import TransferJob
 
 
-def check_destination(client: Client, job: TransferJob) -> None:
-    """Check that the destination can be written. Raises InvalidLocation or StoreError."""
-    client.check_destination(job)
+def require_writable(job: TransferJob) -> None:
+    """Check that this user can write to a destination of files. Raises InvalidLocation."""
     if job.destination.kind == "file":
         # The command's gateways run on this machine as this user.
         key = "/" + job.destination.key

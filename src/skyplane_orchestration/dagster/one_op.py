@@ -29,7 +29,6 @@ from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import failed_result
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
-from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 
 if TYPE_CHECKING:
@@ -127,14 +126,12 @@ class OneOp:
             fleets.append(fleet)
             log_fleet(context.log, fleet)
 
-        options = RunOptions(
-            asset.manifest_of(context, partition),
-            ProgressLog(context.log.info),
+        result = client.run(
+            job,
+            manifest=asset.manifest_of(context, partition),
+            on_status=ProgressLog(context.log.info),
             on_fleet=on_fleet,
         )
-        job_run = client.job_run(job)
-        job_run.check_deletes()
-        result = job_run.run(options=options)
         log_result(context.log, result)
         plan = fleets[-1].plan if fleets else None
         return Copy(materialization_metadata(job, plan, result), result)

@@ -138,8 +138,7 @@ def require_one_fleet(policy: dg.BackfillPolicy | None, ends: Sequence[Location]
 def plan_of(client: Client, jobs: Sequence[TransferJob]) -> TransferPlan:
     """Check the jobs of a run, then make one plan for the volume of all of them.
 
-    Raises as `Client.check_destination`, `Client.check_deletes`, `Client.plan` and
-    `Client.plan_together`.
+    Raises as `JobRun.check`, `Client.plan` and `Client.plan_together`.
     """
     if len(jobs) == 1:
         (job,) = jobs
@@ -162,7 +161,6 @@ def plan_of(client: Client, jobs: Sequence[TransferJob]) -> TransferPlan:
 
 
 def _checked(client: Client, job: TransferJob) -> JobRun:
-    client.check_destination(job)
     job_run = client.job_run(job)
-    job_run.check_deletes()
+    job_run.check()
     return job_run

@@ -32,7 +32,6 @@ from skyplane_orchestration.provider_info import (
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources, purpose_of
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
-from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_full, log_result
 
 if TYPE_CHECKING:
@@ -151,12 +150,12 @@ class SkyplaneHook(BaseHook):
         job = self.placed_job(job)
         self.log.info("%s", heading(job))
         self._report_ends(job)
-        options = RunOptions(
-            manifest, ProgressLog(self.log.info), on_full=partial(log_full, self.log)
+        result = client.run(
+            job,
+            manifest=manifest,
+            on_status=ProgressLog(self.log.info),
+            on_full=partial(log_full, self.log),
         )
-        job_run = client.job_run(job)
-        job_run.check_deletes()
-        result = job_run.run(options=options)
         log_result(self.log, result)
         return result
 

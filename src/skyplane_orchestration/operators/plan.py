@@ -46,9 +46,8 @@ class SkyplanePlanOperator(SkyplaneJobOperator):
         executor = remote_executor(self.executor)
         if executor and client.provisioner.name == LOCAL:
             self.log.warning(_MAY_BE_ELSEWHERE, executor)
-        client.check_destination(job)
         job_run = client.job_run(job)
-        job_run.check_deletes()
+        job_run.check()
         plan = job_run.plan()
         if job_run.has_nothing_to_copy():
             plan = plan.without_work()

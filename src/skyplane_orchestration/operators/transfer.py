@@ -21,7 +21,6 @@ from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.documents import LINEAGE
 from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
-from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.task_log import log_result, log_submitted
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
@@ -138,9 +137,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self._running = (client, watched.fleet, watched.submitted)
         message = ""
         try:
-            end: str | None = client.follow(
-                watched, for_s=self.defer_after_s, on_status=self._on_status([watched.fleet])
-            )
+            watch = client.watch(watched, on_status=self._on_status([watched.fleet]))
+            end: str | None = watch.follow(self.defer_after_s)
         except SkyplaneError as error:
             end, message = "error", str(error)
         except BaseException:
@@ -158,8 +156,9 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
 
         def work(context: Context, client: Client) -> dict[str, Any]:
             watched = WatchedTransfer.from_dict(event["watched"])
+            watch = client.watch(watched)
             is_silent = event["end"] == "silent" and event["has_answered"]
-            if is_silent and client.is_running(watched):
+            if is_silent and watch.poll() is None and watch.has_answered:
                 self._defer(client, watched)
             return self._wake(context, client, watched, event)
 
@@ -173,15 +172,8 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         event: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Take the transfer to its end after a watch."""
-        from skyplane_orchestration.hooks.time_limit import timeout_reason
-
-        end = event["end"]
         if event["message"]:
             self.log.warning("the transfer could not be watched: %s", event["message"])
-        if end == "deadline":
-            reason = timeout_reason(self.execution_timeout)
-            self.log.warning("stopping the transfer: %s", reason)
-            client.stop(watched, reason)
         fleets = [watched.fleet]
 
         def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
@@ -213,19 +205,15 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     def _begin(
         self, context: Context, client: Client, job: TransferJob
     ) -> TransferResult | WatchedTransfer:
-        fleet = None if self._is_one_task else self._given_fleet()
         fleets: list[Fleet] = []
-        job_run = client.job_run(job)
-        if fleet is None:
-            job_run.check_deletes()
-        options = RunOptions(
-            self.manifest,
-            self._on_status(fleets),
+        return client.job_run(job).begin(
+            None if self._is_one_task else self._given_fleet(),
+            manifest=self.manifest,
+            on_status=self._on_status(fleets),
             on_submitted=lambda _, submitted: log_submitted(self.log, submitted),
             on_fleet=fleets.append,
             on_full=self.on_full(context),
         )
-        return job_run.begin(fleet, options)
 
     def _defer(self, client: Client, watched: WatchedTransfer) -> NoReturn:
         """Free the slot until the trigger's event. Raises TaskDeferred."""
@@ -249,15 +237,13 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         self, context: Context, client: Client, job: TransferJob
     ) -> tuple[Fleet | None, TransferResult]:
         fleets: list[Fleet] = []
-        options = RunOptions(
-            self.manifest,
-            self._on_status(fleets),
+        result = client.run(
+            job,
+            manifest=self.manifest,
+            on_status=self._on_status(fleets),
             on_fleet=fleets.append,
             on_full=self.on_full(context),
         )
-        job_run = client.job_run(job)
-        job_run.check_deletes()
-        result = job_run.run(options=options)
         return fleets[0] if fleets else None, result
 
     def _transfer_on_fleet(

@@ -48,7 +48,7 @@ class SkyplaneVerifyOperator(SkyplaneJobOperator):
         self.keep(locals())
 
     def work(self, context: Context, client: Client) -> dict[str, Any]:
-        report = client.verify_job(
+        report = client.verify(
             self.hook.placed_job(self.transfer_job()),
             with_extra=self.with_extra,
             listing_only=self.listing_only,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Unpack
 
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -17,13 +17,14 @@ from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.source_listing import SourceListing
+from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
 from skyplane_orchestration.transfer.path_conflicts import put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
-from skyplane_orchestration.transfer.run_options import RunOptions
+from skyplane_orchestration.transfer.run_options import RunArguments, RunOptions
 from skyplane_orchestration.transfer.transfer_key import transfer_key_of
 from skyplane_orchestration.transfer.transfer_run import DeleteCheck, TransferRun
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
@@ -50,8 +51,16 @@ class JobRun:
 
     # -- checks and plan
 
-    def check_deletes(self) -> None:
-        """See `Client.check_deletes`; the transfer of this run does not check them again."""
+    def check(self) -> None:
+        """Check that the destination exists, and the deletes of the job; change nothing.
+
+        Those are of a move at its source, and of `delete` at the destination. The transfer of this
+        run does not check them again.
+
+        Raises ConfigurationInvalid if one end lies in the other, TooManyDeletes or StoreError.
+        """
+        with timed("check of the destination"):
+            preflight.check_destination(self._job, self._context.credentials)
         self._deletes.in_the_way(self._job)
 
     def has_nothing_to_copy(self) -> bool:
@@ -59,7 +68,6 @@ class JobRun:
         return self._compared() is not None
 
     def _compared(self) -> TransferResult | None:
-        """The result of a job that has nothing to copy; else None. Changes nothing."""
         context = self._context
         if context.fleets.provisioner.describe(context.identity.fleet_key()):
             return None
@@ -70,7 +78,14 @@ class JobRun:
         )
 
     def unchanged(self) -> TransferResult | None:
-        """See `Client.unchanged`."""
+        """The success of a job that has nothing to copy, which needs no gateways; else None.
+
+        With `delete` it also deletes what only the destination has. Raises TransferFailed where
+        that fails.
+
+        None as well if the ends cannot be listed or have too many keys, and if an earlier try of
+        the transfer has left a journal or a fleet.
+        """
         job, result = self._job, self._compared()
         if result is None or not job.delete:
             return result
@@ -89,7 +104,10 @@ class JobRun:
         return result
 
     def measured(self) -> tuple[TransferJob, tuple[str, ...]]:
-        """See `Client.measured`."""
+        """The job with regions, volume and number of objects, and notes on these figures.
+
+        Lists the source (up to a cap) if no volume is given. Raises EmptySource or StoreError.
+        """
         return planning.measured(self._job, self._context.credentials, self._listing)
 
     def plan(
@@ -110,18 +128,23 @@ class JobRun:
     # -- from the plan to the end
 
     def run(
-        self, plan: TransferPlan | None = None, options: RunOptions | None = None
+        self, plan: TransferPlan | None = None, **arguments: Unpack[RunArguments]
     ) -> TransferResult:
         """From the plan to the teardown; see `Client.run`."""
-        options = options or RunOptions()
+        options = RunOptions(**arguments)
         run = self._start(plan, options)
         return run if isinstance(run, TransferResult) else run.run_and_tear_down()
 
     def begin(
-        self, fleet: Fleet | None = None, options: RunOptions | None = None
+        self, fleet: Fleet | None = None, **arguments: Unpack[RunArguments]
     ) -> TransferResult | WatchedTransfer:
-        """From the plan to the submit, or the submit alone; see `Client.begin`."""
-        options = options or RunOptions()
+        """As `Client.transfer`, or as `run` without a fleet, but return after the submit.
+
+        `Client.finish` does the rest. Returns the result where nothing was to be copied, or where
+        this process has copied the objects itself. Takes a fleet of its own down after an error.
+        Args and errors as `Client.transfer` and `run`.
+        """
+        options = RunOptions(**arguments)
         if fleet is not None and fleet.gateways:
             given = self.on_fleet(fleet, options)
             submitted = given.begin()
@@ -149,7 +172,7 @@ class JobRun:
         """The transfer on a fleet for this job, or its result if there is nothing to copy."""
         preflight.require_usable(self._job, options.manifest)
         if plan is None:
-            preflight.check_destination(self._job, self._context.credentials)
+            self.check()
             done = None if options.manifest else self.unchanged()
             if done is not None:
                 return done

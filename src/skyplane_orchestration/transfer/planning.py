@@ -290,7 +290,7 @@ def measured(
     *,
     may_assume: bool = False,
 ) -> tuple[TransferJob, tuple[str, ...]]:
-    """The job with regions, volume and number of objects; see `Client.measured`."""
+    """The job with regions, volume and number of objects; see `JobRun.measured`."""
     job = preflight.locate(job, credentials, may_assume=may_assume)
     if job.volume_gb is not None:
         return job, ()

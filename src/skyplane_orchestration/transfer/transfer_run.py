@@ -173,7 +173,7 @@ class TransferRun:
             raise
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
-        """Follow a submitted transfer to its end; see `Client.wait`."""
+        """Follow a submitted transfer to its end; see `Client.finish`."""
         context = self._context
         with Monitor(
             self._request,

@@ -123,7 +123,9 @@ class SkyplaneTransferTrigger(BaseTrigger):
         watched = WatchedTransfer.from_dict(self.watched)
         key = watched.submitted.transfer_key
         try:
-            await _in_thread(lambda: client.cancel_watched(watched))
+            await _in_thread(lambda: client.cancel(watched.fleet, watched.submitted))
+            if watched.owns_fleet:
+                await _in_thread(lambda: client.teardown(watched.fleet))
         except SkyplaneError as error:
             self.log.warning("transfer %s may continue until its lease ends: %s", key, error)
         else:

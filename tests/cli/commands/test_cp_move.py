@@ -83,10 +83,10 @@ def move(client: Any) -> None:
 
 
 def test_an_interrupted_transfer_is_cancelled_and_keeps_its_fleet() -> None:
-    client = FakeClient(errors={"wait": [KeyboardInterrupt()]})
+    client = FakeClient(errors={"finish": [KeyboardInterrupt()]})
     with pytest.raises(KeyboardInterrupt):
         move(client)
-    assert client.verbs == ["submit", "wait", "cancel"]
+    assert client.verbs == ["submit", "finish", "cancel"]
 
 
 def test_a_fleet_of_another_machine_is_bad_input_and_a_lost_one_is_not() -> None:

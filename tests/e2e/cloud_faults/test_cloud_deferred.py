@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 def submitted(workers: Workers, job: TransferJob, destination: S3Server) -> WatchedTransfer:
     """A task has submitted the job, on a fleet of its own, and has deferred itself."""
-    watched = workers.client().begin(job)
+    watched = workers.client().job_run(job).begin()
     assert isinstance(watched, WatchedTransfer)
     assert watched.owns_fleet
     bucket = job.destination.bucket

@@ -74,7 +74,9 @@ def _comparison(options: argparse.Namespace, client: Client) -> Comparison:
     src, dst = options.src, options.dst
     notes: tuple[str, ...] = ()
     if are_locations(options, client.grid.tags):
-        job, notes = as_prefix_or_object(planning_job(options, client), client.measured)
+        job, notes = as_prefix_or_object(
+            planning_job(options, client), lambda job: client.job_run(job).measured()
+        )
         src, dst = _region_of(job.source), _region_of(job.destination)
         request |= {"volume_gb": job.volume_gb, "objects": job.objects}
     else:

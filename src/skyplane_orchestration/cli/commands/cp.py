@@ -13,7 +13,7 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client, print_may_still_run
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, BadInput, as_bad_input
-from skyplane_orchestration.cli.preflight import check_destination
+from skyplane_orchestration.cli.preflight import require_writable
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -26,7 +26,6 @@ from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.transfer.progress_log import heading
-from skyplane_orchestration.transfer.run_options import RunOptions
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -93,9 +92,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
         job = _job(options, client)
         if options.dry_run:
             return _dry_run(job, client, console)
-        check_destination(client, job)
         job_run = client.job_run(job)
-        job_run.check_deletes()
+        job_run.check()
+        require_writable(job)
         result = None if options.manifest else job_run.unchanged()
     if result is None:
         with as_bad_input():
@@ -140,8 +139,12 @@ def _copy(
     progress: TransferProgress,
 ) -> TransferResult:
     try:
-        watchers = RunOptions(options.manifest, progress.on_status, on_fleet=progress.on_fleet)
-        return job_run.run(plan, watchers)
+        return job_run.run(
+            plan,
+            manifest=options.manifest,
+            on_status=progress.on_status,
+            on_fleet=progress.on_fleet,
+        )
     except (ConfigurationInvalid, ForeignHost, NotAuthorised) as error:
         if progress.has_fleet:
             raise
@@ -180,7 +183,7 @@ def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
     with closing(RowSpool()) as rows:
         names = ("objects", "bytes", "copy", "copy_bytes", "skip", "refuse", "missing")
         summary: dict[str, Any] = dict.fromkeys(names, 0)
-        for selection in client.previewed(job):
+        for selection in client.preview(job):
             row = preview_row(job, selection)
             summary["objects"] += 1
             summary["bytes"] += row["bytes"]

@@ -10,11 +10,12 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_fleet
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.preflight import check_destination
+from skyplane_orchestration.cli.preflight import require_writable
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.transfer.progress_log import heading
+from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -44,7 +45,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         client = open_client(options, run=options.run or fleet.key)
         job = arguments.job_from(options, policy=Policy(max_job_usd=options.max_job_usd))
         require_usable(job, options.manifest)
-        check_destination(client, job)
+        client.job_run(job).check()
+        require_writable(job)
     result = _move(client, job, fleet, options.manifest, console)
     from skyplane_orchestration.cli.result_lines import print_result
 
@@ -66,8 +68,9 @@ def _move(
     try:
         console.info(heading(job))
         progress.on_fleet(fleet)
-        return client.wait(
-            job, *running, on_status=progress.on_status, on_submitted=keep, manifest=manifest
+        watched = WatchedTransfer(job, *running)
+        return client.finish(
+            watched, on_status=progress.on_status, on_submitted=keep, manifest=manifest
         )
     except KeyboardInterrupt as error:
         progress.stop()

@@ -12,6 +12,7 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.errors import EmptySource, NotFound
+from skyplane_orchestration.model.job import TransferJob
 
 if TYPE_CHECKING:
     from skyplane_orchestration.storage.compare import VerifyReport
@@ -53,19 +54,20 @@ def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 if an object differs."""
     with as_bad_input():
         client = open_client(options)
-        source = arguments.location_from(options, "src")
-        destination = arguments.location_from(options, "dst")
-        for place in (source, destination):
-            client.check_place(place)
-    with as_bad_input(EmptySource, NotFound):
-        report = client.verify(
-            source,
-            destination,
+        job = TransferJob(
+            arguments.location_from(options, "src"),
+            arguments.location_from(options, "dst"),
             recursive=options.recursive,
             include=tuple(options.include),
             exclude=arguments.excluded_keys(options),
             on_illegal_key=options.on_illegal_key,
             allow_empty=options.allow_empty,
+        )
+        for place in (job.source, job.destination):
+            client.check_place(place)
+    with as_bad_input(EmptySource, NotFound):
+        report = client.verify(
+            job,
             with_extra=options.extra,
             listing_only=options.listing_only,
             download=options.download,
