@@ -33,9 +33,11 @@ def program(least: float = 1.5) -> LinearProgram:
     )
 
 
-def integer_optimum(least: float = 1.5) -> IntegerOptimum | None:
+def integer_optimum(least: float = 1.5, node_limit: int | None = None) -> IntegerOptimum | None:
     whole = np.array([True, True, False])
-    return solve_integer(program(least), whole, relative_gap=1e-9, time_limit_s=5.0)
+    return solve_integer(
+        program(least), whole, relative_gap=1e-9, node_limit=node_limit, time_limit_s=5.0
+    )
 
 
 def test_the_real_optimum_comes_with_its_prices() -> None:
@@ -74,17 +76,38 @@ def test_an_error_of_the_solver_is_not_its_last_word(monkeypatch: pytest.MonkeyP
     assert (found.objective, given) == (2.0, [True, False])
 
 
-def test_one_that_is_out_of_time_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = list[float]()
+@pytest.mark.parametrize("x", [None, np.zeros(3)])
+def test_one_that_is_out_of_time_is_an_error(monkeypatch: pytest.MonkeyPatch, x: Any) -> None:
+    calls, now = list[float](), [100.0]
 
     def run_out(cost: Any, *, options: Any, **_: Any) -> Any:
         calls.append(options["time_limit"])
-        return SimpleNamespace(x=None, status=1, message="Time limit reached")
+        now[0] += options["time_limit"]
+        return SimpleNamespace(x=x, status=1, message="Time limit reached")
 
     monkeypatch.setattr(highs, "milp", run_out)
+    monkeypatch.setattr(highs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(SolverFailed, match=r"within 5 s \(Time limit reached\)"):
         integer_optimum()
-    assert calls == [pytest.approx(5.0, abs=0.1)]
+    assert calls == [5.0]
+
+
+def test_the_limit_on_nodes_gives_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [np.array([0.0, 2.0, 1.0]), None]
+
+    def stop(cost: Any, *, options: Any, **_: Any) -> Any:
+        assert options["node_limit"] == 7
+        message = "Solution limit reached"
+        return SimpleNamespace(
+            x=answers.pop(0), status=1, fun=2.0, mip_dual_bound=1.0, message=message
+        )
+
+    monkeypatch.setattr(highs, "milp", stop)
+    found = integer_optimum(node_limit=7)
+    assert found is not None
+    assert (found.objective, found.bound) == (2.0, 1.0)
+    with pytest.raises(SolverFailed, match=r"no plan was found \(Solution limit reached\)"):
+        integer_optimum(node_limit=7)
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

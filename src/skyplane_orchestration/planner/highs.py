@@ -19,7 +19,10 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, linprog, mi
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Mask
 
-_OPTIMAL, _OUT_OF_TIME, _INFEASIBLE = 0, 1, 2
+_OPTIMAL, _LIMIT_REACHED, _INFEASIBLE = 0, 1, 2
+#: After this time a program is an error. No result depends on the time it took: programs that may
+#: take long have a limit on nodes.
+LIMIT_S: Final = 60.0
 #: The least time limit of a second attempt.
 _LEAST_S: Final = 0.01
 #: Python's filters of warnings are those of the process.
@@ -128,15 +131,18 @@ def solve_integer(
     whole: Mask,
     *,
     relative_gap: float,
-    time_limit_s: float,
+    node_limit: int | None = None,
+    time_limit_s: float = LIMIT_S,
     options: Mapping[str, bool] = _OPTIONS,
 ) -> IntegerOptimum | None:
     """The best x whose `whole` entries (mask over columns) are integers; None if infeasible.
 
     Args:
+        node_limit: the nodes of the search tree after which the best x so far is the result. The
+            same program has the same result on every machine.
         options: options of HiGHS.
 
-    Raises SolverFailed when the time limit passes without a solution.
+    Raises SolverFailed when the time limit passes, and when no x is known at the limit on nodes.
     """
     rows = [
         LinearConstraint(program.below, -np.inf, program.most),
@@ -148,6 +154,8 @@ def solve_integer(
     for with_presolve in (presolve, not presolve):
         left_s = max(until - time.monotonic(), _LEAST_S)
         given = {"mip_rel_gap": relative_gap, "time_limit": left_s, **options}
+        if node_limit is not None:
+            given["node_limit"] = node_limit
         answer = _milp_quietly(
             program.cost,
             constraints=rows,
@@ -155,13 +163,15 @@ def solve_integer(
             integrality=whole.astype(np.int64),
             options={**given, "presolve": with_presolve},
         )
-        if answer.x is not None or answer.status in (_OUT_OF_TIME, _INFEASIBLE):
+        if answer.x is not None or answer.status in (_LIMIT_REACHED, _INFEASIBLE):
             break
-    if answer.x is None:
-        if answer.status == _INFEASIBLE:
-            return None
+    if answer.status == _INFEASIBLE:
+        return None
+    is_late = answer.status == _LIMIT_REACHED and time.monotonic() >= until
+    if answer.x is None or is_late:
+        limit = f" within {time_limit_s:g} s" if is_late else ""
         raise SolverFailed(
-            f"no plan was found within {time_limit_s:g} s ({answer.message}); try again,"
+            f"no plan was found{limit} ({answer.message}); try again,"
             " allow fewer regions, or lower the goal"
         )
     x = np.where(whole, np.round(answer.x), answer.x)

@@ -59,8 +59,8 @@ _NO_CEILING_USD_PER_GBIT: Final = 1e6
 _SAME: Final = 1e-6
 #: Relative gap at which the solver may stop on the edges of a point.
 _NEAR: Final = 2e-4
-#: Seconds for the integer model on the edges of a point.
-_POINT_S: Final = 0.5
+#: Nodes for the integer model on the edges of a point.
+_POINT_NODES: Final = 500
 #: A point farther than this (relative) from the relaxed frontier is searched on more regions.
 _FAR: Final = 0.004
 #: What the solver's tolerance adds to the highest rate, relative.
@@ -243,7 +243,7 @@ def _on_edges(problem: PlanProblem, relaxed: Relaxation) -> IntegerSolution | No
             cost_per_second(few) * scale,
             extra=policy_rows(few),
             relative_gap=_NEAR,
-            time_limit_s=_POINT_S,
+            node_limit=_POINT_NODES,
         )
     except SolverFailed:
         return None

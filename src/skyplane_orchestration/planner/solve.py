@@ -20,6 +20,7 @@ from skyplane_orchestration.planner.formulation import (
 )
 from skyplane_orchestration.planner.highs import (
     _OPTIONS,
+    LIMIT_S,
     NO_PRESOLVE,
     LinearOptimum,
     LinearProgram,
@@ -160,7 +161,8 @@ def solve_integers(
     extra: Sequence[RowBlock] = (),
     integer_edges: Mask | None = None,
     relative_gap: float = 1e-6,
-    time_limit_s: float = 20.0,
+    node_limit: int | None = None,
+    time_limit_s: float = LIMIT_S,
 ) -> IntegerSolution | None:
     """Minimise cost @ x over the full model, N and M integer; None if infeasible.
 
@@ -168,8 +170,10 @@ def solve_integers(
         extra: more rows (a cost ceiling, a limit on relays).
         integer_edges: edges whose connections are integer variables; None for all. The connections
             of other edges are real, so that the result is a bound and not a plan.
+        node_limit: see `solve_integer`.
 
-    Raises SolverFailed when the time limit passes without a solution.
+    Raises SolverFailed when the time limit passes, and when no solution is known at the limit on
+    nodes.
     """
     columns = columns_of(problem)
     if integer_edges is None:
@@ -187,6 +191,7 @@ def solve_integers(
         program.only(kept),
         whole[kept],
         relative_gap=relative_gap,
+        node_limit=node_limit,
         time_limit_s=time_limit_s,
         options=_OPTIONS if integer_edges.any() else NO_PRESOLVE,
     )

@@ -14,8 +14,8 @@ from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Share of the objective that one relay less, or one instance less, may cost in a tie.
 TIE, TIE_INSTANCE = 1e-6, 1e-8
-#: Default time limit of one program, and relative gaps for a final and a rough solution.
-FIRST_LIMIT_S = 1.0
+#: Default limit on the nodes of one program, and relative gaps for a final and a rough solution.
+FIRST_NODES = 600
 FINAL_GAP, ROUGH_GAP = 1e-6, 1e-4
 #: Share of one instance that counts as rounding.
 ROUNDING = 1e-6
@@ -54,15 +54,15 @@ def solve_trees(
     *,
     real_connections: bool = False,
     relative_gap: float = ROUGH_GAP,
-    time_limit_s: float = FIRST_LIMIT_S,
+    node_limit: int = FIRST_NODES,
 ) -> TreeSolution | None:
     """The best integer solution over the chosen trees of the pool; None if infeasible.
 
     With `real_connections` the result is a bound, and not a plan. Ties go to fewer relays, then
-    to fewer instances. Raises SolverFailed when the time limit passes without a solution.
+    to fewer instances. Raises SolverFailed when no solution is known at the limit on nodes.
     """
     rows = _IntegerProgram(problem, pool, chosen)
-    optimum = rows.solve(objective, real_connections, relative_gap, time_limit_s)
+    optimum = rows.solve(objective, real_connections, relative_gap, node_limit)
     if optimum is None:
         return None
     rate = np.maximum(optimum.x[: rows.trees], 0.0)
@@ -117,7 +117,7 @@ class _IntegerProgram:
         objective: TreeObjective,
         real_connections: bool,
         relative_gap: float,
-        time_limit_s: float,
+        node_limit: int,
     ) -> IntegerOptimum | None:
         below, most = self._rows(objective, real_connections)
         cost = objective.cost_weight * self._usd_per_s() + self._ties()
@@ -137,7 +137,7 @@ class _IntegerProgram:
         if real_connections:
             upper[self.connections] = 0.0
         program = LinearProgram(cost, below, most, equal, np.zeros(1), lower, upper)
-        return solve_integer(program, whole, relative_gap=relative_gap, time_limit_s=time_limit_s)
+        return solve_integer(program, whole, relative_gap=relative_gap, node_limit=node_limit)
 
     def _usd_per_s(self) -> Floats:
         cost = np.zeros(self.constant + 1)

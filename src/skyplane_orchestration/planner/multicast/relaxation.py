@@ -12,7 +12,6 @@ depend on the solver's tolerances.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,8 +34,8 @@ FEW_REGIONS = 6
 SCALE = 1000.0
 #: Column generation ends within this relative distance of the bound.
 CONVERGED = 1e-6
-#: Column generation ends after this many seconds, with the bound so far.
-PATIENCE_S = 3.0
+#: Column generation ends after this many rounds, with the bound so far.
+MOST_ROUNDS = 100
 #: Trees that join in one round of column generation.
 TREES_AT_ONCE = 24
 
@@ -150,16 +149,15 @@ def relax_trees(
     pool: TreePool,
     objective: TreeObjective,
     *,
-    patience_s: float = PATIENCE_S,
+    most_rounds: int = MOST_ROUNDS,
 ) -> TreeRelaxation | None:
     """The relaxation; generated trees join the pool. None if infeasible over the pool.
 
-    After `patience_s` the result so far is returned; its bound is still proven. Raises SolverFailed
-    when HiGHS ends without a result.
+    After `most_rounds` the result so far is returned; its bound is still proven. Raises
+    SolverFailed when HiGHS ends without a result.
     """
-    started = time.perf_counter()
     bound = -objective.rate_weight * objective.high_gbps
-    while True:
+    for round_number in range(1, most_rounds + 1):
         answer = _relax_over_pool(problem, pool, objective)
         if answer is None:
             return None
@@ -170,8 +168,8 @@ def relax_trees(
             bound, _lagrangian_bound(problem, objective, price, ceiling, relays, near.least)
         )
         slack = CONVERGED * max(1.0, abs(optimum.objective))
-        is_late = time.perf_counter() - started > patience_s
-        if pool.is_complete or is_late or optimum.objective - bound <= slack:
+        is_last = pool.is_complete or round_number == most_rounds
+        if is_last or optimum.objective - bound <= slack:
             break
         if not pool.add(near.trees(per_gbps, TREES_AT_ONCE)):
             break

@@ -19,7 +19,7 @@ from skyplane_orchestration.grids.arrays import Ints
 from skyplane_orchestration.planner.constraint_names import EGRESS_LIMIT, REGION_LIMITS
 from skyplane_orchestration.planner.multicast.integer_program import (
     FINAL_GAP,
-    FIRST_LIMIT_S,
+    FIRST_NODES,
     ROUGH_GAP,
     TreeSolution,
     solve_trees,
@@ -38,8 +38,8 @@ from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
 
 #: Trees in the integer program: those of least reduced cost.
 MAX_TREES = 100
-#: Time limit of the integer program where an earlier attempt failed.
-PATIENCE_S = 8.0
+#: Nodes of the integer program where an earlier attempt failed.
+LAST_NODES = 5000
 #: Prices that differ by less than this share are equal.
 BETTER = 1e-5
 #: A solution this near to the one with real connections is accepted.
@@ -63,7 +63,7 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> TreeIncumbent | None:
     The relaxed price per Gbit never falls as the rate rises, so the relaxation at the goal bounds
     every rate. None when no plan reaches the goal.
 
-    Raises SolverFailed when HiGHS has no result in time.
+    Raises SolverFailed when HiGHS has no result within its limits.
     """
     if problem.most_gbps < problem.goal_gbps:
         return None
@@ -89,7 +89,7 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> TreeIncumbent | None:
             return None
         pool.add(list(largest.solution.trees))
         everything = np.arange(len(pool.trees))
-        best = _cheapest_over(target, pool, everything, scale, bound, PATIENCE_S)
+        best = _cheapest_over(target, pool, everything, scale, bound, LAST_NODES)
     if best is None:
         return None
     proven = best.bound if pool.is_complete else bound
@@ -211,7 +211,7 @@ def _solve_full(
         # Integer connections may need more edges than real ones.
         if best is not None and best.objective - rough.objective <= ACCEPTED_GAP * SCALE:
             break
-    return best or solve_trees(problem, pool, objective, chosen, time_limit_s=PATIENCE_S)
+    return best or solve_trees(problem, pool, objective, chosen, node_limit=LAST_NODES)
 
 
 def _cheapest_over(
@@ -220,7 +220,7 @@ def _cheapest_over(
     chosen: Ints,
     scale: float,
     bound: float,
-    time_limit_s: float = FIRST_LIMIT_S,
+    node_limit: int = FIRST_NODES,
 ) -> TreeIncumbent | None:
     """The least cost per Gbit over the chosen trees from the goal up, and the bound over these.
 
@@ -239,7 +239,7 @@ def _cheapest_over(
             chosen,
             real_connections=not pool.is_complete,
             relative_gap=gap,
-            time_limit_s=time_limit_s,
+            node_limit=node_limit,
         )
         if answer is None:
             break

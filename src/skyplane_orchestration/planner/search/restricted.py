@@ -36,11 +36,11 @@ _GAP: Final = 3e-5
 SCALE: Final = 1000.0
 #: Slack that a solution leaves below a ceiling: twice the solver's tolerance.
 CEILING_SLACK_GBPS: Final = 2e-6
-#: Time limit of the first attempt; its solution is accepted if it is within ACCEPTED_GAP.
-FIRST_LIMIT_S: Final = 0.15
-ACCEPTED_GAP: Final = 0.001
-#: Time limit of the last attempt.
-LAST_LIMIT_S: Final = 20.0
+#: Nodes of the first attempt; its solution is accepted if it is within _ACCEPTED_GAP.
+_FIRST_NODES: Final = 1000
+_ACCEPTED_GAP: Final = 0.001
+#: Nodes of the last attempt.
+_LAST_NODES: Final = 10_000
 #: Dinkelbach's method roughly squares its error at each step.
 DINKELBACH_STEPS: Final = 8
 
@@ -55,7 +55,7 @@ RowsOf = Callable[[PlanProblem], Sequence[RowBlock]]
 def cheapest_restricted(problem: PlanProblem, bound: float) -> Incumbent | None:
     """The least cost per Gbit on all regions of the problem; None when infeasible.
 
-    The bound is for these regions. Raises SolverFailed after LAST_LIMIT_S.
+    The bound is for these regions. Raises SolverFailed.
 
     Args:
         bound: lower bound in USD per Gbit, from the relaxation.
@@ -94,7 +94,7 @@ def _with_whole_connections(
         return rounded
     problem = rough.problem
     for part in (problem.with_regions(rough.used_regions | ~problem.relays), problem):
-        found = _solve_in_time(part, cost_of(part), rows_of(part))
+        found = _solve_whole_connections(part, cost_of(part), rows_of(part))
         if found is not None:
             return replace(found, bound=rough.bound)
     return None
@@ -110,7 +110,7 @@ def _solve_real_connections(
         extra=rows,
         integer_edges=np.zeros(problem.edge_count, dtype=bool),
         relative_gap=_GAP,
-        time_limit_s=LAST_LIMIT_S,
+        node_limit=_FIRST_NODES,
     )
 
 
@@ -175,21 +175,21 @@ def _dinkelbach(problem: PlanProblem, bound: float) -> Incumbent | None:
     return best
 
 
-def _solve_in_time(
+def _solve_whole_connections(
     problem: PlanProblem, cost: Floats, rows: Sequence[RowBlock]
 ) -> IntegerSolution | None:
-    """The full model: the first attempt if its gap is accepted, else one with more time."""
+    """The full model: the first attempt if its gap is accepted, else one with more nodes."""
     try:
         found = solve_integers(
-            problem, cost, extra=rows, relative_gap=_GAP, time_limit_s=FIRST_LIMIT_S
+            problem, cost, extra=rows, relative_gap=_GAP, node_limit=_FIRST_NODES
         )
     except SolverFailed:
         found = None
     else:
-        if found is None or found.objective - found.bound <= ACCEPTED_GAP * abs(found.objective):
+        if found is None or found.objective - found.bound <= _ACCEPTED_GAP * abs(found.objective):
             return found
     return solve_integers(
-        problem, cost, extra=rows, relative_gap=ACCEPTED_GAP / 2, time_limit_s=LAST_LIMIT_S
+        problem, cost, extra=rows, relative_gap=_ACCEPTED_GAP / 2, node_limit=_LAST_NODES
     )
 
 

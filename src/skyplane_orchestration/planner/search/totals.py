@@ -23,13 +23,13 @@ from scipy import sparse
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Ints
-from skyplane_orchestration.planner.highs import LinearProgram, solve_integer
+from skyplane_orchestration.planner.highs import NO_PRESOLVE, LinearProgram, solve_integer
 from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.planner.problem import PlanProblem
 
-#: Relative gap at which the solver stops, and its seconds.
+#: Relative gap at which the solver stops, and its nodes.
 _GAP: Final = 5e-4
-_LIMIT_S: Final = 0.3
+_NODES: Final = 200
 #: Objectives are scaled to about this, far above the solver's absolute tolerances.
 _SCALE: Final = 1000.0
 #: Slack above a ceiling, relative: more than the solver's tolerance.
@@ -66,8 +66,7 @@ class BestRate(NamedTuple):
 def best_rate(problem: PlanProblem, bill: Bill, *, is_fastest: bool) -> BestRate | None:
     """The rate between `goal_gbps` and `most_gbps` with the least total, or the most rate.
 
-    All regions of the problem count. None when no plan keeps the ceilings, or none was found in
-    time.
+    All regions of the problem count. None when no plan keeps the ceilings, or none was found.
     """
     model = _Model(problem, bill)
     objective = np.zeros(model.count)
@@ -81,7 +80,11 @@ def best_rate(problem: PlanProblem, bill: Bill, *, is_fastest: bool) -> BestRate
     whole[model.digits] = whole[model.chosen] = whole[model.relaying] = True
     try:
         found = solve_integer(
-            program.only(used), whole[used], relative_gap=_GAP, time_limit_s=_LIMIT_S
+            program.only(used),
+            whole[used],
+            relative_gap=_GAP,
+            node_limit=_NODES,
+            options=NO_PRESOLVE,
         )
     except SolverFailed:
         return None
