@@ -158,7 +158,7 @@ class FakeClient:
         on_submitted: Any,
         on_status: Any,
         manifest: Any,
-        on_full: Any = None,
+        **_: Any,
     ) -> TransferResult:
         if self.status is not None:
             on_status(self.status)

@@ -1,15 +1,25 @@
-"""Tables and pictures among the metadata of a materialization."""
+"""The metadata of a materialization, and its data version."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import pytest
 from tests.transfer import samples
 
-from skyplane_orchestration.dagster.checks import check_facts
-from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
+from skyplane_orchestration.dagster import build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.checks import ALL_OBJECTS_COPIED, checks_of
+from skyplane_orchestration.dagster.metadata import (
+    data_version_of,
+    materialization_metadata,
+    plan_metadata,
+)
 from skyplane_orchestration.model.result import CopiedObject, EdgeOutcome
+
+if TYPE_CHECKING:
+    from tests.dagster.conftest import Lab
 
 JOB, PLAN = samples.JOB, samples.PRICED_PLAN
 
@@ -76,7 +86,36 @@ def test_counts_add_up_and_are_those_of_the_check(counts: dict[str, int]) -> Non
     found = told(**counts)
     parts = ("copied", "skipped", "failed", "unfinished")
     assert found["skyplane/objects"] == sum(found[f"skyplane/{name}"] for name in parts) == 30
-    check = check_facts([samples.result(**counts)], allow_failed=True)["metadata"]
-    assert {name: value.value for name, value in check.items()} == {
-        name: found[name] for name in check
+    key = dg.AssetKey("paris")
+    selected = {dg.AssetCheckKey(key, ALL_OBJECTS_COPIED)}
+    context: Any = SimpleNamespace(selected_asset_check_keys=selected)
+    (check,) = checks_of(dg.AssetCheckResult, context, key, [samples.result(**counts)])
+    assert {name: value.value for name, value in check.metadata.items()} == {
+        name: found[name] for name in check.metadata
     }
+
+
+# -- data versions, digests of sources
+
+
+def test_a_materialization_has_the_digest_of_its_source(lab: Lab) -> None:
+    lab.client.result = samples.result(source_digest="abc")
+    made = build_skyplane_transfer_asset("paris", source="s3://a/x/", destination="s3://b/y/")
+    (event,) = lab.materialize(made).get_asset_materialization_events()
+    tags = event.materialization.tags or {}
+    assert tags["dagster/data_version"] == "abc"
+    assert tags["dagster/data_version_is_user_provided"] == "true"
+
+
+def test_an_incomplete_copy_has_no_version_of_its_own() -> None:
+    whole = samples.result(source_digest="abc")
+    assert data_version_of([samples.result(failed=1, source_digest="abc")]) is None
+    assert data_version_of([samples.result(unfinished=1, source_digest="abc")]) is None
+    # The listing did not come to its end.
+    assert data_version_of([whole, samples.result()]) is None
+
+
+def test_the_order_of_partitions_counts() -> None:
+    one, two = samples.result(source_digest="1"), samples.result(source_digest="2")
+    assert data_version_of([one, two]) == data_version_of([one, two])
+    assert data_version_of([one, two]) != data_version_of([two, one])

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 import dagster as dg
@@ -162,21 +162,10 @@ def build_skyplane_transfer_asset(
     Raises ConfigurationInvalid for an invalid job, an unknown placeholder, or partitions that
     would copy the same.
     """
-    parts = [*key_prefix, name]
-    # Dagster makes the name of a field of the key and the check.
-    if not all(parts) or (checks and not parts[0][0].isalpha()):
-        raise ConfigurationInvalid(
-            f"name: {'/'.join(parts)!r} is no asset key; it begins with a letter, and no part of it"
-            " is empty"
-        )
-    key = dg.AssetKey(parts)
+    ends = _location("source", source), _location("destination", destination)
     asset = AssetTransfer(
-        key=key,
-        job=TransferJob(
-            source=_location("source", source),
-            destination=_location("destination", destination),
-            **job,
-        ),
+        key=_key(key_prefix, name, checks=checks),
+        job=TransferJob(*ends, **job),
         manifest=manifest,
         resource_key=resource_key,
         retry_policy=retry_policy,
@@ -185,13 +174,13 @@ def build_skyplane_transfer_asset(
     )
     require_partitioned(asset.job, partitions_def)
     require_manifests(manifest, partitions_def)
-    require_one_fleet(backfill_policy, (asset.job.source, asset.job.destination))
+    require_one_fleet(backfill_policy, ends)
     upstream = list(map(_key_of, deps or ()))
     if deps is None:
         upstream = [source_key(asset.job.source)]
         automation_condition = _not_waiting_for(upstream[0], automation_condition)
     out = dg.AssetOut(
-        key=key,
+        key=asset.key,
         description=description_of(asset.job) if description is None else description,
         metadata={**definition_metadata(asset.job), **(metadata or {})},
         tags=tags,
@@ -200,9 +189,8 @@ def build_skyplane_transfer_asset(
         automation_condition=automation_condition,
     )
     ins = {f"dep_{number}": dg.AssetIn(one) for number, one in enumerate(upstream)}
-
-    @dg.graph_multi_asset(
-        name=key.to_python_identifier(),
+    return dg.graph_multi_asset(
+        name=asset.key.to_python_identifier(),
         outs={ASSET_OUTPUT: out},
         ins=ins,
         partitions_def=partitions_def,
@@ -210,11 +198,27 @@ def build_skyplane_transfer_asset(
         backfill_policy=backfill_policy,
         check_specs=asset.check_specs,
         can_subset=True,  # A run may leave the check out.
-    )
-    def transfer_asset(**upstream_assets: Any) -> Any:
-        # `plan` waits for the upstream assets. A docstring would be the asset's description.
+    )(_steps_of(asset, ins))
+
+
+def _key(key_prefix: Sequence[str], name: str, *, checks: bool) -> dg.AssetKey:
+    """The key of an asset; Dagster makes the name of a field of it, and of the check."""
+    parts = [*key_prefix, name]
+    if not all(parts) or (checks and not parts[0][0].isalpha()):
+        raise ConfigurationInvalid(
+            f"name: {'/'.join(parts)!r} is no asset key; it begins with a letter, and no part of it"
+            " is empty"
+        )
+    return dg.AssetKey(parts)
+
+
+def _steps_of(asset: AssetTransfer, waits_for: Iterable[str]) -> Callable[..., Any]:
+    """The graph of an asset; `plan` waits for the upstream assets."""
+
+    def steps(**upstream_assets: Any) -> Any:
+        # A docstring would be the asset's description.
         hooks = {cleanup_hook(asset)}
-        plan = plan_op(asset, ins).alias("plan")(**upstream_assets)
+        plan = plan_op(asset, waits_for).alias("plan")(**upstream_assets)
         fleet = provision_op(asset).alias("provision").with_hooks(hooks)(plan=plan)
         outcome = transfer_op(asset).alias("transfer").with_hooks(hooks)(fleet=fleet)
         torn_down = teardown_op(asset).alias("teardown").with_hooks(hooks)(outcome=outcome)
@@ -224,7 +228,7 @@ def build_skyplane_transfer_asset(
         names = (ASSET_OUTPUT, *(spec.get_python_identifier() for spec in asset.check_specs))
         return {name: getattr(done, name) for name in names}
 
-    return transfer_asset
+    return steps
 
 
 @checks_arguments

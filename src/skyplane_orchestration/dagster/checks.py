@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
 
 import dagster as dg
 
@@ -26,11 +26,6 @@ def check_spec(key: dg.AssetKey) -> dg.AssetCheckSpec:
     )
 
 
-def is_checked(context: dg.AssetExecutionContext, key: dg.AssetKey) -> bool:
-    """Whether the run has selected the check of an asset."""
-    return dg.AssetCheckKey(key, ALL_OBJECTS_COPIED) in context.selected_asset_check_keys
-
-
 def require_materialized(context: dg.AssetExecutionContext) -> None:
     """Raise ConfigurationInvalid if a check is selected without its asset.
 
@@ -45,22 +40,35 @@ def require_materialized(context: dg.AssetExecutionContext) -> None:
         )
 
 
-def check_facts(results: Iterable[TransferResult], *, allow_failed: bool) -> dict[str, Any]:
-    """The arguments that `AssetCheckResult` and `AssetCheckEvaluation` have in common.
+Checked = TypeVar("Checked", dg.AssetCheckResult, dg.AssetCheckEvaluation)
+
+
+def checks_of(
+    kind: Callable[..., Checked],
+    context: dg.AssetExecutionContext,
+    key: dg.AssetKey,
+    results: Iterable[TransferResult],
+    *,
+    allow_failed: bool = False,
+) -> Iterator[Checked]:
+    """The outcome of the check of an asset; none if the run has not selected it.
 
     Args:
+        kind: `AssetCheckEvaluation` in an op that does not end with the check.
         results: of all partitions of the run; their counts are added.
         allow_failed: failed objects are only a warning.
     """
+    if dg.AssetCheckKey(key, ALL_OBJECTS_COPIED) not in context.selected_asset_check_keys:
+        return
     each = list(results)
     counts = {name: sum(getattr(result, name) for result in each) for name in COUNTS}
     lacking = counts["failed"] + counts["unfinished"]
-    severity = dg.AssetCheckSeverity.WARN if allow_failed else dg.AssetCheckSeverity.ERROR
-    facts = {f"skyplane/{name}": dg.MetadataValue.int(count) for name, count in counts.items()}
     said = f"{counted(lacking, 'object')} of {counts['objects']} not at the destination"
-    return {
-        "passed": lacking == 0,
-        "severity": severity,
-        "metadata": facts,
-        "description": said if lacking else None,
-    }
+    yield kind(
+        asset_key=key,
+        check_name=ALL_OBJECTS_COPIED,
+        passed=lacking == 0,
+        severity=dg.AssetCheckSeverity.WARN if allow_failed else dg.AssetCheckSeverity.ERROR,
+        metadata={f"skyplane/{one}": dg.MetadataValue.int(count) for one, count in counts.items()},
+        description=said if lacking else None,
+    )

@@ -1,7 +1,8 @@
-"""The metadata of a transfer asset: of its plan and of its materialization."""
+"""The metadata of a transfer asset, of its plan and of its materialization, and data versions."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -104,3 +105,18 @@ def _tables(plan: TransferPlan | None, result: TransferResult) -> Metadata:
 
 def _table(rows: Sequence[_Row]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows])
+
+
+def data_version_of(results: Sequence[TransferResult]) -> dg.DataVersion | None:
+    """The data version of a copy: the digest of its source, as this run has listed it.
+
+    None where an object was not copied or the listing did not end; Dagster then makes a version
+    that no other run has. Dagster gives all partitions of one run the same version, so several
+    results have a common one.
+    """
+    digests = [result.source_digest for result in results]
+    if not all(digests) or any(result.failed or result.unfinished for result in results):
+        return None
+    if len(digests) == 1:
+        return dg.DataVersion(digests[0])
+    return dg.DataVersion(hashlib.sha256("\n".join(digests).encode()).hexdigest())

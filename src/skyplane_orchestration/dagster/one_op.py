@@ -13,23 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import dagster as dg
 
 from skyplane_gateway.common.schema import checked
-from skyplane_orchestration.dagster.checks import (
-    ALL_OBJECTS_COPIED,
-    check_facts,
-    is_checked,
-    require_materialized,
-)
+from skyplane_orchestration.dagster.checks import checks_of, require_materialized
 from skyplane_orchestration.dagster.cleanup import tag_run
-from skyplane_orchestration.dagster.data_versions import data_version_of
-from skyplane_orchestration.dagster.metadata import Metadata, materialization_metadata
-from skyplane_orchestration.dagster.ops import AssetTransfer, failure_of, log_failure
+from skyplane_orchestration.dagster.metadata import (
+    Metadata,
+    data_version_of,
+    materialization_metadata,
+)
+from skyplane_orchestration.dagster.ops import AssetTransfer, copied, failure_of, log_failure
 from skyplane_orchestration.dagster.partitions import NO_PARTITION
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.result import failed_result
-from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
-from skyplane_orchestration.transfer.task_log import log_fleet, log_result
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -119,20 +115,9 @@ class OneOp:
         identity = asset.identity(resource.deployment, context.run, partition)
         client = resource.client(identity, self.gateways)
         tag_run(context, client)
-        context.log.info(heading(job))
         fleets: list[Fleet] = []
-
-        def on_fleet(fleet: Fleet) -> None:
-            fleets.append(fleet)
-            log_fleet(context.log, fleet)
-
-        result = client.run(
-            job,
-            manifest=asset.manifest_of(context, partition),
-            on_status=ProgressLog(context.log.info),
-            on_fleet=on_fleet,
-        )
-        log_result(context.log, result)
+        manifest = asset.manifest_of(context, partition)
+        result = copied(context.log, client, job, fleets, manifest)
         plan = fleets[-1].plan if fleets else None
         return Copy(materialization_metadata(job, plan, result), result)
 
@@ -156,7 +141,15 @@ class OneOp:
             asset_key=asset.key,
             metadata=metadata,
             data_version=data_version_of(results),
-            check_results=list(self._checks(asset, results, asset.job.allow_failed)),
+            check_results=list(
+                checks_of(
+                    dg.AssetCheckResult,
+                    self.context,
+                    asset.key,
+                    results,
+                    allow_failed=asset.job.allow_failed,
+                )
+            ),
         )
 
     def _failed_check(
@@ -165,15 +158,8 @@ class OneOp:
         """The check of an asset that is not materialized, if a failed copy has a result."""
         failed = [result for error in errors if (result := failed_result(error)) is not None]
         if failed:
-            copied = [copy.result for copy in copies.values()]
-            yield from self._checks(asset, [*copied, *failed], allow_failed=False)
-
-    def _checks(
-        self, asset: AssetTransfer, results: Sequence[TransferResult], allow_failed: bool
-    ) -> Iterator[dg.AssetCheckResult]:
-        if is_checked(self.context, asset.key):
-            facts = check_facts(results, allow_failed=allow_failed)
-            yield dg.AssetCheckResult(asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts)
+            results = [*(copy.result for copy in copies.values()), *failed]
+            yield from checks_of(dg.AssetCheckResult, self.context, asset.key, results)
 
 
 def _require_one(

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 
-from skyplane_orchestration.dagster.checks import (
-    ALL_OBJECTS_COPIED,
-    check_facts,
-    check_spec,
-    is_checked,
-    require_materialized,
-)
+from skyplane_orchestration.dagster.checks import check_spec, checks_of, require_materialized
 from skyplane_orchestration.dagster.cleanup import tag_run
-from skyplane_orchestration.dagster.data_versions import data_version_of
-from skyplane_orchestration.dagster.metadata import materialization_metadata, plan_metadata
+from skyplane_orchestration.dagster.metadata import (
+    data_version_of,
+    materialization_metadata,
+    plan_metadata,
+)
 from skyplane_orchestration.dagster.partitions import (
     AnyContext,
     definition_of,
@@ -257,18 +254,15 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
         try:
             for partition, job in asset.jobs_of(context).items():
                 manifest = asset.manifest_of(context, partition)
-                result = _transfer(context.log, client, job, fleets, manifest)
+                result = copied(context.log, client, job, fleets, manifest)
                 done[partition] = fleets[-1], result
         except SkyplaneError as error:
             failed = failed_result(error)
             resource = getattr(context.resources, asset.resource_key)
             log_failure(context.log, failed, resource.command("resume", "RESULT.json"))
-            if failed is not None and is_checked(context, asset.key):
-                copied = [result for _, result in done.values()]
-                facts = check_facts([*copied, failed], allow_failed=False)
-                yield dg.AssetCheckEvaluation(
-                    asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts
-                )
+            if failed is not None:
+                all_results = [*(result for _, result in done.values()), failed]
+                yield from checks_of(dg.AssetCheckEvaluation, context, asset.key, all_results)
             raise failure_of(error) from error
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt, SystemExit):
             # The run is terminated: Dagster runs no other op and no hook.
@@ -281,23 +275,30 @@ def transfer_op(asset: AssetTransfer) -> dg.OpDefinition:
     return transfer
 
 
-def _transfer(
+def copied(
     log: logging.Logger,
     client: Client,
     job: TransferJob,
     fleets: list[Fleet],
     manifest: str | None,
 ) -> TransferResult:
-    """Run one job on the last of the fleets, and add those that replace it."""
+    """Run one job on the last of the fleets, and add those that replace it.
+
+    Without a fleet the job has one of its own, which ends with it.
+    """
     log.info(heading(job))
+
+    def on_fleet(fleet: Fleet) -> None:
+        fleets.append(fleet)
+        log_fleet(log, fleet)
 
     def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
         fleets.append(fleet)
         log_submitted(log, submitted)
 
-    result = client.transfer(
-        job,
-        fleets[-1],
+    run = partial(client.transfer, job, fleets[-1]) if fleets else partial(client.run, job)
+    result = run(
+        on_fleet=on_fleet,
         on_submitted=on_submitted,
         on_status=ProgressLog(log.info),
         manifest=manifest,
@@ -342,9 +343,10 @@ def finish_op(asset: AssetTransfer) -> dg.OpDefinition:
         if version is not None:
             context.set_data_version(asset.key, version)
         yield dg.Output(None, ASSET_OUTPUT)
-        if is_checked(context, asset.key):
-            facts = check_facts(results.values(), allow_failed=asset.job.allow_failed)
-            yield dg.AssetCheckResult(asset_key=asset.key, check_name=ALL_OBJECTS_COPIED, **facts)
+        allow_failed = asset.job.allow_failed
+        yield from checks_of(
+            dg.AssetCheckResult, context, asset.key, results.values(), allow_failed=allow_failed
+        )
 
     return finish
 
