@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 from tests.fake_client import FakeClient
 
-from skyplane_orchestration.dagster import SkyplaneResource
+from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_transfer_asset
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.identity import RunIdentity
 
@@ -30,6 +30,13 @@ class FakeResource(SkyplaneResource):
         client.places.append(gateways)
         client.identity = identity
         return client
+
+
+def paris(**options: Any) -> dg.AssetsDefinition:
+    """A transfer asset with five ops."""
+    return build_skyplane_transfer_asset(
+        "paris", source="s3://a/x/", destination="s3://b/y/", **options
+    )
 
 
 @dataclass

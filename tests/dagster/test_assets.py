@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
+from tests.dagster.conftest import paris as asset
 from tests.transfer import samples
 
 from skyplane_orchestration.dagster import (
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
 
 STEPS = ["plan", "provision", "transfer", "teardown", "finish"]
-
-
-def asset(**options: Any) -> dg.AssetsDefinition:
-    return build_skyplane_transfer_asset(
-        "paris", source="s3://a/x/", destination="s3://b/y/", **options
-    )
 
 
 def states(result: dg.ExecuteInProcessResult) -> dict[str, str]:
@@ -151,8 +146,9 @@ def test_a_failed_transfer_logs_a_command_that_finds_its_fleet(
     assert f"{command} --deployment prod" in capfd.readouterr().err
 
 
-def test_an_unexpected_error_in_an_op_leaves_no_fleet(lab: Lab) -> None:
-    lab.client.fail("transfer", RuntimeError("a bug"))
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), dg.DagsterExecutionInterruptedError()])
+def test_an_unexpected_error_in_an_op_leaves_no_fleet(lab: Lab, error: BaseException) -> None:
+    lab.client.fail("transfer", error)
     assert not lab.materialize(asset()).success
     assert lab.client.verbs.count("teardown") == 1
 
@@ -233,36 +229,6 @@ def test_a_permanent_error_is_not_retried(lab: Lab) -> None:
     lab.client.fail("transfer", TransferFailed("no", is_permanent=True))
     lab.materialize(asset(retry_policy=dg.RetryPolicy(max_retries=3)))
     assert lab.client.verbs.count("transfer") == lab.client.verbs.count("teardown") == 1
-
-
-def test_an_interrupted_transfer_tears_down_its_fleet(lab: Lab) -> None:
-    lab.client.fail("transfer", dg.DagsterExecutionInterruptedError())
-    assert not lab.materialize(asset()).success
-    assert lab.client.verbs.count("teardown") == 1
-
-
-def test_a_partition_has_its_own_place_and_fleet(lab: Lab) -> None:
-    days = dg.StaticPartitionsDefinition(["2026-01-01", "2026-01-02"])
-    made = build_skyplane_transfer_asset(
-        "daily",
-        source="s3://a/{partition_key}/",
-        destination="s3://b/day={partition_key}/",
-        manifest="s3://b/manifests/{partition_key}.parquet",
-        partitions_def=days,
-    )
-    for day in days.get_partition_keys():
-        assert lab.materialize(made, partition_key=day).success
-    assert [job.source.url for job in lab.client.of("plan")] == [
-        "s3://a/2026-01-01/",
-        "s3://a/2026-01-02/",
-    ]
-    _, job, manifest = lab.client.of("transfer")[1]
-    assert (job.destination.url, manifest) == (
-        "s3://b/day=2026-01-02/",
-        "s3://b/manifests/2026-01-02.parquet",
-    )
-    groups = {what.group for verb, what in lab.client.calls if verb == "identity"}
-    assert groups == set(days.get_partition_keys())
 
 
 def test_the_definition_has_all_given_properties() -> None:
@@ -348,9 +314,6 @@ def test_an_invalid_job_fails_when_the_code_is_loaded() -> None:
         build_skyplane_transfer_asset("x", source="ftp://a/", destination="s3://b/")
     with pytest.raises(ConfigurationInvalid, match="conflict"):
         asset(conflict="overwrite")
-
-
-def test_a_manifest_in_another_format_is_refused_when_the_asset_is_made() -> None:
     with pytest.raises(ConfigurationInvalid, match=r"cannot be written as \.json"):
         asset(manifest="s3://m/{partition_key}.json")
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
+from tests.dagster.conftest import paris
 from tests.transfer import samples
 
 from skyplane_orchestration.dagster import (
     SkyplaneResource,
-    build_skyplane_transfer_asset,
     skyplane_assets,
 )
 from skyplane_orchestration.errors import TransferFailed
@@ -25,10 +25,6 @@ WITHOUT = dg.AssetSelection.assets("paris").without_checks()
 ALONE = dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey("paris"), "all_objects_copied"))
 
 
-def five_ops() -> dg.AssetsDefinition:
-    return build_skyplane_transfer_asset("paris", source="s3://a/x/", destination="s3://b/y/")
-
-
 def one_op() -> dg.AssetsDefinition:
     @skyplane_assets(jobs={"paris": TransferJob(Location("s3://a/x/"), Location("s3://b/y/"))})
     def copied(context: dg.AssetExecutionContext, skyplane: SkyplaneResource) -> Iterator[Any]:
@@ -37,7 +33,7 @@ def one_op() -> dg.AssetsDefinition:
     return copied
 
 
-FORMS = pytest.mark.parametrize("form", [five_ops, one_op])
+FORMS = pytest.mark.parametrize("form", [paris, one_op])
 Form = Callable[[], dg.AssetsDefinition]
 
 
@@ -51,7 +47,7 @@ def test_a_run_may_leave_it_out(lab: "Lab", form: Form) -> None:
 
 def test_a_failed_transfer_has_no_evaluation_where_it_is_left_out(lab: "Lab") -> None:
     lab.client.fail("transfer", TransferFailed("1 object failed", result=samples.result(failed=1)))
-    result = lab.run(five_ops(), WITHOUT)
+    result = lab.run(paris(), WITHOUT)
     assert not result.success
     assert result.get_asset_check_evaluations() == []
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from tests.dagster.conftest import paris as asset
 from tests.transfer import samples
 
-from skyplane_orchestration.dagster import build_skyplane_transfer_asset
 from skyplane_orchestration.errors import PlanInfeasible, TransferFailed
 
 if TYPE_CHECKING:
     from tests.dagster.conftest import Lab
-
-
-def asset(**options: Any) -> dg.AssetsDefinition:
-    return build_skyplane_transfer_asset(
-        "paris", source="s3://a/x/", destination="s3://b/y/", **options
-    )
 
 
 def evaluation(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pytest
-from tests.dagster.conftest import FakeResource
+from tests.dagster.conftest import FakeResource, paris
 
 from skyplane_orchestration.dagster import (
     build_skyplane_cleanup_sensor,
     build_skyplane_sweep_sensor,
-    build_skyplane_transfer_asset,
 )
 from skyplane_orchestration.errors import StoreUnavailable, TeardownIncomplete
 
@@ -25,9 +24,8 @@ JOB = "copy"
 
 def copy_job(name: str) -> dg.JobDefinition:
     """Built anew for every execution, as by a process of its own."""
-    asset = build_skyplane_transfer_asset("paris", source="s3://a/x/", destination="s3://b/y/")
     definitions = dg.Definitions(
-        assets=[asset],
+        assets=[paris()],
         jobs=[dg.define_asset_job(JOB, executor_def=dg.in_process_executor)],
         resources={"skyplane": FakeResource(deployment="test", name=name)},
     )
@@ -63,8 +61,7 @@ class InterruptedBefore(dg.InMemoryIOManager):
 
 def terminate(lab: Lab, instance: dg.DagsterInstance) -> str:
     """A run that ends between provision and transfer; its id."""
-    asset = build_skyplane_transfer_asset("paris", source="s3://a/x/", destination="s3://b/y/")
-    result = lab.materialize(asset, instance=instance, io_manager=InterruptedBefore())
+    result = lab.materialize(paris(), instance=instance, io_manager=InterruptedBefore())
     assert lab.client.verbs[-1] == "provision"
     assert not result.success
     return result.run_id

@@ -10,7 +10,6 @@ import pytest
 from tests.clouds.accounts import ACCOUNTS, Account
 
 from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_sweep_sensor
-from skyplane_orchestration.errors import ConfigurationInvalid
 
 
 @pytest.fixture(params=ACCOUNTS)
@@ -56,22 +55,6 @@ def test_credentials_and_a_deployment_that_are_missing_are_named(account: Accoun
     found = lacking(made)
     assert list(found) == ["deployment", f"{account.cloud} credentials"]
     assert "GATEWAYS_" in found[f"{account.cloud} credentials"]
-
-
-def test_a_permission_that_is_missing_is_named(account: Account) -> None:
-    account.fake.conditions.denied.add(account.action)
-    found = lacking(resource(account.settings()))
-    assert list(found) == [f"{account.cloud} permissions"]
-    assert account.action in found[f"{account.cloud} permissions"]
-
-
-@pytest.mark.parametrize(("cloud", "setting"), [("gcp", "project"), ("azure", "subscription_id")])
-def test_a_setting_that_is_missing_is_named(cloud: str, setting: str) -> None:
-    with ACCOUNTS[cloud]() as account:
-        settings = account.settings()
-        del settings[cloud][setting]
-        with pytest.raises(ConfigurationInvalid, match=setting):
-            resource(settings).check()
 
 
 def test_the_sweep_sensor_ends_what_a_lost_worker_left(account: Account) -> None:

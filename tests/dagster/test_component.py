@@ -187,6 +187,9 @@ def test_every_field_of_a_job_has_a_name() -> None:
         ({"transfers": [{**PARIS, "conflict": "overwrite"}]}, "'replace-if-newer'"),
         ({"transfers": [PARIS], "gateways": "inside"}, "'always'"),
         ({"transfers": [PARIS], "manifest": "/{asset_key}.txt"}, "cannot be written as .txt"),
+        ({"transfers": [PARIS], "manifets": "/m"}, "manifets"),
+        ({"transfers": [PARIS], "op": {"poool": "x"}}, "poool"),
+        ({"transfers": [PARIS], "translation": {"partitions": "x"}}, "partitions"),
     ],
 )
 def test_what_is_wrong_fails_the_load(attributes: dict[str, Any], clue: str) -> None:

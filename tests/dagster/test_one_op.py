@@ -12,7 +12,6 @@ from tests.transfer import samples
 
 from skyplane_orchestration.dagster import SkyplaneResource, skyplane_assets
 from skyplane_orchestration.errors import (
-    ConfigurationInvalid,
     PlanInfeasible,
     StoreUnavailable,
     TransferFailed,
@@ -75,12 +74,6 @@ def test_one_step_copies_for_all_assets(lab: Lab) -> None:
     assert set(lab.client.places) == {"auto"}
 
 
-def test_only_the_selected_assets_are_copied(lab: Lab) -> None:
-    result = lab.materialize(assets_of(JOBS), selection=["tokyo"])
-    assert copied(lab) == ["s3://tokyo/models/"]
-    assert list(told(result)) == ["tokyo"]
-
-
 def test_the_materialization_has_the_same_metadata_as_with_five_steps(lab: Lab) -> None:
     lab.client.result = samples.result(manifest_uri="file:///manifest")
     metadata = told(lab.materialize(assets_of(JOBS), selection=["paris"]))["paris"]
@@ -106,24 +99,6 @@ def test_an_ordinary_asset_gives_its_job(lab: Lab) -> None:
     assert lab.materialize(report).success
     assert copied(lab) == ["s3://tokyo/models/"]
     assert lab.client.places == ["never"]
-
-
-def test_a_partition_has_its_own_place_and_fleet(lab: Lab) -> None:
-    made = assets_of(
-        DAILY, {"manifest": "s3://m/{asset_key}/{partition_key}.parquet"}, partitions_def=DAYS
-    )
-    for day in ("2026-01-01", "2026-01-02"):
-        assert lab.materialize(made, partition_key=day).success
-    job, manifest = lab.client.of("run")[1]
-    assert job.source.url == "s3://sydney/2026-01-02/"
-    assert (job.destination.url, manifest) == (
-        "s3://paris/day=2026-01-02/",
-        "s3://m/daily/2026-01-02.parquet",
-    )
-    assert [identity.group for identity in lab.client.of("identity")] == [
-        "2026-01-01",
-        "2026-01-02",
-    ]
 
 
 def backfill(lab: Lab) -> dg.ExecuteInProcessResult:
@@ -279,15 +254,3 @@ def test_an_asset_without_a_job_says_how_to_give_one(lab: Lab) -> None:
         yield from skyplane.run(context)
 
     assert "define it with skyplane_assets" in failure(lab.materialize(report)).description
-
-
-def test_an_unknown_place_of_gateways_is_refused(tmp_path: Any) -> None:
-    resource = SkyplaneResource(run_root=str(tmp_path))
-    with pytest.raises(ConfigurationInvalid, match="gateways"):
-        resource.client(RunIdentity("test", "a", "run"), "inside")  # type: ignore[arg-type]
-
-
-def test_a_manifest_in_another_format_is_refused_before_a_copy(lab: Lab) -> None:
-    made = assets_of(JOBS, {"manifest": "s3://m/{asset_key}.txt"})
-    assert "cannot be written as .txt" in failure(lab.materialize(made)).description
-    assert copied(lab) == []

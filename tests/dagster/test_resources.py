@@ -74,40 +74,31 @@ def test_no_secret_is_in_the_repr() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "clue"),
-    [
-        ({"fleet_secret": "short"}, "at least 32"),
-        ({"grid": "/nowhere"}, "/nowhere"),
-    ],
+    [({"fleet_secret": "short"}, "at least 32"), ({"grid": "/nowhere"}, "/nowhere")],
 )
 def test_settings_that_cannot_be_used(settings: dict[str, Any], clue: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=clue):
         _ = resolved(SkyplaneResource(**settings)).client(IDENTITY).grid
 
 
-def test_a_lease_is_positive() -> None:
-    with pytest.raises(ValueError, match="lease_s"):
-        SkyplaneResource(lease_s=0)
-
-
-def test_times_reach_the_client(tmp_path: Path) -> None:
-    resource = SkyplaneResource(start_within_s=5, lease_s=2, hard_end_s=60, run_root=str(tmp_path))
-    times = resolved(resource).client(IDENTITY)._fleets._times
-    assert (times.start_within_s, times.lease_s, times.hard_end_s) == (5.0, 2.0, 60.0)
-
-
-def test_settings_of_gateways_reach_the_provisioner(tmp_path: Path) -> None:
+def test_settings_reach_client_and_provisioner(tmp_path: Path) -> None:
     given = {"ack_deadline_s": 30.0, "stall_deadline_s": 45.5, "readers": 2}
     resource = SkyplaneResource(
-        gateway_settings=given, processes_per_instance=3, run_root=str(tmp_path)
+        start_within_s=5,
+        lease_s=2,
+        hard_end_s=60,
+        max_active_fleets=2,
+        gateway_settings=given,
+        processes_per_instance=3,
+        run_root=str(tmp_path),
     )
-    provisioner: Any = resolved(resource).client(IDENTITY).provisioner
+    client = resolved(resource).client(IDENTITY)
+    times = client._fleets._times
+    assert (times.start_within_s, times.lease_s, times.hard_end_s) == (5.0, 2.0, 60.0)
+    assert client._fleets._max_active_fleets == 2
+    provisioner: Any = client.provisioner
     assert provisioner.options.gateway_settings == given
     assert provisioner.options.processes_per_instance == 3
-
-
-def test_a_limit_of_fleets_reaches_the_client(tmp_path: Path) -> None:
-    resource = SkyplaneResource(max_active_fleets=2, run_root=str(tmp_path))
-    assert resolved(resource).client(IDENTITY)._fleets._max_active_fleets == 2
 
 
 def test_loading_definitions_loads_no_cloud_and_no_solver() -> None:

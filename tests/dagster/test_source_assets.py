@@ -14,7 +14,7 @@ from skyplane_orchestration.dagster import (
     build_skyplane_source_asset,
     build_skyplane_transfer_asset,
 )
-from skyplane_orchestration.errors import ConfigurationInvalid, NotFound
+from skyplane_orchestration.errors import NotFound
 from skyplane_orchestration.model.location import Location
 
 if TYPE_CHECKING:
@@ -119,8 +119,3 @@ def test_the_definition_has_all_given_properties() -> None:
     assert spec.metadata["dagster/uri"] == "az://account/container/x/"
     assert spec.metadata["contract"] == "v1"
     assert spec.automation_condition == hourly
-
-
-def test_a_place_of_one_partition_is_refused() -> None:
-    with pytest.raises(ConfigurationInvalid, match="location"):
-        source("s3://a/{partition_key}/")

@@ -255,21 +255,6 @@ def test_a_list_beside_a_template_is_no_pattern(
     assert hook.clients == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["files_from", "include", "exclude", "newer_than", "max_job_usd", "manifest", "bwlimit"]
-)
-@pytest.mark.parametrize("is_native", [False, True])
-def test_a_filter_or_bound_whose_template_gives_none_is_not_left_out(
-    hook: FakeHook, context: Any, name: str, is_native: bool
-) -> None:
-    with DAG("d", schedule=None, render_template_as_native_obj=is_native):
-        task = made(SkyplaneTransferOperator, **{name: "{{ params.x }}"})
-    task.render_template_fields({**context, "params": {"x": None}})
-    with pytest.raises(AirflowFailException, match=f"{name} must not be None"):
-        task.execute(context)
-    assert hook.clients == {}
-
-
 NO_TEXTS: Final[tuple[Any, ...]] = (
     *({"a": 1}, {"a": 1}.values(), frozenset({"a:*"}), range(2), True, None),
     *(["a:*"], {"a:*"}, (one for one in "a"), object()),
@@ -309,25 +294,35 @@ def test_what_is_no_text_becomes_no_pattern(
 
 
 PLACES: Final = {"source": {"url": "s3://src/"}, "destination": {"url": "s3://dst/"}}
-#: Bounds whose loss would copy more, or cost more.
-BOUNDS: Final = [
+BOUNDS_OF_A_JOB: Final[list[dict[str, Any]]] = [
     {"newer_than": "{{ x }}"},
     {"max_size": "{{ x }}"},
     {"bwlimit": "{{ x }}"},
     {"policy": {"max_job_usd": "{{ x }}"}},
     {"limits": {"instance_limit": "{{ x }}"}},
 ]
+#: Bounds whose loss would copy more, or cost more, and how an error names them.
+BOUNDS: Final[list[tuple[dict[str, Any], str]]] = [
+    *[
+        ({name: "{{ x }}"}, name)
+        for name in ("files_from", "include", "exclude", "newer_than", "max_job_usd", "manifest")
+    ],
+    *[
+        ({"job": {"schema_version": 1, **PLACES, **bound}}, r"job\.\S*")
+        for bound in BOUNDS_OF_A_JOB
+    ],
+]
 
 
 @pytest.mark.parametrize("is_native", [False, True])
-@pytest.mark.parametrize("bound", BOUNDS)
-def test_a_bound_inside_a_job_that_gives_none_is_not_left_out(
-    hook: FakeHook, context: Any, bound: dict[str, Any], is_native: bool
+@pytest.mark.parametrize(("arguments", "named"), BOUNDS)
+def test_a_bound_whose_template_gives_none_is_not_left_out(
+    hook: FakeHook, context: Any, arguments: dict[str, Any], named: str, is_native: bool
 ) -> None:
     with DAG("d", schedule=None, render_template_as_native_obj=is_native):
-        task = made(SkyplaneTransferOperator, job={"schema_version": 1, **PLACES, **bound})
+        task = made(SkyplaneTransferOperator, **arguments)
     task.render_template_fields({**context, "x": None})
-    with pytest.raises(AirflowFailException, match=r"job\.\S* must not be None"):
+    with pytest.raises(AirflowFailException, match=f"{named} must not be None"):
         task.execute(context)
     assert hook.clients == {}
 

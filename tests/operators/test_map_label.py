@@ -52,8 +52,8 @@ def test_a_label_fits_airflows_table(source: str, destination: str) -> None:
     ],
 )
 def test_the_label_of_a_task_is_that_of_its_job(arguments: dict[str, Any]) -> None:
-    operator = SkyplaneTransferOperator(task_id="t", **arguments)
-    assert operator.map_label == "s3://src/ to s3://dst/"
+    for kind in (SkyplaneTransferOperator, SkyplaneVerifyOperator):
+        assert kind(task_id="t", **arguments).map_label == "s3://src/ to s3://dst/"
 
 
 def test_only_mapped_tasks_have_a_template_and_the_users_comes_first() -> None:
@@ -69,7 +69,3 @@ def test_only_mapped_tasks_have_a_template_and_the_users_comes_first() -> None:
         ]
     templates = [task.map_index_template for task in mapped]
     assert templates == ["{{ task.map_label }}", "{{ task.map_label }}", None, "{{ ds }}"]
-
-
-def test_the_label_of_a_verification() -> None:
-    assert SkyplaneVerifyOperator(task_id="t", **ENDS).map_label == "s3://src/ to s3://dst/"
