@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from bench import copy, rerun, small
+from bench import rerun, small
 from bench.contest import Contest, Round, cases_of
 from bench.places import SOURCE, Places, Unavailable, open_places
 
@@ -32,24 +32,6 @@ def test_a_slow_command_misses_its_floor_but_not_on_an_emulator() -> None:
 
 def test_without_the_peer_there_is_no_case() -> None:
     assert cases_of([CONTEST], [replace(QUICK, seconds={"ours": 1.0})]) == []
-
-
-def test_the_cases_have_the_names_of_the_table() -> None:
-    contests = (*copy.CONTESTS, *small.CONTESTS, *rerun.CONTESTS.values(), *rerun.OF_FILES.values())
-    assert [one.case for one in contests] == [
-        "copy-vs-rclone",
-        "copy-vs-rclone-multipart",
-        "copy-vs-s5cmd",
-        "one-object",
-        "small-vs-rclone",
-        "small-vs-rclone-trusted",
-        "small-50k",
-        "noop-2k",
-        "noop-50k",
-        "noop-files-50k",
-        "noop-files-50k-fresh",
-    ]
-    assert small.cpu_case([1.0, 3.0, 2.1]).holds is False
 
 
 @pytest.fixture

@@ -38,8 +38,3 @@ def test_a_floor_is_an_upper_bound_for_times_alone(
     assert case.holds is holds
     assert report.finish("some", [case], runs=1, as_json=False) == (0 if holds else 1)
     assert ("BELOW FLOOR" in capsys.readouterr().out) is not holds
-
-
-def test_the_spread_is_relative_to_the_median() -> None:
-    assert report.spread_of([1.0, 2.0, 3.0]) == 1.0
-    assert report.spread_of([2.0]) == 0.0

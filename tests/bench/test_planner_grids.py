@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import yaml
-from bench import planner, planner_grids
-from bench.report import Case
+from bench import planner_grids
 
 from skyplane_orchestration.grids import Grid, load_grid
 
@@ -72,23 +70,3 @@ def test_every_group_has_a_reason_and_a_source() -> None:
     for group in groups:
         assert group["reason"].strip()
         assert any(year in group["source"] for year in ("2022", "2024", "2025", "2026"))
-
-
-def test_without_the_measured_grid_its_cases_are_left_out_with_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(planner_grids, "MEASURED_DIR", tmp_path / "none")
-    assert planner.measured_cases(load_grid(), 1, smoke=True) == []
-    assert "left out" in capsys.readouterr().err
-
-
-def test_the_median_over_every_region_is_one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "plan_seconds", lambda *_, exactly: [0.1 if exactly else 0.3])
-    found = {case.case.split(":")[0]: case for case in planner.speed_cases(load_grid(), 1, 2)}
-    assert found["regions135"] == Case(
-        "regions135: least cost over all 135 regions, median of 4",
-        0.2,
-        "s",
-        floor=planner.FLOOR_S,
-        goal=planner.GOAL_S,
-    )

@@ -85,13 +85,6 @@ def state(ec2: EC2Client) -> str:
     return found["Instances"][0]["State"]["Name"]
 
 
-def test_a_repeated_token_is_the_same_instance_within_a_zone(ec2: EC2Client) -> None:
-    first = run(ec2)
-    assert run(ec2) == first
-    assert run(ec2, subnet=subnets(ec2)[1]) != first
-    assert refused(ec2.run_instances, **launch(ec2, UserData="x")) == "IdempotentParameterMismatch"
-
-
 def test_a_token_outlives_its_instance(ec2: EC2Client) -> None:
     ec2.terminate_instances(InstanceIds=[run(ec2)])
     assert refused(ec2.run_instances, **launch(ec2)) == "IdempotentInstanceTerminated"
@@ -103,28 +96,6 @@ def test_a_refused_request_keeps_its_token(strict: StrictEc2, ec2: EC2Client) ->
     strict.conditions.full.clear()
     assert refused(ec2.run_instances, **launch(ec2, UserData="x")) == "IdempotentParameterMismatch"
     assert run(ec2).startswith("i-")
-
-
-def test_quotas_count_vcpus(strict: StrictEc2, ec2: EC2Client) -> None:
-    strict.conditions.vcpu_quota = 3
-    run(ec2)
-    assert refused(ec2.run_instances, **launch(ec2, ClientToken="b")) == "VcpuLimitExceeded"
-    spot = launch(ec2, ClientToken="c", InstanceMarketOptions={"MarketType": "spot"})
-    strict.conditions.spot_quota = 0
-    assert refused(ec2.run_instances, **spot) == "MaxSpotInstanceCountExceeded"
-
-
-def test_a_group_in_use_is_kept_until_its_instances_have_ended(
-    strict: StrictEc2, ec2: EC2Client
-) -> None:
-    group = ec2.create_security_group(GroupName="g", Description="d")["GroupId"]
-    instance = run(ec2, group=group)
-    assert refused(ec2.delete_security_group, GroupId=group) == "DependencyViolation"
-    ec2.terminate_instances(InstanceIds=[instance])
-    assert refused(ec2.delete_security_group, GroupId=group) == "DependencyViolation"
-    assert [state(ec2), state(ec2)] == ["shutting-down", "terminated"]
-    ec2.delete_security_group(GroupId=group)
-    assert strict.leftovers() == {}
 
 
 def test_new_things_are_hidden(strict: StrictEc2, ec2: EC2Client) -> None:
@@ -201,20 +172,3 @@ def test_throttling_faults_and_lost_replies(strict: StrictEc2, ec2: EC2Client) -
     assert refused(ec2.create_security_group, GroupName="g", Description="d") == (
         "InvalidGroup.Duplicate"
     )
-
-
-def test_what_is_left_is_reported_by_kind(strict: StrictEc2, ec2: EC2Client) -> None:
-    run(ec2)
-    ec2.create_key_pair(KeyName="k")
-    ec2.allocate_address()
-    assert set(strict.leftovers()) == {
-        "addresses",
-        "instances",
-        "key-pairs",
-        "network-interfaces",
-        "volumes",
-    }
-    assert strict.actions("CreateKeyPair", "AllocateAddress") == [
-        "CreateKeyPair",
-        "AllocateAddress",
-    ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.clouds.gateways import needless_rules
 
-from strict_clouds.firewall import IngressRule, WideRule
+from strict_clouds.firewall import IngressRule
 from strict_clouds.world import NETWORK, Machine, World
 
 PORT = 7600
@@ -138,22 +138,6 @@ def test_a_machine_lets_in_only_whom_a_rule_allows(
         (other.address, PORT),
         (other.address, PORT + 1),
     }
-
-
-def test_rules_that_are_wider_than_needed_are_told(
-    machines: tuple[World, Machine, Machine, Machine],
-) -> None:
-    world, one, other, _ = machines
-    needed = IngressRule(PORT, PORT, f"{other.address}/32")
-    one.firewall.allow([needed])
-    assert world.wide_rules() == (WideRule(one.address, needed, ()),)
-    with listening(one, LISTENER):
-        dial(other, one)
-    assert world.wide_rules() == ()
-    used_by = ((other.address, PORT),)
-    for rule in (IngressRule(PORT, PORT + 1, needed.source_cidr), IngressRule(PORT, PORT, ANYBODY)):
-        one.firewall.allow([needed, rule])
-        assert world.wide_rules() == (WideRule(one.address, rule, used_by),)
 
 
 def test_only_control_ports_may_be_open_to_a_machine_that_does_not_use_them(

@@ -24,8 +24,6 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from skyplane_orchestration.security.authority import Authority, FleetSecret
-from strict_clouds.stand_ins import Machine as Fake
-from strict_clouds.stand_ins import pip
 from strict_clouds.world import AMAZON_LINUX, DEBIAN, FEDORA, Distribution, Machine, World
 
 AUTHORITY = Authority(FleetSecret(b"the secret of all tests of this file"), "ab" * 16)
@@ -158,29 +156,6 @@ def test_a_machine_installs_what_it_lacks(
         machine.shut_down()
         machine.wait_ended()
         assert "ending: SIGTERM" in machine.console()
-
-
-HASH = f" --hash=sha256:{'ab' * 32}"
-
-
-@pytest.mark.parametrize(
-    "pins", ["", f"aiohttp==3.14.5{HASH}\nboto3>=1.44{HASH}\n", "aiohttp", "aiohttp==3.14.5"]
-)
-def test_pip_of_a_machine_refuses_what_is_not_pinned(pins: str, tmp_path: Path) -> None:
-    (tmp_path / "machine.json").write_text("{}")
-    requirements, wheel = tmp_path / "requirements.lock", tmp_path / "a.whl"
-    requirements.write_text(pins)
-    wheel.touch()
-    command = ["install", "--quiet", "--no-cache-dir", "--no-input", "--no-deps"]
-    wheels = ["--only-binary", ":all:", "--require-hashes"]
-    for given in (
-        ["--no-index", str(wheel)],
-        [*wheels, "--requirement", str(requirements)],
-        ["--only-binary", ":all:", "--requirement", str(requirements), str(wheel)],
-    ):
-        with pytest.raises(SystemExit):
-            pip(Fake(tmp_path), [*command, *given])
-    assert not (tmp_path / "pip_installed").exists()
 
 
 def test_a_machine_that_nobody_enrols_ends_by_itself(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +14,7 @@ from tests.e2e.test_cli_cp import answer_of, orch
 from tests.faults import azurite
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Home, S3Server
+    from tests.e2e.conftest import Home
 
 pytestmark = pytest.mark.e2e
 
@@ -42,36 +41,6 @@ def connected(home: Home, azure: azurite.Server) -> tuple[Home, str]:
     url = f"{azure.url}/{azure.account}"
     connection = f"AccountName={azure.account};AccountKey={azure.account_key};BlobEndpoint={url};"
     return replace(home, more={"AZURE_STORAGE_CONNECTION_STRING": connection}), connection
-
-
-def test_a_bucket_goes_to_azure(
-    home: Home, servers: tuple[S3Server, S3Server], container: tuple[azurite.Server, str]
-) -> None:
-    here, _ = servers
-    azure, name = container
-    home, connection = connected(home, azure)
-    objects = {"large": os.urandom(12 * MIB + 7), "empty": b"", "a b/\u00e9": b"odd", "one": b"x"}
-    bucket = here.make_bucket(name)
-    here.fill(bucket, "from/", objects)
-
-    with ContainerClient.from_connection_string(connection, name) as client:
-        client.create_container()
-        done = orch(
-            home, "cp", "-r", f"s3://{bucket}/from/", f"az://{azure.account}/{name}/to/",
-            "--src-endpoint", here.endpoint, "--src-region", here.region,
-            "--dst-region", "azure:westeurope", "--chunk-mib", "5",
-            "--gateways", "always", "--json",
-        )  # fmt: skip
-        result = answer_of(done)
-        assert (result["copied"], result["metadata_not_carried"]) == (len(objects), 0)
-        # Neither the journal nor the markers of uploads are left.
-        found = {row.name: client.download_blob(row.name).readall() for row in client.list_blobs()}
-        assert found == {f"to/{key}": body for key, body in objects.items()}
-        blob = client.get_blob_client("to/large").get_blob_properties()
-        assert blob.content_settings.content_type == "text/x-test"
-        assert blob.metadata is not None
-        assert blob.metadata["owner"] == "somebody"
-    assert home.traces() == []
 
 
 def test_escaped_keys_are_verified(

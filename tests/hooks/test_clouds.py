@@ -13,9 +13,6 @@ from tests.clouds.accounts import ACCOUNTS, Account
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.operators import SkyplaneSweepOperator
 
-#: Cloud -> a setting that it cannot do without.
-REQUIRED = {"gcp": "project", "azure": "subscription_id"}
-
 
 def connection(**fields: Any) -> SimpleNamespace:
     return SimpleNamespace(
@@ -91,19 +88,6 @@ def test_a_permission_and_a_deployment_that_are_missing_are_named(
     assert f"{account.cloud} permissions: " in message
     assert account.action in message
     assert not any(account.fake.leftovers().values())
-
-
-@pytest.mark.parametrize("cloud", REQUIRED)
-def test_a_setting_that_is_missing_is_named(
-    cloud: str, connections: dict[str, SimpleNamespace]
-) -> None:
-    with ACCOUNTS[cloud]() as account:
-        settings = account.settings()
-        del settings[cloud][REQUIRED[cloud]]
-        connections["skyplane_default"] = of_clouds(settings)
-        works, message = SkyplaneHook().test_connection()
-    assert not works
-    assert REQUIRED[cloud] in message
 
 
 def test_keys_of_the_connection_of_aws_launch_instances_and_are_not_logged(

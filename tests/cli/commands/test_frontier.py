@@ -16,7 +16,7 @@ from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.model.job import Limits
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner import best_relay, direct, violations
+from skyplane_orchestration.planner import violations
 
 if TYPE_CHECKING:
     from tests.cli.conftest import RunJson
@@ -61,16 +61,6 @@ def test_every_plan_of_the_json_holds_and_is_faster_and_dearer(document: dict[st
         assert one.cost.total_usd is not None
 
 
-def test_no_plan_lies_below_the_relaxed_frontier(document: dict[str, Any]) -> None:
-    relaxed = [(one["throughput_gbps"], one["usd_per_gb"]) for one in document["relaxed"]]
-    assert relaxed == sorted(relaxed)
-    for point in document["points"]:
-        below = [price for gbps, price in relaxed if gbps <= point["throughput_gbps"]]
-        assert point["cost"]["usd_per_gb"] >= max(below, default=0.0) * (1 - 1e-6)
-        assert point["solver"]["bound"] >= max(below, default=0.0) * (1 - 1e-6)
-    assert document["points"][-1]["throughput_gbps"] <= relaxed[-1][0] * (1 + 1e-6)
-
-
 def test_the_plan_of_an_objective_is_listed_as_chosen(
     run_json: RunJson, document: dict[str, Any]
 ) -> None:
@@ -89,25 +79,6 @@ def test_the_chart_has_every_plan_the_chosen_one_and_the_baselines(
     for name, title in (("direct_1", "direct, 1 instance"), ("ron_1", "RON, 1 instance")):
         assert title in text
         assert f": {document[name]['throughput_gbps']:.2f} Gbit/s" in text
-
-
-def test_the_baselines_have_one_instance_per_region_and_all(run_json: RunJson) -> None:
-    document = run_json("frontier", SRC, DST, *QUICK, "--instance-limit", "3")
-    grid, limits = load_grid(), Limits(instance_limit=3, max_relays=1)
-    for name, make in (("direct", direct), ("ron", best_relay)):
-        for suffix, count in (("1", 1), ("n", 3)):
-            shown = TransferPlan.from_dict(document[f"{name}_{suffix}"])
-            made = make(grid, SRC, DST, count, limits=limits)
-            assert (shown.objective["kind"], shown.paths) == (name, made.paths)
-            assert shown.cost == made.cost
-            assert {group.count for group in shown.instances.values()} == {count}
-
-
-def test_the_chosen_plan_is_that_of_the_plan_command(run_json: RunJson) -> None:
-    quick = ("--relays", "0", "--points", "2", "--min-throughput-gbps", "2")
-    document = run_json("frontier", SRC, DST, *quick)
-    asked = run_json("plan", SRC, DST, "--relays", "0", *quick[4:])
-    assert document["chosen"]["edges"] == asked["edges"]
 
 
 def test_the_policy_reaches_the_planner(run_json: RunJson) -> None:

@@ -51,34 +51,6 @@ def test_limits_reach_the_planner(run_json: RunJson) -> None:
     assert {group.type for group in plan.instances.values()} == {"m5.8xlarge"}
 
 
-def test_quota_stores_and_margin_reach_the_planner(run_json: RunJson) -> None:
-    common = ("plan", SRC, DST, "--min-throughput-gbps")
-    for option, value, name in (
-        ("--vcpu-quota", "aws=4", f"vcpu_quota {SRC}"),
-        ("--source-read-gbps", "3", f"storage_read {SRC}"),
-        ("--destination-write-gbps", "3", f"storage_write {DST}"),
-        ("--safety-margin", "0.9", "instance_quota"),
-    ):
-        error = run_json(*common, "1000", option, value, code=2)["error"]
-        assert error["code"] == "plan-infeasible"
-        assert name.partition(" ")[0] in error["message"]
-        slow = run_json(*common, "0.5", option, value)
-        assert slow["throughput_gbps"] >= 0.5
-
-
-def test_max_job_usd_reaches_the_planner(run_json: RunJson) -> None:
-    common = ("plan", SRC, DST, "--min-throughput-gbps", "4", "--volume-gb", "100")
-    document = run_json(*common, "--max-job-usd", "1000")
-    cost = document["cost"]
-    items = ("egress_usd", "instance_usd", "boot_usd", "minimum_billing_usd")
-    assert cost["total_usd"] == pytest.approx(sum(cost[name] for name in items))
-    error = run_json(*common, "--max-job-usd", "1", code=2)["error"]
-    assert "--max-job-usd is 1, the cheapest costs" in error["message"]
-    needs = run_json("plan", SRC, DST, "--max-job-usd", "1", code=2)["error"]
-    assert needs["code"] == "configuration-invalid"
-    assert "needs a volume" in needs["message"]
-
-
 def test_without_an_objective_it_is_the_direct_paths_rate(run_json: RunJson) -> None:
     plan = TransferPlan.from_dict(run_json("plan", SRC, DST))
     assert plan.throughput_gbps >= plan.objective["min_throughput_gbps"] > 1

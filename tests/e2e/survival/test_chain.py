@@ -1,8 +1,7 @@
 """Mixed objects go from S3 to Google, to Azure and back to S3, with kill -9 on every hop.
 
 The last bucket equals the first: keys, bytes, headers and metadata. Nothing of the project is
-left in any bucket, and requests with bytes for the store are counted. Tests of `test_survival`
-count bytes.
+left in any bucket, and requests with bytes for the store are counted.
 
 `SKYPLANE_SURVIVAL_SEED=N` chooses other kill points. The chain of a thousand objects, where
 every role is killed on every hop, carries the marker `soak`.

@@ -16,7 +16,6 @@ from tests.provision.gcp.samples import (
 )
 
 from skyplane_orchestration.errors import (
-    CapacityUnavailable,
     CloudUnavailable,
     ConfigurationInvalid,
     InstanceTypeNotOffered,
@@ -158,14 +157,6 @@ def test_zones_of_the_options_that_lack_the_type_are_named(harness: GcpHarness) 
     said = r"zones of gcp names us-central1-z for the region, which offers it in us-central1-a, us"
     with pytest.raises(InstanceTypeNotOffered, match=said):
         launched(harness, options={"zones": {REGION: ("us-central1-z",)}})
-
-
-def test_no_capacity_is_an_error_after_all_zones(harness: GcpHarness) -> None:
-    harness.fill(REGION, all_zones=True)
-    with pytest.raises(CapacityUnavailable, match=X86_TYPE):
-        launched(harness)
-    assert len(harness.gce.requests("instances.insert")) == 4
-    assert "instances" not in harness.gce.leftovers()
 
 
 def test_an_instance_in_another_zone_is_found_when_the_first_zone_is_full(

@@ -1,24 +1,21 @@
-"""Two runs at once, a teardown in mid-transfer, and a budget."""
+"""A run on instances that reaches its budget."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.cloud_faults.fleets import OBJECTS, Workers
 from tests.e2e.cloud_sites import CloudSite
-from tests.e2e.held_store import PATIENCE_S, refuse, take, wait_for
+from tests.e2e.held_store import refuse, take
 
 from skyplane_orchestration.errors import BudgetReached, TransferFailed
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
-from strict_clouds.world import World
 
 if TYPE_CHECKING:
-    from tests.e2e.beside import Beside
     from tests.e2e.conftest import ClientKit, S3Server
     from tests.faults.http_proxy import FaultProxy
 
@@ -29,55 +26,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 #: More than the first parts of its large objects cost, and less than all its bytes.
 USD_PER_GB, BUDGET_USD = 1.0, 0.005
-
-
-def test_two_runs_of_one_key_share_one_fleet(
-    kit: ClientKit,
-    job: TransferJob,
-    gate: FaultProxy,
-    servers: tuple[S3Server, S3Server],
-    workers: Workers,
-    plan: TransferPlan,
-    site: CloudSite,
-    world: World,
-    beside: Beside,
-) -> None:
-    """Catalogue of faults, 38: the second joins, and both have the result."""
-    polls = [0, 0]
-
-    def run(number: int) -> TransferResult:
-        def count(_: TransferStatus) -> None:
-            polls[number] += 1
-
-        return workers.client().run(job, plan=plan, on_status=count)
-
-    runs = [beside.start(partial(run, number)) for number in range(2)]
-    wait_for(lambda: all(polls), "both to follow the transfer")
-    take(gate)
-    results = [each.result(PATIENCE_S) for each in runs]
-    assert [(each.copied, each.failed, each.epoch) for each in results] == [(OBJECTS, 0, 1)] * 2
-    assert len(world.machines) == 2
-    kit.ended_well(job, servers)
-
-
-def test_a_teardown_in_mid_transfer_leaves_nothing(
-    job: TransferJob,
-    gate: FaultProxy,
-    servers: tuple[S3Server, S3Server],
-    workers: Workers,
-    plan: TransferPlan,
-    beside: Beside,
-) -> None:
-    """Catalogue of faults, 39: neither instances nor uploads nor a journal."""
-    destination, bucket = servers[1], job.destination.bucket
-    fleet = workers.client().provision(plan)
-    running = beside.start(lambda: workers.client().transfer(job, fleet))
-    wait_for(lambda: len(destination.open_uploads(bucket)) == 2, "both uploads")
-    refuse(gate)
-    workers.client().teardown(fleet)
-    assert isinstance(running.exception(PATIENCE_S), TransferFailed)
-    assert destination.open_uploads(bucket) == []
-    assert not [key for key in destination.digests(bucket) if not key.startswith("q/small")]
 
 
 def test_a_transfer_that_reaches_its_budget_goes_on_by_its_handle(
