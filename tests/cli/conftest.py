@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clouds.accounts import account, aws_keys  # noqa: F401
 
 from skyplane_orchestration.cli.main import main
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from tests.clouds.fakes import open_arm, open_ec2, open_gce
 from tests.clouds.gateways import IMAGE
 
@@ -162,3 +163,16 @@ ACCOUNTS: Final[Mapping[str, Callable[[], AbstractContextManager[Account]]]] = {
     "gcp": _gcp,
     "azure": _azure,
 }
+
+
+@pytest.fixture
+def aws_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process has keys of AWS."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+
+
+@pytest.fixture(params=ACCOUNTS)
+def account(request: pytest.FixtureRequest, aws_keys: None) -> Iterator[Account]:
+    with ACCOUNTS[request.param]() as made:
+        yield made

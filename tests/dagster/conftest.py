@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from tests.clouds.accounts import account, aws_keys  # noqa: F401
 from tests.fake_client import FakeClient
 
 from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_transfer_asset

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
-import pytest
 from tests.clouds.accounts import ACCOUNTS, Account
 
 from skyplane_orchestration.dagster import SkyplaneResource, build_skyplane_sweep_sensor
-
-
-@pytest.fixture(params=ACCOUNTS)
-def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
-    with ACCOUNTS[request.param]() as made:
-        yield made
 
 
 def resource(

@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from tests.clouds.accounts import ACCOUNTS, Account
+from tests.hooks.conftest import connection
 
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.operators import SkyplaneSweepOperator
-
-
-def connection(**fields: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        **{"conn_type": "skyplane", "login": None, "password": None, "extra_dejson": {}, **fields}
-    )
-
-
-@pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
-    """What connections there are, in place of Airflow's."""
-    known: dict[str, SimpleNamespace] = {}
-
-    def get_connection(conn_id: str) -> SimpleNamespace:
-        if conn_id not in known:
-            raise AirflowNotFoundException(conn_id)
-        return known[conn_id]
-
-    monkeypatch.setattr(SkyplaneHook, "get_connection", staticmethod(get_connection))
-    return known
-
-
-@pytest.fixture(params=ACCOUNTS)
-def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
-    with ACCOUNTS[request.param]() as made:
-        yield made
 
 
 def of_clouds(settings: dict[str, Any], **more: Any) -> SimpleNamespace:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from tests.fake_client import FakeClient
+from tests.hooks.conftest import connection
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid, TooManyFleets
@@ -21,26 +21,6 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.transfer.context import StopAt
-
-
-def connection(**fields: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        **{"conn_type": "skyplane", "login": None, "password": None, "extra_dejson": {}, **fields}
-    )
-
-
-@pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
-    """What connections there are, in place of Airflow's."""
-    known: dict[str, SimpleNamespace] = {}
-
-    def get_connection(conn_id: str) -> SimpleNamespace:
-        if conn_id not in known:
-            raise AirflowNotFoundException(conn_id)
-        return known[conn_id]
-
-    monkeypatch.setattr(SkyplaneHook, "get_connection", staticmethod(get_connection))
-    return known
 
 
 def context(**instance: Any) -> Any:

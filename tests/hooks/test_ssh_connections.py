@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from tests.provision import ssh_server
 
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -83,20 +82,6 @@ def test_what_cannot_be_used_is_refused(
 def sshd() -> Iterator[ssh_server.Server]:
     with ssh_server.running_or_skip() as server:
         yield server
-
-
-@pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
-    """What connections there are, in place of Airflow's."""
-    known: dict[str, SimpleNamespace] = {}
-
-    def get_connection(conn_id: str) -> SimpleNamespace:
-        if conn_id not in known:
-            raise AirflowNotFoundException(conn_id)
-        return known[conn_id]
-
-    monkeypatch.setattr(SkyplaneHook, "get_connection", staticmethod(get_connection))
-    return known
 
 
 def skyplane(**host: Any) -> SimpleNamespace:

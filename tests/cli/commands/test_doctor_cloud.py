@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,6 @@ from tests.clouds.accounts import ACCOUNTS, Account
 from skyplane_orchestration.cli.main import main
 from skyplane_orchestration.provision.aws import AwsCloud
 from skyplane_orchestration.provision.fleet.machines import PublicHosts
-
-
-@pytest.fixture(params=ACCOUNTS)
-def account(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
-    with ACCOUNTS[request.param]() as made:
-        yield made
 
 
 def test_the_quotas_of_a_region_are_told(
@@ -62,11 +53,8 @@ def test_a_missing_permission_fails(account: Account, run_json: RunJson, tmp_pat
     assert account.action in bad["detail"]
 
 
-def test_ranges_of_the_whole_internet_are_a_warning(
-    run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
+@pytest.mark.usefixtures("aws_keys")
+def test_ranges_of_the_whole_internet_are_a_warning(run_json: RunJson, tmp_path: Path) -> None:
     with ACCOUNTS["aws"]() as account:
         settings = {**account.settings(), "control_cidrs": ["0.0.0.0/0", "::/0"]}
         file = tmp_path / "clouds.json"
@@ -78,12 +66,11 @@ def test_ranges_of_the_whole_internet_are_a_warning(
     assert "::/0, which opens nothing" in told[1]["detail"]
 
 
+@pytest.mark.usefixtures("aws_keys")
 def test_a_worker_behind_a_proxy_fails_and_hides_nothing(
     run_json: RunJson, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The proxy lets the API's calls through; here they go to loopback without it."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     hosts = PublicHosts("127.77.0.1", "127.77.0.1")
@@ -96,13 +83,12 @@ def test_a_worker_behind_a_proxy_fails_and_hides_nothing(
     assert states["aws permissions"] == "ok"
 
 
+@pytest.mark.usefixtures("aws_keys")
 def test_without_a_file_the_credentials_are_those_of_the_process(
     run_json: RunJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ACCOUNTS["aws"]() as account:
         monkeypatch.setenv("AWS_ENDPOINT_URL", account.section["endpoint_url"])
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
         document = run_json("doctor", "--cloud", "aws", "--region", account.region)
     assert {one["name"]: one["limit"] for one in document["quotas"]} == account.limits
 
@@ -138,11 +124,10 @@ def test_a_file_without_the_cloud_is_bad_input(
     assert "has no section aws; it has gcp" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("aws_keys")
 def test_a_region_without_an_answer_does_not_hide_the_others(
-    run_json: RunJson, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run_json: RunJson, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "strict")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "strict")
     with ACCOUNTS["aws"]() as account:
         account.fake.conditions.denied_regions.add("us-east-1")
         file = account.clouds_file(tmp_path, regions=[account.region, account.other])
