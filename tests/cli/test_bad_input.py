@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.cli.typical_mistakes import MISTAKES
 
 from skyplane_orchestration.cli.main import main
 
@@ -295,6 +296,7 @@ TABLE: list[tuple[tuple[str, ...], str, str]] = [
 ]
 
 ROWS = [(f"{verb} {arguments}", clue) for verbs, arguments, clue in TABLE for verb in verbs]
+ROWS += MISTAKES
 
 
 @pytest.fixture

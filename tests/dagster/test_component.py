@@ -187,6 +187,11 @@ def test_every_field_of_a_job_has_a_name() -> None:
         ({"transfers": [{**PARIS, "conflict": "overwrite"}]}, "'replace-if-newer'"),
         ({"transfers": [PARIS], "gateways": "inside"}, "'always'"),
         ({"transfers": [PARIS], "manifest": "/{asset_key}.txt"}, "cannot be written as .txt"),
+        (
+            {"transfers": [{**PARIS, "destination_endpoint": "minio:9000"}]},
+            "destination_endpoint: endpoint 'minio:9000'",
+        ),
+        ({"transfers": [{**PARIS, "max_delete": "many", "delete": True}]}, "max_delete must be a"),
         ({"transfers": [PARIS], "manifets": "/m"}, "manifets"),
         ({"transfers": [PARIS], "op": {"poool": "x"}}, "poool"),
         ({"transfers": [PARIS], "translation": {"partitions": "x"}}, "partitions"),

@@ -160,6 +160,7 @@ def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
         ),
         (FakeConnection(None, {"deploiment": "x"}), "deploiment"),
         (FakeConnection(None, {"lease_s": "soon"}), "lease_s"),
+        (FakeConnection(None, {"lease_s": 0}), "lease_s must be a number above zero"),
         (FakeConnection(None, {"gateway_settings": "ack_deadline_s=3"}), "JSON object"),
         (FakeConnection(None, {"gateway_settings": [1]}), "JSON object"),
         (FakeConnection(None, {"command": ["/bin/sh"]}), "unknown extra fields: command"),

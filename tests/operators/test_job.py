@@ -210,11 +210,19 @@ def operator_of(**arguments: Any) -> SkyplanePlanOperator:
         ({"allow_regions": ["aws:*", "gpc:*"]}, "allow_regions 'gpc:\\*' matches no region"),
         ({"exclude_regions": "aws:eu-wset-*"}, "exclude_regions"),
         ({"vcpu_quota": {"awz": 8}}, "vcpu_quota names awz"),
+        ({"source_endpoint": "minio:9000"}, "source_endpoint: endpoint 'minio:9000'"),
+        ({"move": True, "verify": "none"}, "leave out verify='none'"),
+        ({"delete": True, "recursive": False}, r"copy recursively \(recursive=True\)"),
+        ({"headers": {"X-Robots": "no"}}, "headers cannot set 'X-Robots'; it can set"),
+        ({"object_metadata": {"mtime": "1"}}, "object_metadata cannot set 'mtime'"),
+        ({"safety_margin": 2}, "safety_margin must be a number from 0"),
     ],
 )
 def test_what_is_known_to_be_wrong_fails_the_parse(arguments: dict[str, Any], name: str) -> None:
-    with pytest.raises(ConfigurationInvalid, match=name):
+    with pytest.raises(ConfigurationInvalid, match=name) as caught:
         operator_of(**arguments)
+    assert "\n" not in str(caught.value)
+    assert "--" not in str(caught.value), "an option of the command"
 
 
 def test_a_template_is_left_for_the_run() -> None:

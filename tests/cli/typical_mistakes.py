@@ -1,0 +1,56 @@
+"""What people type who know other tools, and what the one line says: rows of `test_bad_input`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: (command line, what the line must say); see `places` for the names in braces.
+MISTAKES: Final[list[tuple[str, str]]] = [
+    ("mv {tree} {tmp}/new", "use skyplane-orch cp --move"),
+    ("rm s3://b/x", "use the store's own tool, or skyplane-orch sync --delete"),
+    ("copy {tree} {tmp}/new", "use skyplane-orch cp"),
+    ("rsync {tree} {tmp}/new", "use skyplane-orch sync"),
+    ("lsl {tree}", "use skyplane-orch ls"),
+    ("mb s3://new", "buckets are made with the cloud's own tool"),
+    ("check {tree} {tmp}/new", "use skyplane-orch verify"),
+    ("deprovision", "use skyplane-orch teardown"),
+    ("help cp", "use skyplane-orch cp --help"),
+    ("-v cp {tree} {tmp}/new", "options come after the verb: skyplane-orch cp ... -v"),
+    ("-q sync {tree} {tmp}/new", "options come after the verb: skyplane-orch sync ... -q"),
+    ("s3 cp {tree} {tmp}/new", "leave it out: skyplane-orch cp SRC DST"),
+    ("cpy {tree} {tmp}/new", "did you mean cp?"),
+    ("xyzzy", "it has plan, compare"),
+    ("cp -r {tree} {tmp}/new --profile prod", "--src-credentials REF"),
+    ("cp -r {tree} {tmp}/new --endpoint-url http://h:9000", "--dst-endpoint URL"),
+    ("cp -r {tree} {tmp}/new --transfers 32", "requests run in parallel without it"),
+    ("cp -r {tree} {tmp}/new -P", "progress is shown without it"),
+    ("sync {tree} {tmp}/new -n", "use --dry-run"),
+    ("cp -r {tree} {tmp}/new --no-clobber", "use --conflict skip"),
+    ("cp -r {tree} {tmp}/new --acl private", "use --dst-option acl=NAME"),
+    ("cp -r {tree} {tmp}/new --sse aws:kms", "use --dst-option sse=aws:kms"),
+    ("cp -r {tree} {tmp}/new --storage-class GLACIER", "use --dst-option storage-class=NAME"),
+    ("cp -r {tree} {tmp}/new --max-age 7d", "use --newer-than TIME"),
+    ("cp -r {tree} {tmp}/new --include-pattern *.csv", "use --include GLOB"),
+    ("cp -r {tree} {tmp}/new --cap-mbps=100", "use --bwlimit RATE"),
+    ("sync {tree} {tmp}/new --delete-excluded", "use skyplane-orch sync --delete"),
+    ("cp -r {tree} {tmp}/new --follow-symlinks", "what symbolic links lead to"),
+    ("cp -r {tree} {tmp}/new --recursiv", "did you mean --recursive?"),
+    ("cp -r --move {tree} {tmp}/new --no-verify", "leave out --no-verify"),
+    ("cp -r {tree} {tmp}/new --strict-metadata", "leave out --strict-metadata"),
+    ("cp -r {tree} {tmp}/new --provisioner aws", "needs --clouds"),
+    ("cp -r {tree} {tmp}/new --provisioner ssh", "needs --hosts"),
+    (
+        "cp {tree}/* {tmp}/new",
+        "a source is no pattern: give the folder '{tree}/', -r and --include",
+    ),
+    ("cp -r {tree}/*.csv {tmp}/new", "-r and --include '*.csv'"),
+    ("cp {tree}/a {tree}/b {tmp}/new", "it takes SRC and DST only"),
+    ("cp {tree}/a", "the following arguments are required: DST"),
+    ("cp -r {tree} http://minio:9000/b", "DST: 'http://minio:9000/b' is not"),
+    ("cp -r {tree} s3://b/x --dst-credentials prod", "--dst-credentials must be profile:NAME or"),
+    ("cp -r {tree} s3://b/x --header X-Robots:no", "--header cannot set 'X-Robots'; it can set"),
+    ("cp -r {tree} s3://b/x --metadata owner", "argument --metadata: 'owner' is not of the form"),
+    ("cp -r {tree} {tmp}/new --content-type text/csv", "leave out --content-type"),
+    ("ls", "the following arguments are required: URL"),
+    ("ls s3://", "URL: 's3://' names no bucket"),
+]
