@@ -105,13 +105,7 @@ __all__ = [
 
 
 class InvalidLocation(ConfigurationInvalid):
-    """A URL, region tag or endpoint is not valid.
-
-    Attributes:
-        field: of the `Location` that holds it; empty outside of one.
-    """
-
-    field: str = ""
+    """A URL, region tag or endpoint is not valid."""
 
 
 class UnknownRegion(InvalidLocation):

@@ -309,11 +309,7 @@ def _resource() -> dg.ResourceDefinition:
     return dg.ResourceDefinition.hardcoded_resource(None)
 
 
-def test_an_invalid_job_fails_when_the_code_is_loaded() -> None:
-    with pytest.raises(ConfigurationInvalid, match="scheme"):
-        build_skyplane_transfer_asset("x", source="ftp://a/", destination="s3://b/")
-    with pytest.raises(ConfigurationInvalid, match="conflict"):
-        asset(conflict="overwrite")
+def test_a_manifest_of_no_known_format_fails_when_the_code_is_loaded() -> None:
     with pytest.raises(ConfigurationInvalid, match=r"cannot be written as \.json"):
         asset(manifest="s3://m/{partition_key}.json")
 

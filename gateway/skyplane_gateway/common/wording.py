@@ -73,10 +73,10 @@ def fields_of(text: str) -> tuple[FieldName, ...]:
     return tuple(one for one in _parts_of(text) if isinstance(one, FieldName))
 
 
-def in_words_of(text: str, name_of: Callable[[FieldName], str]) -> str:
+def in_words_of(text: str, name_of: Callable[[FieldName], str | FieldName]) -> Text:
     """The text with the names that `name_of` gives to its fields."""
     parts = _parts_of(text)
-    return "".join(name_of(one) if isinstance(one, FieldName) else one for one in parts)
+    return Text(*(name_of(one) if isinstance(one, FieldName) else one for one in parts))
 
 
 def parts_to_list(text: str) -> list[object]:

@@ -64,10 +64,10 @@ def typed_field(hint: Any, given: object, name: str, what: str) -> Any:
     Raises ConfigurationInvalid without the value, which may be a secret.
     """
     try:
-        return checked(hint, from_text(hint, given, is_whole=True), name)
+        return checked(hint, from_text(hint, given, is_whole=True), name, is_secret=True)
     except ConfigurationInvalid as error:
-        wanted = str(error).partition(", not ")[0]
-        raise ConfigurationInvalid(f"{what}: {wanted}, not this") from None
+        error.put_before(what)
+        raise
 
 
 def refuse_fields(connection_id: str, fields: Mapping[str, Any], advice: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from skyplane_gateway.common.errors import naming
 from skyplane_gateway.common.schema import Document, check
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import InvalidLocation
@@ -96,7 +97,7 @@ class Location(Document, what="a location"):
             try:
                 check_field()
             except InvalidLocation as error:
-                error.field = name
+                error.put_before(Text(FieldName(name)))
                 raise
 
     def _check_url(self) -> None:
@@ -168,12 +169,8 @@ def named_location(given: Mapping[str, Any], names: Mapping[str, str]) -> Locati
 
     Raises InvalidLocation, with the name of the argument.
     """
-    try:
+    with naming(names):
         return Location(**given)
-    except InvalidLocation as error:
-        if error.field not in names:
-            raise
-        raise type(error)(Text(FieldName(names[error.field]), ": ", error.message)) from error
 
 
 def holds_template(text: str) -> bool:

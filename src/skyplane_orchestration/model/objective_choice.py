@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import Final
 
+from skyplane_gateway.common.errors import naming
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Deadline,
@@ -35,7 +36,8 @@ def chosen_objective(
     if min_throughput_gbps is not None:
         return MinimizeCost(min_throughput_gbps, exactly=exactly)
     if deadline_s is not None:
-        return Deadline(deadline_s)
+        with naming({"seconds": "deadline_s"}):
+            return Deadline(deadline_s)
     if max_usd_per_gb is not None or max_cost_usd is not None:
         return MaximizeThroughput(max_usd_per_gb=max_usd_per_gb, max_cost_usd=max_cost_usd)
     return None

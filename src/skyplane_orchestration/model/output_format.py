@@ -44,4 +44,5 @@ def require_manifest(name: str | None) -> None:
         try:
             suffix_of(name, MANIFESTS)
         except ConfigurationInvalid as error:
-            raise ConfigurationInvalid(with_fields("{manifest}: ") + error.message) from error
+            error.put_before(with_fields("{manifest}"))
+            raise

@@ -123,29 +123,10 @@ def check_known(known: Mapping[str, Any]) -> None:
 
     Raises ConfigurationInvalid with the name of the argument.
     """
-    try:
-        _job_from(known)
-    except ConfigurationInvalid as error:
-        names = [name for name in known if _is_wrong_alone(name, known[name])]
-        if not names or any(name in str(error) for name in names):
-            raise
-        raise ConfigurationInvalid(f"{', '.join(names)}: {error}") from error
+    ends = {} if known.get("job") is not None else _SOME_ENDS
+    job_of({**ends, **{name: value for name, value in known.items() if value is not None}})
     _check_regions(known)
 
 
 #: A place that any job may have.
 _SOME_ENDS: Final = {"source_url": "s3://source/", "destination_url": "s3://destination/"}
-
-
-def _job_from(known: Mapping[str, Any]) -> None:
-    ends = {} if known.get("job") is not None else _SOME_ENDS
-    given = {name: value for name, value in known.items() if value is not None}
-    job_of({**ends, **given})
-
-
-def _is_wrong_alone(name: str, value: object) -> bool:
-    try:
-        _job_from({name: value})
-    except ConfigurationInvalid:
-        return True
-    return False

@@ -28,8 +28,7 @@ def named_in_errors(end: str) -> Iterator[None]:
         yield
     except (ConfigurationInvalid, StoreError) as error:
         if not error.message.startswith(f"{end}: "):
-            error.message = f"{end}: " + error.message
-            error.args = (error.message,)
+            error.put_before(end)
         raise
 
 

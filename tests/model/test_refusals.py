@@ -1,0 +1,186 @@
+"""Each face refuses a wrong value of each field of a job in one line, by its own name for it.
+
+The value holds names of options and braces, which are a user's text and stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pydantic import ValidationError
+
+from skyplane_gateway.common.wording import FieldName, Text
+from skyplane_orchestration.cli.main import build_parser, main
+from skyplane_orchestration.cli.option_names_in_messages import with_option_names
+from skyplane_orchestration.dagster import build_skyplane_transfer_asset
+from skyplane_orchestration.dagster.components import TransferModel
+from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.model.flat_job import flat_fields
+from skyplane_orchestration.model.job import (
+    Deadline,
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Policy,
+    TransferJob,
+)
+from skyplane_orchestration.model.location import Location
+from skyplane_orchestration.model.text_values import options_of
+from skyplane_orchestration.operators import SkyplaneTransferOperator
+from skyplane_orchestration.operators.job_arguments import TYPES
+
+TEXT: Final = "{move} é my encrypt {0} notes.txt"
+#: Fields of which `TEXT` is a right value -> a wrong one.
+WRONG: Final[dict[str, Any]] = {
+    **{f"{end}_url": f"ftp://{TEXT}" for end in ("source", "destination")},
+    **{name: {TEXT: "x"} for name in ("headers", "object_metadata", "vcpu_quota")},
+    "instance_types": {TEXT: "x"},
+    "allow_regions": [TEXT],
+    "exclude_regions": [TEXT],
+    **dict.fromkeys(("include", "exclude", "publish_last", "files_from"), 5),
+}
+#: What a job in Python cannot know to be wrong.
+LATER: Final = ("source_credential_ref", "destination_credential_ref")
+NAMES: Final = [name for name in flat_fields() if name not in LATER]
+URLS: Final = {"source_url": "s3://a/", "destination_url": "s3://b/"}
+
+
+#: Field of an objective -> the objective's kind, its class, and its other fields.
+OBJECTIVES: Final[dict[str, tuple[str, type[Any], dict[str, Any]]]] = {
+    "min_throughput_gbps": ("minimize-cost", MinimizeCost, {}),
+    "exactly": ("minimize-cost", MinimizeCost, {"min_throughput_gbps": 1}),
+    "max_usd_per_gb": ("maximize-throughput", MaximizeThroughput, {}),
+    "max_cost_usd": ("maximize-throughput", MaximizeThroughput, {}),
+    "deadline_s": ("deadline", Deadline, {}),
+}
+PARTS: Final[dict[str, type[Any]]] = {
+    "source": Location,
+    "destination": Location,
+    "limits": Limits,
+    "policy": Policy,
+}
+
+
+def path_of(name: str) -> tuple[str, ...]:
+    """Where a job has the field."""
+    if name in OBJECTIVES:
+        return "objective", {"deadline_s": "seconds"}.get(name, name)
+    end, _, of_end = name.partition("_")
+    of_end = {"endpoint": "endpoint_url"}.get(of_end, of_end)
+    for part, kind in PARTS.items():
+        field = of_end if part == end else name
+        if field in {one.name for one in fields(kind)}:
+            return part, field
+    return (name,)
+
+
+def by_operator(name: str, value: Any) -> None:
+    SkyplaneTransferOperator(task_id="t", **{**URLS, name: value})
+
+
+def by_component(name: str, value: Any) -> None:
+    TransferModel(name="copy", **{**URLS, name: value}).job()
+
+
+def by_document(name: str, value: Any) -> None:
+    part, *inner = path_of(name)
+    document: dict[str, Any] = TransferJob(Location("s3://a/"), Location("s3://b/")).to_dict()
+    if part == "objective":
+        kind, _, more = OBJECTIVES[name]
+        document[part] = {"kind": kind, **more, inner[0]: value}
+    elif inner:
+        document[part][inner[0]] = value
+    else:
+        document[part] = value
+    TransferJob.from_dict(document)
+
+
+def by_asset(name: str, value: Any) -> None:
+    part, *inner = path_of(name)
+    given: dict[str, Any] = {"source": "s3://a/", "destination": "s3://b/", part: value}
+    if inner:
+        _, kind, more = OBJECTIVES[name] if name in OBJECTIVES else ("", PARTS[part], {})
+        more = {"url": "s3://a/"} if kind is Location else more
+        given[part] = kind(**{**more, inner[0]: value})
+    build_skyplane_transfer_asset("copy", **given)
+
+
+FACES: Final[list[Callable[[str, Any], None]]] = [by_operator, by_component, by_document, by_asset]
+
+
+def wrong_values(name: str) -> list[Any]:
+    """Values that no face takes; the first has the words of a user, but for lists."""
+    hint, _ = flat_fields()[name]
+    return [WRONG.get(name, TEXT), *([-1] if {int, float} & {*options_of(hint)} else [])]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("face", FACES)
+def test_python_names_the_field(face: Callable[[str, Any], None], name: str) -> None:
+    if face is by_operator and name not in TYPES:
+        pytest.skip("the operators have no such argument")
+    for value in wrong_values(name):
+        with pytest.raises((ConfigurationInvalid, ValidationError)) as caught:
+            face(name, value)
+        if isinstance(caught.value, ValidationError):
+            assert [one["loc"][0] for one in caught.value.errors()] == [name]
+            continue
+        assert isinstance(caught.value, ConfigurationInvalid)
+        message = caught.value.message
+        assert "\n" not in message
+        assert TEXT in message or repr(value) in message
+        if face is by_document:
+            assert all(one in message for one in path_of(name) if one != "policy"), message
+        else:
+            assert (path_of(name)[-1] if face is by_asset else name) in caught.value.fields, message
+
+
+def option_of(verb: str, name: str) -> str:
+    """The option with a value for a field; empty for none."""
+    parser = build_parser(verb).parse_args([verb, "a", "b"]).parser
+    option = with_option_names(Text(FieldName(name)), type("o", (), {"parser": parser})())
+    found = next(
+        (one for one in parser._actions if option in (*one.option_strings, one.metavar)), None
+    )
+    return option if found is not None and found.nargs != 0 else ""
+
+
+@pytest.mark.parametrize("name", flat_fields())
+def test_the_command_names_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb, option = next(
+        ((verb, found) for verb in ("cp", "sync", "plan") if (found := option_of(verb, name))),
+        ("", ""),
+    )
+    if not option or name in ("include", "exclude", "publish_last"):
+        pytest.skip("no option, or all texts are right")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a").write_bytes(b"a")
+    ends = ["src", "dst"] if verb != "plan" else ["aws:us-east-1", "aws:eu-west-3"]
+    if "_endpoint" in name:
+        ends[name.startswith("dest")] = "s3://b/"
+    own = ["-r"] if verb == "cp" else ["--delete"] if name == "max_delete" else []
+    text = {"headers": f"{TEXT}: x", "object_metadata": f"{TEXT}=x"}.get(name, TEXT)
+    for value in (text, *map(str, wrong_values(name)[1:])):
+        if option in ("SRC", "DST"):
+            ends[option == "DST"], more = f"ftp://{value}", []
+        else:
+            more = [f"{option}={value}"]
+        arguments = [verb, *own, *more, *ends]
+        assert main(arguments) == 2
+        out, err = capsys.readouterr()
+        assert not out
+        assert err.count("\n") == 1
+        assert option in err
+        assert (TEXT if TEXT in value else value) in err
+        assert main([*arguments, "--json"]) == 2
+        out, again = capsys.readouterr()
+        assert err == again == f"skyplane-orch: {json.loads(out)['error']['message']}\n"
+        assert [one.name for one in tmp_path.iterdir()] == ["src"]
