@@ -30,7 +30,7 @@ from skyplane_gateway.common.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_gateway.common.identifiers import wire_fleet_id
 from skyplane_gateway.common.schema import parsed
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.control.listener import Listener
+from skyplane_gateway.control.listener import Listener, bound
 from skyplane_gateway.control.tls import client_context, server_context
 from skyplane_gateway.control_server.open_gateway import RESPONSE_TIMEOUT_S, OpenGateway
 from skyplane_gateway.control_server.server import ControlServer
@@ -154,8 +154,7 @@ async def listen(config: GatewayConfig) -> OpenGateway:
     await runner.setup()
     assert runner.server is not None
     listener = Listener(
-        config.control_host,
-        config.control_port,
+        bound(config.control_host, config.control_port),
         server_context(config),
         runner.server,
         within_open_files(CONTROL_PORT_LIMIT),

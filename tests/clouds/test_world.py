@@ -14,6 +14,7 @@ from tests.clouds.gateways import GATEWAY, IMAGE, WHEEL
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
+from skyplane_gateway.enrolment.client import at_port
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import GatewayUnreachable
 from skyplane_orchestration.provision.fleet.enrolment import enrol
@@ -78,8 +79,8 @@ def enrolled(machine: Machine, instance: str) -> ControlClient:
     def try_to_enrol() -> str:
         try:
             return enrol(
+                at_port(machine.address, ENROLMENT_PORT),
                 machine.address,
-                ENROLMENT_PORT,
                 authority=AUTHORITY,
                 instance=instance,
                 launch_id="launch",

@@ -6,9 +6,9 @@ To join: write a harness and add its fixture to `_HARNESSES`, or a cloud's harne
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -29,7 +29,7 @@ from tests.provision.situations import NO_CAPACITY, QUOTA, SLOW_VISIBILITY, THRO
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.identifiers import gateway_uri
-from skyplane_gateway.config import Topology
+from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     GatewayUnreachable,
@@ -39,13 +39,17 @@ from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
+from skyplane_orchestration.provision.control_sessions import SessionFactory
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
-from skyplane_orchestration.provision.ssh.machine import RemoteMachine
+from skyplane_orchestration.provision.ssh.provisioner import SshBoot
 from skyplane_orchestration.security.authority import Authority
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
+#: Of the supervisor of an instance, which needs the other one.
+STAND_INS = (FAKE_GATEWAY, FAKE_GATEWAY.with_name("fake_supervisor.py"))
 PlanMaker = Callable[..., TransferPlan]
 
 
@@ -240,25 +244,39 @@ def _cannot(situation: str) -> AssertionError:
     return AssertionError(f"{situation} is in `lacks`")
 
 
-class Late:
-    """A provisioner whose hosts are at a later time; only their clocks count."""
+class EnrollingBoot(SshBoot):
+    """Enrols `fake_supervisor.py`, in the clear."""
 
-    def __init__(self, provisioner: Provisioner, seconds: float) -> None:
-        self._provisioner = provisioner
-        self._wall_s = lambda _: time.time() + seconds
+    def user_data(self, authority: Authority, tags: FleetTags, **given: Any) -> str:
+        return json.dumps({"token_hex": "", **given})
 
-    def __getattr__(self, verb: str) -> Any:
-        def call(*arguments: Any, **more: Any) -> Any:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(RemoteMachine, "wall_s", self._wall_s)
-                return getattr(self._provisioner, verb)(*arguments, **more)
-
-        return call
+    def enrol(
+        self,
+        authority: Authority,
+        instance: Instance,
+        gateways: Mapping[str, GatewayConfig],
+        pin: Callable[[str], None],
+    ) -> str:
+        # Two workers at the same time pin the same key.
+        key_id = instance.key_id or instance.launch_id.ljust(40, "0")
+        if not instance.key_id:
+            pin(key_id)
+        try:
+            with self.machines.stream_of(instance)(10.0) as stream:
+                configs = {node: config.to_dict() for node, config in gateways.items()}
+                stream.sendall(json.dumps(configs).encode() + b"\n")
+                if not stream.recv(1):
+                    raise ConnectionResetError
+        except OSError as error:
+            raise GatewayUnreachable(f"{instance.instance}: {error}") from error
+        return key_id
 
 
 class SshHarness(LocalHarness):
     """The ssh provisioner, with two hosts of one sshd and stand-ins for gateways."""
 
+    locks_fleets = False
+    records_fleets = False
     lacks: Mapping[str, str] = {
         **_PROCESSES_LACK,
         THROTTLED_API: "one session has all calls to a host, and sshd counts no calls",
@@ -268,25 +286,65 @@ class SshHarness(LocalHarness):
     def __init__(self, server: ssh_server.Server) -> None:
         super().__init__(server.make_folder())
         one, other = (server.host(number, self.run_root) for number in range(2))
-        fake = server.folder / FAKE_GATEWAY.name
-        shutil.copyfile(FAKE_GATEWAY, fake)
-        fake.chmod(0o644)
+        self.stand_ins = server.folder
+        self.interpreter = server.python
+        for source in STAND_INS:
+            (server.folder / source.name).write_text(source.read_text())
         self.ssh_options = SshOptions(
             {A: (one, other), B: (one,), C: (other, one)},
-            command=(server.python, "-S", str(fake)),
-            ready_timeout_s=30.0,
+            processes_per_instance=1,
             term_grace_s=5.0,
         )
 
-    def provisioner(  # type: ignore[override]
-        self, *extra: str, clock: Clock = SYSTEM_CLOCK, **options: Any
-    ) -> SshProvisioner:
-        chosen = replace(self.ssh_options, command=(*self.ssh_options.command, *extra))
-        return SshProvisioner(replace(chosen, **options), connect=FakeSession, clock=clock)
+    def python(self, *words: str) -> str:
+        """A Python whose supervisor is the stand-in with these words."""
+        path = self.stand_ins / "-".join(["stand-in", *words]).replace("/", ":")
+        fake = f"{self.stand_ins}/fake_supervisor.py {' '.join(words)}"
+        path.write_text(
+            '#!/bin/sh\nif [ "$1 $2" = "-m skyplane_gateway" ]; then shift 2; '
+            f'set -- -S {fake} "$@"; fi\nexec {self.interpreter} "$@"\n'
+        )
+        path.chmod(0o755)
+        return str(path)
 
-    def late(self, seconds: float) -> Provisioner:
-        made: Any = Late(super().late(seconds), seconds)
-        return made  # type: ignore[no-any-return]
+    def provisioner(  # type: ignore[override]
+        self,
+        *extra: str,
+        clock: Clock = SYSTEM_CLOCK,
+        connect: SessionFactory = FakeSession,
+        **options: Any,
+    ) -> SshProvisioner:
+        chosen = replace(self.ssh_options, **options)
+        python = self.python(*extra)
+        hosts = {
+            region: tuple(
+                replace(host, python=python) if host.python == self.interpreter else host
+                for host in group
+            )
+            for region, group in chosen.hosts.items()
+        }
+        chosen = replace(chosen, hosts=hosts)
+        return SshProvisioner(chosen, connect=connect, clock=clock, boot_of=EnrollingBoot)
+
+    def kill(self, gateway: GatewayHandle) -> None:
+        _, _, path = gateway.details["instance_id"].rpartition(":")
+        for pid, line in self.running().items():
+            if line.rstrip().endswith(f"--directory {path}"):
+                os.kill(pid, signal.SIGKILL)
+        while [line for line in self.all_processes().values() if path in line]:
+            time.sleep(0.005)
+
+    def running(self) -> dict[int, str]:
+        found = super().running().items()
+        return {pid: line for pid, line in found if "--directory" in line and "python" in line}
+
+    def all_processes(self) -> dict[int, str]:
+        """Boot scripts too."""
+        return super().running()
+
+    def traces(self) -> list[str]:
+        files = sorted(path.name for path in self.run_root.glob("*"))
+        return [*self.all_processes().values(), *files]
 
     def unusable(self) -> Provisioner:
         hosts = {
@@ -298,6 +356,18 @@ class SshHarness(LocalHarness):
     def limited(self) -> Provisioner:
         hosts = {region: group[:1] for region, group in self.ssh_options.hosts.items()}
         return self.provisioner(hosts=hosts)
+
+    def while_launched(self, act: Callable[[], object]) -> Provisioner:
+        done: list[object] = []
+
+        class Meeting(FakeSession):
+            def put_topology(self, topology: Topology) -> None:
+                if not done:
+                    done.append(topology)
+                    act()
+                super().put_topology(topology)
+
+        return self.provisioner(connect=Meeting)
 
 
 def _die(_: float) -> NoReturn:
@@ -334,9 +404,10 @@ def local(tmp_path: Path) -> Iterator[LocalHarness]:
 
 
 def _end_all(harness: LocalHarness) -> None:
-    for pid in harness.running():
-        os.kill(pid, signal.SIGKILL)
-    while harness.running():
+    while pids := LocalHarness.running(harness):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
 
 
@@ -376,15 +447,15 @@ _HARNESSES = {"local": "local", "ssh": "ssh", "ssh-containers": "boxes"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fleets on the strict fakes take long: only their situations are in the short suite.
+    """Fleets of instances take long: only their situations are in the short suite.
 
     Containers differ from processes over ssh in little, which has short tests of its own.
     """
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         is_ours = item.path == Path(__file__).with_name("test_conformance.py")
-        is_on_cloud = is_ours and parameters.get("harness") in ("aws", "azure", "gcp")
-        if is_on_cloud and item.get_closest_marker("situation") is None:
+        is_slow = is_ours and parameters.get("harness") in ("aws", "azure", "gcp", "ssh")
+        if is_slow and item.get_closest_marker("situation") is None:
             item.add_marker("long")
         if is_ours and parameters.get("harness") == "ssh-containers":
             item.add_marker("long")

@@ -29,10 +29,17 @@ _BACKLOG: Final = 1024
 _ACCEPT_RETRY_S: Final = 0.5
 
 
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
 class Listener:
-    """Listens on the control port. Raises OSError.
+    """Listens on a socket, mostly that of the control port.
 
     Args:
+        listener: from `bound`, or one of another family; it is closed with this.
         context: demands a certificate, so a finished handshake proves the caller.
         make_protocol: makes the protocol of a proven connection.
         limit: most connections without proof; see `PendingConnections`.
@@ -40,14 +47,12 @@ class Listener:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        listener: socket.socket,
         context: ssl.SSLContext,
         make_protocol: Callable[[], asyncio.BaseProtocol],
         limit: int,
     ) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._listener = listener
         self._listener.setblocking(False)
         self._context = context
         self._make_protocol = make_protocol

@@ -29,6 +29,13 @@ from skyplane_gateway.enrolment.documents import (
 
 _READ_BYTES: Final = 4096
 
+OpenStream = Callable[[float], socket.socket]
+
+
+def at_port(host: str, port: int) -> OpenStream:
+    """Connects with an instance that listens on a port."""
+    return lambda timeout_s: socket.create_connection((host, port), timeout=timeout_s)
+
 
 class EnrolmentClient:
     """One connection to an instance that waits for its enrolment.
@@ -36,7 +43,8 @@ class EnrolmentClient:
     The instance's certificate is self-signed, so the TLS connection alone proves nothing of it.
 
     Args:
-        host, port: where the instance listens.
+        open_stream: connects with the instance within a time, in seconds. Raises OSError.
+        address: of the instance, for messages.
         context: with the orchestrator's certificate; it verifies no server.
         timeout_s: longest time of the connection, from its begin to its end.
 
@@ -48,20 +56,20 @@ class EnrolmentClient:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        open_stream: OpenStream,
+        address: str,
         context: ssl.SSLContext,
         timeout_s: float,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._address = f"{host}:{port}"
+        self._address = address
         self._monotonic = monotonic
         self._timeout_s = timeout_s
         self._deadline_s = monotonic() + timeout_s
         self._received = b""
         try:
-            plain = socket.create_connection((host, port), timeout=self._remaining_s())
+            plain = open_stream(self._remaining_s())
         except OSError as error:
             raise self._unreachable(error) from error
         try:

@@ -28,7 +28,7 @@ def write_gateways(
 
     Args:
         root: a private directory.
-        address: of the instance; all its gateways listen there.
+        address: of the instance; gateways listen there whose configuration names no other.
 
     Raises ConfigurationInvalid for a delivery that cannot be used, or files that cannot be
     written.
@@ -72,8 +72,12 @@ def _write(
     identity: InstanceIdentity,
     address: str,
 ) -> GatewayConfig:
+    # The hosts are named where an instance has an address of its own for data.
     config = replace(
-        gateway.config, directory=str(directory), control_host=address, data_host=address
+        gateway.config,
+        directory=str(directory),
+        control_host=gateway.config.control_host or address,
+        data_host=gateway.config.data_host or address,
     )
     files: Mapping[Path, str] = {
         config.certificate_path: gateway.certificate_pem + identity.key_pem,

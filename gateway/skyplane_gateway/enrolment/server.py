@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -70,10 +71,9 @@ class EnrolmentServer:
     """Waits for the orchestrator's delivery.
 
     Args:
+        listener: where its orchestrator dials; it is closed with this.
         accept: checks a delivery and writes its files. Raises SkyplaneError, which is sent to
             the orchestrator; it may try again.
-
-    Raises OSError if the address cannot be used.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class EnrolmentServer:
         document: EnrolmentDocument,
         identity: InstanceIdentity,
         context: ssl.SSLContext,
-        address: str,
+        listener: socket.socket,
         accept: Callable[[Delivery], None],
         exchange_timeout_s: float = _EXCHANGE_TIMEOUT_S,
     ) -> None:
@@ -92,16 +92,11 @@ class EnrolmentServer:
         self._exchanges: set[asyncio.Task[None]] = set()
         self._is_delivered = asyncio.Event()
         self._listener = Listener(
-            address,
-            document.port,
+            listener,
             context,
             self._make_protocol,
             within_open_files(CONTROL_PORT_LIMIT),
         )
-
-    @property
-    def port(self) -> int:
-        return self._listener.port
 
     async def wait_delivered(self) -> None:
         """Until `accept` has taken a delivery."""

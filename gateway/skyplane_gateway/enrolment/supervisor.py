@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import ssl
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from typing import BinaryIO, Final, TextIO
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.control.listener import bound
 from skyplane_gateway.enrolment.documents import (
     MOST_DOCUMENT_BYTES,
     Delivery,
@@ -35,6 +37,11 @@ _END_TIMEOUT_S: Final = 35.0
 
 _READ_BYTES: Final = 1 << 16
 
+#: The socket of an instance whose orchestrator comes by ssh, in the instance's directory.
+SOCKET_NAME: Final = "enrol.sock"
+#: Begins the name of the directory with the gateways' files.
+ROOT_PREFIX: Final = "skyplane-"
+
 
 def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
     """`skyplane-gateway enrol`: run an instance until its end.
@@ -48,6 +55,12 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         " Reads the enrolment document from standard input.",
     )
     parser.add_argument("--address", required=True, help="address of this machine to listen on")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        help="private directory for files of gateways; the orchestrator is awaited at a socket of"
+        f" it, {SOCKET_NAME}, in place of a port",
+    )
     options = parser.parse_args(arguments)
     console = Console(stdout)
     logging.basicConfig(
@@ -55,9 +68,11 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=console,
     )
-    root = Path(tempfile.mkdtemp(prefix="skyplane-"))  # With mode 0700.
+    root = Path(tempfile.mkdtemp(prefix=ROOT_PREFIX, dir=options.directory))  # With mode 0700.
     try:
-        return asyncio.run(_supervise(stdin, options.address, root, console))
+        return asyncio.run(
+            _supervise(stdin, options.address, root, console, has_socket=bool(options.directory))
+        )
     except (SkyplaneError, OSError) as error:
         console.write(f"skyplane-gateway: {error}")
         return 2
@@ -73,18 +88,37 @@ def _read_document(stdin: BinaryIO) -> EnrolmentDocument:
     return EnrolmentDocument.from_json(raw.decode(errors="replace"))
 
 
-async def _supervise(stdin: BinaryIO, address: str, root: Path, console: Console) -> int:
+async def _supervise(
+    stdin: BinaryIO, address: str, root: Path, console: Console, *, has_socket: bool
+) -> int:
     stop = asyncio.Event()
     # Nothing else runs yet. The document, with its token, is gone once this call has returned.
-    configs = await _enrolled(_read_document(stdin), address, root, stop)
+    document = _read_document(stdin)
+    listener = _socket_in(root.parent) if has_socket else bound(address, document.port)
+    configs = await _enrolled(document, address, root, stop, listener)
     if stop.is_set():
         log.info("ending: asked to end before the enrolment")
         return 0
     return await _Gateways(configs, console).run(stop) if configs else 1
 
 
+def _socket_in(directory: Path) -> socket.socket:
+    """A socket that listens in a directory, for this user only. Raises OSError."""
+    # The path of a socket has 107 bytes at most, and its name alone is short.
+    os.chdir(directory)
+    Path(SOCKET_NAME).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(SOCKET_NAME)
+    listener.listen()
+    return listener
+
+
 async def _enrolled(
-    document: EnrolmentDocument, address: str, root: Path, stop: asyncio.Event
+    document: EnrolmentDocument,
+    address: str,
+    root: Path,
+    stop: asyncio.Event,
+    listener: socket.socket,
 ) -> Mapping[str, GatewayConfig]:
     """The gateways to run; none if nobody came in time, or `stop` was set."""
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -99,10 +133,11 @@ async def _enrolled(
     def accept(delivery: Delivery) -> None:
         configs.update(write_gateways(delivery, document, identity, root=root, address=address))
 
-    server = EnrolmentServer(document, identity, context, address, accept)
-    log.info(
-        "%s waits for its orchestrator, on %s port %d", document.instance, address, server.port
+    server = EnrolmentServer(document, identity, context, listener, accept)
+    where = (
+        f"{address} port {name[1]}" if isinstance(name := listener.getsockname(), tuple) else name
     )
+    log.info("%s waits for its orchestrator, on %s", document.instance, where)
     try:
         await _first_of(server.wait_delivered(), stop.wait(), timeout_s=document.start_within_s)
     finally:

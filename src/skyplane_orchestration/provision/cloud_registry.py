@@ -192,7 +192,11 @@ def _settings(document: object, source: str) -> CloudsSettings:
                 f" {type(section).__name__}"
             )
     options = {name: value for name, value in document.items() if name in _OPTIONS}
-    options.setdefault("control_cidrs", [])
+    if not options.get("control_cidrs"):
+        raise ConfigurationInvalid(
+            "control_cidrs is missing: name the addresses from which your workers reach the"
+            " gateways, as 203.0.113.7/32"
+        )
     boot = {name: value for name, value in document.items() if name in _BOOT}
     return CloudsSettings(
         decode(BootSettings, boot, "its image"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final, TypeVar
 
 from skyplane_orchestration.errors import SkyplaneError
@@ -36,21 +35,3 @@ def in_parallel(calls: Sequence[Callable[[], T]]) -> list[T]:
         if isinstance(other, SkyplaneError):
             log.error("%s", other)
     return [future.result() for future in futures]
-
-
-def by_group(
-    items: Iterable[T], group_of: Callable[[T], Hashable], call: Callable[[T], R]
-) -> dict[T, R]:
-    """Item -> result. Items of a group are called in turn, and all groups at once.
-
-    Raises as `in_parallel`.
-    """
-    groups: dict[Hashable, list[T]] = {}
-    for item in items:
-        groups.setdefault(group_of(item), []).append(item)
-
-    def call_all(group: Sequence[T]) -> list[tuple[T, R]]:
-        return [(item, call(item)) for item in group]
-
-    found = in_parallel([partial(call_all, group) for group in groups.values()])
-    return dict(result for results in found for result in results)

@@ -13,7 +13,7 @@ from tests.gateway.transport.lab import on_loop
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control import listener as listener_module
-from skyplane_gateway.control.listener import Listener
+from skyplane_gateway.control.listener import Listener, bound
 from skyplane_gateway.control.tls import server_context
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
@@ -41,7 +41,7 @@ def context(tmp_path: Path) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def listening(context: ssl.SSLContext) -> AsyncIterator[Listener]:
-    listener = Listener(HOST, 0, context, Greeter, LIMIT)
+    listener = Listener(bound(HOST, 0), context, Greeter, LIMIT)
     try:
         yield listener
     finally:

@@ -20,6 +20,7 @@ import pytest
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.enrolment import supervisor
+from skyplane_gateway.enrolment.client import at_port
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.provision.fleet.enrolment import enrol
 from skyplane_orchestration.security.authority import Authority, FleetSecret
@@ -88,8 +89,8 @@ class Running:
     def enrol(self) -> None:
         self.port = int(self.read_until("waits for its orchestrator").split()[-1])
         enrol(
+            at_port(HOST, self.port),
             HOST,
-            self.port,
             authority=AUTHORITY,
             instance=INSTANCE,
             launch_id=LAUNCH,

@@ -92,7 +92,8 @@ def test_instances_of_an_earlier_plan_end_in_an_account_with_a_denied_region(
     plan = make_plan([((OTHER, "aws:us-west-2"), 1.0)], {OTHER: 1, "aws:us-west-2": 1})
     spec = FleetSpec(key=key, generation=0, deployment=FLEET.deployment, plan=plan)
     options = InstanceOptions(control_cidrs=("203.0.113.7/32",))
-    context = FleetContext(Clouds([cloud]), MemoryBoot(MemoryAccount()), options, SYSTEM_CLOCK)
+    boot = MemoryBoot(MemoryAccount())
+    context = FleetContext(Clouds([cloud]), boot, options, SYSTEM_CLOCK, 60.0)
     names = {region: [f"{region}/0"] for region in plan.instances}
     FleetInstances(spec, names, Authority(SECRET, key), context).end_dropped()
     assert not [one for one in cloud.describe(key, [REGION]) if one.is_alive]

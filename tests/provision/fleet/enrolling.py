@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.control.listener import bound
+from skyplane_gateway.enrolment.client import at_port
 from skyplane_gateway.enrolment.documents import Delivery, EnrolmentDocument
 from skyplane_gateway.enrolment.identity import InstanceIdentity
 from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
@@ -73,12 +75,15 @@ def waiting_instance(
     instance = Instance(document_of(authority), InstanceIdentity.create(NOW))
     context = enrolment_context(instance.identity, instance.document.authority_pem, directory)
 
+    listener = bound(HOST, 0)
+    instance.port = listener.getsockname()[1]
+
     async def start() -> EnrolmentServer:
         return EnrolmentServer(
             instance.document,
             instance.identity,
             context,
-            HOST,
+            listener,
             accept or instance.deliveries.append,
             exchange_timeout_s,
         )
@@ -88,7 +93,6 @@ def waiting_instance(
     thread.start()
     try:
         server = asyncio.run_coroutine_threadsafe(start(), loop).result()
-        instance.port = server.port
         try:
             yield instance
         finally:
@@ -115,8 +119,8 @@ class Worker:
         timeout_s: float = 10.0,
     ) -> str:
         return enrol(
-            HOST,
-            port,
+            at_port(HOST, port),
+            f"{HOST}:{port}",
             authority=self.authority,
             instance=INSTANCE,
             launch_id=LAUNCH,

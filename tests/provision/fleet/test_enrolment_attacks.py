@@ -36,7 +36,7 @@ from tests.provision.fleet.enrolling import (
     waiting_instance,
 )
 
-from skyplane_gateway.enrolment.client import EnrolmentClient
+from skyplane_gateway.enrolment.client import EnrolmentClient, at_port
 from skyplane_gateway.enrolment.documents import (
     MOST_DELIVERY_BYTES,
     MOST_MESSAGE_BYTES,
@@ -139,7 +139,11 @@ def test_an_answer_byte_by_byte_does_not_hold_a_worker(tmp_path: Path) -> None:
     with (
         other_machine(context, talk) as port,
         EnrolmentClient(
-            HOST, port, Worker().authority.enrolment_context(), 100.0, monotonic=lambda: next(ticks)
+            at_port(HOST, port),
+            HOST,
+            Worker().authority.enrolment_context(),
+            100.0,
+            monotonic=lambda: next(ticks),
         ) as client,
         pytest.raises(GatewayUnreachable, match="within 100 s"),
     ):

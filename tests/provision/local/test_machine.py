@@ -14,13 +14,13 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.machine import usable_processors
+from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     GatewayFiles,
     GatewayProcess,
 )
 from skyplane_orchestration.provision.local.runner import Runner
-from skyplane_orchestration.provision.local.settings import ProcessOptions
 
 RunIdle = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -90,7 +90,7 @@ def test_another_users_process_is_not_counted(tmp_path: Path, run_idle: RunIdle)
 def test_zombies_do_not_count(tmp_path: Path, run_idle: RunIdle) -> None:
     ours = run_idle("--config", str(tmp_path / "ab" / "n" / "config.json"), "--fleet", "ab")
     assert len(FleetDirectory(tmp_path / "ab").processes()) == 1
-    runner = Runner(ControlClient, Clock(), ProcessOptions())
+    runner = Runner(ControlClient, Clock(), LocalOptions())
     left = runner.stop(FleetDirectory(tmp_path / "ab").processes)
     assert left == ()
     assert ours.wait() == -15  # Until now it was a zombie.
@@ -101,7 +101,7 @@ def test_a_reused_process_id_is_not_signalled(tmp_path: Path, run_idle: RunIdle)
     stale = GatewayProcess(other.pid, GatewayFiles(tmp_path / "ab" / "n"), os.geteuid())
     ticks = iter(range(100))
     clock = Clock(monotonic=lambda: float(next(ticks)), sleep=lambda _: None)
-    left = Runner(ControlClient, clock, ProcessOptions(term_grace_s=5.0)).stop(lambda: [stale])
+    left = Runner(ControlClient, clock, LocalOptions(term_grace_s=5.0)).stop(lambda: [stale])
     assert left == (stale,)
     assert other.poll() is None
 

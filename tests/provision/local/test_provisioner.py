@@ -38,7 +38,6 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.control_sessions import ControlSession
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
-from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
@@ -451,7 +450,7 @@ def test_a_full_disk_is_a_failure_to_provision(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(FleetFiles, "write_topology", full)
+    monkeypatch.setattr(FleetDirectory, "write_topology", full)
     with pytest.raises(ProvisionFailed, match="No space left"):
         ensure(local)
     assert local.traces() == []

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tests.provision import ssh_server
-from tests.provision.conftest import FAKE_GATEWAY, FakeSession, SshHarness
+from tests.provision.conftest import STAND_INS, SshHarness
 from tests.provision.ssh import stand_in_engine
 
-from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
+from skyplane_orchestration.provision.ssh import SshProvisioner
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 
 IMAGE: Final = "registry.example/skyplane-gateway@sha256:" + "ab" * 32
 MARK: Final = "localhost/skyplane-brought:" + "ab" * 32
-DOCKER: Final = {"ServerVersion": "28.2.2", "SecurityOptions": ["name=seccomp,profile=builtin"]}
-
-
-def podman_info(*, cgroups: str = "cgroupfs") -> dict[str, Any]:
-    host = {"security": {"rootless": True}, "cgroupManager": cgroups}
-    return {"host": host, "version": {"Version": "5.4.0"}}
 
 
 @dataclass
@@ -47,10 +36,10 @@ class Box:
     def made(cls, server: ssh_server.Server) -> Box:
         """With podman, and an image that can be pulled."""
         box = cls(server.make_folder(), server.python)
-        for source in (FAKE_GATEWAY, Path(stand_in_engine.__file__)):
+        for source in (*STAND_INS, Path(stand_in_engine.__file__)):
             shutil.copyfile(source, box.state / source.name)
         (box.state / "tools").mkdir()
-        for tool in ("sh", "python3"):
+        for tool in ("sh", "python3", "id", "grep", "timeout", "env", "chown"):
             found = shutil.which(tool, path="/usr/bin:/bin")
             assert found is not None
             (box.state / "tools" / tool).symlink_to(found)
@@ -72,7 +61,7 @@ class Box:
 
     def facts(self, **changed: Any) -> None:
         """What the engine is and does from now on."""
-        facts = {"info": podman_info(), "registry": [IMAGE], **changed}
+        facts = {"info": {}, "registry": [IMAGE], **changed}
         (self.state / "facts.json").write_text(json.dumps(facts))
 
     def install(self, *programs: str) -> None:
@@ -82,7 +71,7 @@ class Box:
         for program in programs:
             path = self.state / "bin" / program
             words = f"python3 -I -S {self.state}/stand_in_engine.py {self.state} {program}"
-            path.write_text(f'#!/bin/sh\nexec {words} {self.state}/fake_gateway.py "$@"\n')
+            path.write_text(f'#!/bin/sh\nexec {words} {self.state}/fake_supervisor.py "$@"\n')
             path.chmod(0o755)
 
     def has(self) -> tuple[int, list[str]]:
@@ -103,31 +92,25 @@ class ContainerHarness(SshHarness):
         self.box = Box.made(server)
 
     def provisioner(  # type: ignore[override]
-        self, *extra: str, clock: Clock = SYSTEM_CLOCK, **options: Any
+        self, *extra: str, **options: Any
     ) -> SshProvisioner:
         given: Mapping[str, tuple[SshHost, ...]] = options.pop("hosts", self.ssh_options.hosts)
         python = self.box.python(*extra)
-        usual = self.ssh_options.hosts[self.source][0].python
         hosts = {
             region: tuple(
-                replace(host, image=IMAGE, python=python if host.python == usual else host.python)
+                replace(
+                    host,
+                    image=IMAGE,
+                    python=python if host.python == self.interpreter else host.python,
+                )
                 for host in group
             )
             for region, group in given.items()
         }
-        chosen = SshOptions(hosts, ready_timeout_s=30.0, term_grace_s=5.0)
-        return SshProvisioner(replace(chosen, **options), connect=FakeSession, clock=clock)
+        return super().provisioner(hosts=hosts, **options)
 
-    def kill(self, gateway: GatewayHandle) -> None:
-        pid = self.pid(gateway.node)
-        os.kill(pid, signal.SIGKILL)
-        while pid in self.running():
-            time.sleep(0.005)
-
-    def pid(self, node: str) -> int:
-        name = node.replace("/", "%2F")
-        (pid,) = [pid for pid, line in self.running().items() if f"/{name}/config.json" in line]
-        return pid
+    def running(self) -> dict[int, str]:
+        return {pid: line for pid, line in super().running().items() if " run " not in line}
 
     def traces(self) -> list[str]:
         containers, images = self.box.has()

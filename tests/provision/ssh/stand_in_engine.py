@@ -1,8 +1,8 @@
 """Stands in for podman and docker on a host: the same commands, no container.
 
-Run as `python -I -S stand_in_engine.py STATE PROGRAM GATEWAY ARGUMENT...`, where GATEWAY is
-`fake_gateway.py`. STATE is a folder with `facts.json`, where tests say what the engine is, and
-`state.json`, with its images and containers. A container is a process of `fake_gateway.py`.
+Run as `python -I -S stand_in_engine.py STATE PROGRAM SUPERVISOR ARGUMENT...`, where SUPERVISOR is
+`fake_supervisor.py`. STATE is a folder with `facts.json`, where tests say what the engine is, and
+`state.json`, with its images and containers. A container is a process of the supervisor.
 """
 
 from __future__ import annotations
@@ -12,26 +12,21 @@ import fcntl
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-#: Of `run`, with the number of values of each.
-_RUN_OPTIONS: Final = {
-    "--detach": 0,
-    "--rm": 0,
-    "--read-only": 0,
-    "--no-healthcheck": 0,
-    "--http-proxy=false": 0,
-    **dict.fromkeys(
-        ("--pull", "--network", "--tmpfs", "--cap-drop", "--security-opt", "--log-driver"), 1
-    ),
-    **dict.fromkeys(
-        ("--stop-timeout", "--user", "--ulimit", "--userns", "--label", "--mount", "--env"), 1
-    ),
+#: Of `run`, without a value. All others have one.
+_FLAGS: Final = frozenset(
+    {"--interactive", "--rm", "--read-only", "--no-healthcheck", "--http-proxy=false"}
+)
+
+#: What each engine's `ps` understands (Podman 4.3, Docker 20).
+_SHOWN: Final = {
+    "podman": '{{.ID}} {{index .Labels "skyplane:directory"}}',
+    "docker": '{{.ID}} {{.Label "skyplane:directory"}}',
 }
 
 State = dict[str, Any]
@@ -54,107 +49,78 @@ def held_state(folder: Path) -> Iterator[State]:
 
 def _lives(pid: int) -> bool:
     try:
-        return b"--fleet" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"--directory" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
 
-def main(folder: Path, program: str, gateway: str, arguments: list[str]) -> None:
+def main(folder: Path, program: str, supervisor: str, arguments: list[str]) -> None:
     facts = json.loads((folder / "facts.json").read_text())
     with (folder / "calls").open("a") as calls:
         calls.write(json.dumps([program, *arguments]) + "\n")
     match arguments:
-        case ["info", "--format", "{{json .}}"]:
+        case ["info", *rest]:
             if "broken" in facts:
                 sys.exit(facts["broken"])
-            print(json.dumps(facts["info"]))
+            print(facts["info"].get(rest[-1] if rest else "", ""))
             return
         case ["run", *rest]:
-            run(folder, facts, gateway, rest)
+            run(folder, facts, supervisor, rest)
             return
     with held_state(folder) as state:
-        answer(state, facts, arguments)
+        answer(state, facts, program, arguments)
 
 
-def answer(state: State, facts: dict[str, Any], arguments: list[str]) -> None:
+def answer(state: State, facts: dict[str, Any], program: str, arguments: list[str]) -> None:
     images, containers = state["images"], state["containers"]
     match arguments:
-        case ["image", "inspect", "--format", "{{.Id}}", name]:
-            if name not in images:
-                sys.exit(f"{name}: image not known")
         case ["image", "inspect", name]:
             if name not in images:
                 sys.exit(f"{name}: image not known")
-            digests = [other for other, image in images.items() if image == images[name]]
-            shown = [other for other in digests if "@" in other]
-            print(json.dumps([{"Id": images[name], "RepoDigests": shown}]))
         case ["pull", "--quiet", name]:
             if name not in facts["registry"]:
                 sys.exit(f"{name}: unauthorized: access to the resource is denied")
             images[name] = name.rpartition(":")[2]
         case ["tag", name, mark]:
             images[mark] = images[name]
-        case ["images", "--format", "{{.Tag}}", repository]:
-            tags = [name.partition(":")[2] for name in images if name.startswith(f"{repository}:")]
-            print("\n".join(tags))
         case ["rmi", name]:
             if any(one["image"] == images[name] for one in containers.values()):
                 sys.exit(f"{name}: image is in use by a container")
             del images[name]
-        case ["ps", "--all", "--quiet", *rest]:
-            kind, _, value = rest[-1].partition("=")
+        case ["ps", "--all", "--no-trunc", "--filter", "label=skyplane:directory", _, shown]:
+            if shown != _SHOWN[program]:
+                sys.exit(f"Error: template: ps:1:21: executing {shown}")
             for number, one in containers.items():
-                labels = [f"{name}={text}" for name, text in one["labels"].items()]
-                if value in (labels if kind == "label" else [one["image"]]):
-                    print(number)
-        case ["inspect", "--format", "{{json .Config.Labels}}", number]:
-            print(json.dumps(containers[number]["labels"]))
-        case ["kill", *numbers]:
-            for number in numbers:
-                if containers[number]["pid"]:
-                    os.kill(containers[number]["pid"], signal.SIGKILL)
-        case ["rm", "--force", *numbers]:
-            for number in numbers:
-                del containers[number]
+                print(number, one["labels"]["skyplane:directory"])
+        case ["rm", "--force", number]:
+            del containers[number]
         case _:
             sys.exit(f"the stand-in does not know {arguments}")
 
 
-def run(folder: Path, facts: dict[str, Any], gateway: str, rest: list[str]) -> None:
+def run(folder: Path, facts: dict[str, Any], supervisor: str, rest: list[str]) -> None:
     options: list[tuple[str, str]] = []
-    while rest and rest[0] in _RUN_OPTIONS:
-        count = 1 + _RUN_OPTIONS[rest[0]]
+    while rest[0].startswith("--"):
+        count = 1 if rest[0] in _FLAGS else 2
         options.append((rest[0], rest[1] if count > 1 else ""))
         rest = rest[count:]
     image, *words = rest
     labels = dict(value.split("=", 1) for name, value in options if name == "--label")
+    faults = os.environ.get("STAND_IN_WORDS", "").split()
     with held_state(folder) as state:
         if image not in state["images"]:
             sys.exit(f"{image}: image not known")
         if words == ["--help"]:
-            if "no_run" in facts:
-                sys.exit(facts["no_run"])
-            return
+            sys.exit(facts.get("no_run"))
         entry: dict[str, Any] = {"image": state["images"][image], "labels": labels, "pid": 0}
         state["containers"][secrets.token_hex(32)] = entry
         if "no_start" in facts:
-            sys.exit(facts["no_start"])
-        entry["pid"] = started(gateway, words)
-
-
-def started(gateway: str, words: list[str]) -> int:
-    """Start the gateway; its process id."""
-    faults = os.environ.get("STAND_IN_WORDS", "").split()
-    log = Path(words[words.index("--log-file") + 1])
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-S", gateway, *faults, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    return process.pid
+            # `sys.exit` would keep the state from being written.
+            process = None
+        else:
+            process = subprocess.Popen([sys.executable, "-S", supervisor, *faults, *words])
+            entry["pid"] = process.pid
+    sys.exit(facts["no_start"] if process is None else process.wait())
 
 
 if __name__ == "__main__":

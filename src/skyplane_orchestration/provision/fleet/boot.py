@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
+from skyplane_gateway.enrolment.client import OpenStream, at_port
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.provision.fleet.enrolment import enrol
 from skyplane_orchestration.provision.fleet.machines import (
@@ -59,6 +60,44 @@ class Boot(Protocol):
         """
 
 
+def enrolment_document(
+    authority: Authority, tags: FleetTags, instance: str, launch_id: str, start_within_s: float
+) -> EnrolmentDocument:
+    """What an instance knows at its launch."""
+    return EnrolmentDocument(
+        fleet_key=tags.fleet_key,
+        instance=instance,
+        port=ENROLMENT_PORT,
+        start_within_s=start_within_s,
+        authority_pem=authority.ca_certificate_pem(tags.hard_end_unix_s + _VALIDITY_MARGIN_S),
+        token_hex=authority.enrolment_token(instance, launch_id).hex(),
+    )
+
+
+def enrol_instance(
+    authority: Authority,
+    instance: Instance,
+    gateways: Mapping[str, GatewayConfig],
+    pin: Callable[[str], None],
+    open_stream: OpenStream,
+    *,
+    now_s: float,
+) -> str:
+    """`Boot.enrol` over a stream. `now_s` is the wall time."""
+    return enrol(
+        open_stream,
+        f"{instance.address} ({instance.cloud_id})",
+        authority=authority,
+        instance=instance.instance,
+        launch_id=instance.launch_id,
+        pinned_key_id=instance.key_id,
+        pin=pin,
+        gateways=gateways,
+        validity_s=instance.tags.hard_end_unix_s - now_s + _VALIDITY_MARGIN_S,
+        timeout_s=_ENROL_TIMEOUT_S,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceBoot:
     """See `Boot`."""
@@ -75,14 +114,7 @@ class InstanceBoot:
         launch_id: str,
         start_within_s: float,
     ) -> str:
-        document = EnrolmentDocument(
-            fleet_key=tags.fleet_key,
-            instance=instance,
-            port=ENROLMENT_PORT,
-            start_within_s=start_within_s,
-            authority_pem=authority.ca_certificate_pem(tags.hard_end_unix_s + _VALIDITY_MARGIN_S),
-            token_hex=authority.enrolment_token(instance, launch_id).hex(),
-        )
+        document = enrolment_document(authority, tags, instance, launch_id, start_within_s)
         return user_data(self.settings, document, tags.hard_end_unix_s - self.clock.wall())
 
     def enrol(
@@ -92,15 +124,6 @@ class InstanceBoot:
         gateways: Mapping[str, GatewayConfig],
         pin: Callable[[str], None],
     ) -> str:
-        return enrol(
-            instance.address,
-            ENROLMENT_PORT,
-            authority=authority,
-            instance=instance.instance,
-            launch_id=instance.launch_id,
-            pinned_key_id=instance.key_id,
-            pin=pin,
-            gateways=gateways,
-            validity_s=instance.tags.hard_end_unix_s - self.clock.wall() + _VALIDITY_MARGIN_S,
-            timeout_s=_ENROL_TIMEOUT_S,
-        )
+        stream = at_port(instance.address, ENROLMENT_PORT)
+        now_s = self.clock.wall()
+        return enrol_instance(authority, instance, gateways, pin, stream, now_s=now_s)

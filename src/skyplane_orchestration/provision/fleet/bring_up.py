@@ -37,8 +37,6 @@ from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
     FleetTags,
     Instance,
-    control_port,
-    data_port,
 )
 from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
@@ -288,9 +286,9 @@ class _BringUp:
 
     def _hint(self, instance: Instance) -> str:
         """What may keep this worker from an instance that it has never reached."""
-        if instance.cloud_id in self._keys:
-            return ""
         cidrs = ", ".join(self.context.options.control_cidrs)
+        if instance.cloud_id in self._keys or not cidrs:
+            return ""
         return (
             f" at {instance.address or 'no address'}, not even once (is this worker's address one"
             f" of control_cidrs, {cidrs}, and may it open connections to port {ENROLMENT_PORT} and"
@@ -322,7 +320,7 @@ class _BringUp:
         key_id = self._keys.get(instance.cloud_id) or instance.key_id
         if key_id and self._all_answer(instance, nodes):
             return key_id
-        configs = {node: self._config(number, node) for number, node in enumerate(nodes)}
+        configs = {node: self._config(instance, number, node) for number, node in enumerate(nodes)}
         try:
             self._keys[instance.cloud_id] = self.context.boot.enrol(
                 self.authority, instance, configs, partial(self.members.pin, instance)
@@ -333,7 +331,7 @@ class _BringUp:
 
     def _all_answer(self, instance: Instance, nodes: Sequence[str]) -> bool:
         for number, node in enumerate(nodes):
-            address = instance.address, control_port(number)
+            address = instance.control(number)
             if not self.sessions.is_usable(node, address, self.spec.times.start_within_s):
                 for one in nodes:
                     self.sessions.drop(one)
@@ -352,15 +350,15 @@ class _BringUp:
             node for node in self.nodes[instance.region] if instance_of(node) == instance.instance
         ]
 
-    def _config(self, number: int, node: str) -> GatewayConfig:
-        """The configuration of a gateway. The instance fills in hosts and directory."""
+    def _config(self, instance: Instance, number: int, node: str) -> GatewayConfig:
+        """The configuration of a gateway. The instance fills in its directory and its address."""
         return GatewayConfig(
             node=node,
             fleet_key=self.spec.key,
             control_host="",
-            data_host="",
-            control_port=control_port(number),
-            data_port=data_port(number, self.tags.processes),
+            data_host=instance.data_address,
+            control_port=instance.control(number)[1],
+            data_port=instance.data(number)[1],
             directory="",
             hello_keys_hex={
                 peer: self.authority.hello_key(node, peer).hex()
@@ -381,8 +379,8 @@ class _BringUp:
         return GatewayHandle(
             node=node,
             region=region,
-            control=(instance.address, control_port(number)),
-            data=(instance.address, data_port(number, self.tags.processes)),
+            control=instance.control(number),
+            data=instance.data(number),
             fingerprint=instance.key_id,
             details=details,
         )

@@ -11,19 +11,22 @@ from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 
-#: A cloud may show a new instance this late.
-VISIBLE_WITHIN_S: Final = 60.0
 _JITTER: Final = (0.8, 1.2)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetContext:
-    """See the classes."""
+    """See the classes.
+
+    Args:
+        visible_within_s: a cloud may show a new instance this late.
+    """
 
     clouds: Clouds
     boot: Boot
     options: InstanceOptions
     clock: Clock
+    visible_within_s: float
 
     def pause(self) -> None:
         """Sleep until the next look at a cloud. Fleets that start together drift apart."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.enrolment.client import EnrolmentClient
+from skyplane_gateway.enrolment.client import EnrolmentClient, OpenStream
 from skyplane_gateway.enrolment.documents import DeliveredGateway, proof_of
 from skyplane_orchestration.errors import NotAuthorised
 
@@ -22,8 +22,8 @@ _CHALLENGE_BYTES: Final = 32
 
 
 def enrol(
-    host: str,
-    port: int,
+    open_stream: OpenStream,
+    address: str,
     *,
     authority: Authority,
     instance: str,
@@ -40,7 +40,7 @@ def enrol(
     answer on theirs.
 
     Args:
-        host, port: where the instance waits.
+        open_stream, address: how the instance is reached, and what messages call it.
         instance, launch_id: as in its enrolment document and in its tags.
         pinned_key_id: from its tags; empty before its first enrolment.
         pin: writes the key id to the instance's tags; called once, before anything secret is
@@ -56,7 +56,7 @@ def enrol(
         ConfigurationInvalid: the instance cannot use its configuration.
     """
     challenge = secrets.token_bytes(_CHALLENGE_BYTES)
-    with EnrolmentClient(host, port, authority.enrolment_context(), timeout_s) as client:
+    with EnrolmentClient(open_stream, address, authority.enrolment_context(), timeout_s) as client:
         proof = client.prove(challenge)
         expected = proof_of(
             authority.enrolment_token(instance, launch_id),
@@ -67,7 +67,7 @@ def enrol(
         )
         if not hmac.compare_digest(proof, expected):
             raise NotAuthorised(
-                f"the machine at {host}:{port} is not instance {instance} of fleet"
+                f"the machine at {address} is not instance {instance} of fleet"
                 f" {authority.fleet_key}: another machine has this address, or answers in its"
                 " place, or it was launched with another fleet secret; end the instance, and check"
                 " who can change its network"
@@ -77,7 +77,7 @@ def enrol(
             pin(key_id)
         elif pinned_key_id != key_id:
             raise NotAuthorised(
-                f"instance {instance} at {host}:{port} has shown another key ({key_id}) than at"
+                f"instance {instance} at {address} has shown another key ({key_id}) than at"
                 f" its enrolment ({pinned_key_id}): it was started anew, or another machine has"
                 " read its user data and answers in its place; end the instance"
             )

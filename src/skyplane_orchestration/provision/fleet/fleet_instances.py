@@ -19,7 +19,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import FleetInstance
-from skyplane_orchestration.provision.fleet.context import VISIBLE_WITHIN_S, FleetContext
+from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.launching import oldest_first
 from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
@@ -136,7 +136,7 @@ class FleetInstances:
         for name, (instance, launched_s) in list(self._fresh.items()):
             if instance.cloud_id in shown:
                 del self._fresh[name]
-            elif now_s < launched_s + VISIBLE_WITHIN_S:
+            elif now_s < launched_s + self._context.visible_within_s:
                 alive.setdefault(name, []).append(instance)
 
     def launch_missing(

@@ -132,6 +132,9 @@ class Instance:
         cloud_id: the cloud's own id, `i-0abc`; unique in the region.
         state: see `InstanceState`.
         address: the address that its peers and the orchestrator dial; empty while it has none.
+        data_address: the one that its peers dial for data; empty for `address`.
+        ports: of the control APIs of its gateways, then of their data listeners; empty for those
+            that follow `ENROLMENT_PORT`.
         launch_id: see `LaunchRequest`.
         key_id: the pinned id of its public key; empty before its enrolment.
         launched_unix_s: wall time of its launch.
@@ -148,6 +151,18 @@ class Instance:
     key_id: str
     launched_unix_s: float
     why_ended: str = ""
+    data_address: str = ""
+    ports: tuple[int, ...] = ()
+
+    def control(self, process: int) -> tuple[str, int]:
+        """Where the control API of a gateway is, numbered from 0."""
+        return self.address, self.ports[process] if self.ports else control_port(process)
+
+    def data(self, process: int) -> tuple[str, int]:
+        """Where the data listener of a gateway is, numbered from 0."""
+        processes = self.tags.processes
+        port = self.ports[processes + process] if self.ports else data_port(process, processes)
+        return self.data_address or self.address, port
 
     @property
     def is_alive(self) -> bool:

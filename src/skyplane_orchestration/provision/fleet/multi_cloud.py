@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.model.fleet import SSH
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
@@ -32,7 +33,8 @@ _KEEP_REGIONS_S: Final = 300.0
 class Clouds:
     """The clouds that a provisioner may use.
 
-    All verbs are those of `Machines`, for regions of several clouds.
+    All verbs are those of `Machines`, for regions of several clouds. The hosts of the ssh
+    provisioner are one cloud, which has all regions: a host may stand in the region of a cloud.
     """
 
     def __init__(self, clouds: Iterable[Machines], clock: Clock = SYSTEM_CLOCK) -> None:
@@ -41,6 +43,8 @@ class Clouds:
 
     def of(self, region: str) -> Machines:
         """Raises ConfigurationInvalid: the cloud of the region is not configured."""
+        if SSH in self._by_name:
+            return self._by_name[SSH]
         name = region.partition(":")[0]
         if name not in self._by_name:
             known = ", ".join(sorted(self._by_name)) or "none"

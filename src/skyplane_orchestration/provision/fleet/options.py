@@ -30,7 +30,7 @@ class InstanceOptions:
     Args:
         control_cidrs: addresses of the machines that run provision, transfer and teardown, as
             `203.0.113.7/32`; the firewall lets them reach the gateways' control API. Ranges that
-            overlap are joined.
+            overlap are joined. None for machines that have no firewall of ours.
         processes_per_instance: gateways of each instance; None for one per vCPU, at most 8.
         ready_timeout_s: from the begin of `ensure` until all gateways are connected.
         boot_timeout_s: how long an instance may take from its launch until its gateways answer;
@@ -59,16 +59,11 @@ class InstanceOptions:
 
     def __post_init__(self) -> None:
         check(self)
-        if not self.control_cidrs:
-            raise ConfigurationInvalid(
-                "control_cidrs is missing: name the addresses from which your workers reach the"
-                " gateways, as 203.0.113.7/32"
-            )
         object.__setattr__(self, "control_cidrs", _control_cidrs(self.control_cidrs))
         given = self.processes_per_instance
         if given is not None and not 1 <= given <= MOST_PROCESSES:
             raise ConfigurationInvalid.about(
-                "{processes_per_instance} must be a whole number from 1 to {most} on cloud "
+                "{processes_per_instance} must be a whole number from 1 to {most} on "
                 "instances, not {given}",
                 most=MOST_PROCESSES,
                 given=given,
@@ -95,7 +90,7 @@ def _control_cidrs(given: Iterable[str]) -> tuple[str, ...]:
         found = joined_ranges(given)
     except ConfigurationInvalid as error:
         raise ConfigurationInvalid(f"control_cidrs: {error}") from error
-    if all(":" in cidr for cidr in found):
+    if found and all(":" in cidr for cidr in found):
         raise ConfigurationInvalid(
             f"control_cidrs has no range of IPv4, and instances have no other address:"
             f" {', '.join(found)}; add those of your workers, as 203.0.113.7/32"

@@ -29,7 +29,7 @@ from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.bring_up import bring_up
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
-from skyplane_orchestration.provision.fleet.machines import Instance, Machines, control_port
+from skyplane_orchestration.provision.fleet.machines import Instance, Machines
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.running_plan import plan_that_runs
@@ -61,6 +61,10 @@ class InstanceProvisioner:
     """See `base.Provisioner`. A plan over several clouds is one fleet.
 
     No lock protects a fleet: a teardown that meets an `ensure` makes it fail and undo itself.
+
+    Args:
+        name: the provisioner that is recorded in fleets.
+        visible_within_s: a cloud may show a new instance this late.
     """
 
     def __init__(
@@ -71,16 +75,15 @@ class InstanceProvisioner:
         *,
         connect: SessionFactory = ControlClient,
         clock: Clock = SYSTEM_CLOCK,
+        name: str = CLOUD,
+        visible_within_s: float = 60.0,
     ) -> None:
-        self._context = FleetContext(Clouds(clouds, clock), boot, options, clock)
+        self.name = name
+        self._context = FleetContext(Clouds(clouds, clock), boot, options, clock, visible_within_s)
         self._connect = connect
 
-    @property
-    def name(self) -> str:
-        return CLOUD
-
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
-        _require_own_deployment(spec.deployment)
+        self._require_own_deployment(spec.deployment)
         began_s = self._context.clock.monotonic()
         for warning in odd_ranges(self._context.options.control_cidrs):
             log.warning("%s", warning.text)
@@ -176,11 +179,11 @@ class InstanceProvisioner:
         older_than_s: float | None = None,
         authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
-        _require_own_deployment(deployment)
+        self._require_own_deployment(deployment)
 
         def lives(key: str, alive: Sequence[Instance]) -> bool:
             gateways = (
-                (node, (one.address, control_port(process)))
+                (node, one.control(process))
                 for one in alive
                 if one.address
                 for process, node in enumerate(gateway_names(one))
@@ -202,14 +205,16 @@ class InstanceProvisioner:
         odd = odd_ranges(self._context.options.control_cidrs)
         return (*odd, *self._context.clouds.check(deployment))
 
+    def _require_own_deployment(self, deployment: str) -> None:
+        """Raise ConfigurationInvalid for the name that every installation has by default.
+
+        Accounts of clouds are shared by many, and an account on a host mostly is not.
+        """
+        if self.name == CLOUD and (lack := lacks_own_name(deployment)):
+            raise ConfigurationInvalid(lack)
+
     def _describe_everywhere(self, fleet_key: str) -> tuple[Instance, ...]:
         return self._context.clouds.describe(fleet_key, self._context.clouds.regions())
 
     def _alive(self, fleet_key: str) -> list[Instance]:
         return [one for one in self._describe_everywhere(fleet_key) if one.is_alive]
-
-
-def _require_own_deployment(name: str) -> None:
-    """Raise ConfigurationInvalid for the name that every installation has by default."""
-    if lack := lacks_own_name(name):
-        raise ConfigurationInvalid(lack)

@@ -10,7 +10,7 @@ from typing import Final
 from skyplane_orchestration.errors import CloudUnavailable, SkyplaneError, TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
-from skyplane_orchestration.provision.fleet.context import VISIBLE_WITHIN_S, FleetContext
+from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -173,7 +173,7 @@ def _end_instances(
             continue
         again_after_s |= {one.cloud_id: elapsed_s + _AGAIN_AFTER_S for one in due}
         unseen -= {instance.launch_id for instance in found}
-        if not left and (not unseen or elapsed_s >= VISIBLE_WITHIN_S):
+        if not left and (not unseen or elapsed_s >= context.visible_within_s):
             return stopped
         if left and elapsed_s >= options.end_timeout_s:
             names = ", ".join(f"{one.region} {one.cloud_id} ({one.state})" for one in left)

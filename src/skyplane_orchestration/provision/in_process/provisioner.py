@@ -21,7 +21,6 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.local import hosts, launch
-from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
@@ -112,7 +111,7 @@ class InProcessProvisioner:
             hard_end_unix_s=now + spec.times.hard_end_s,
             host=hosts.host_identity(),
         )
-        FleetFiles((directory,)).write_meta(meta)
+        directory.write_meta(meta)
         configs = self._configs(spec, authority, directory, region_of, neighbours(routes))
         thread = FleetThread(configs, routes)
         stack.callback(thread.stop, _END_TIMEOUT_S)
@@ -150,7 +149,7 @@ class InProcessProvisioner:
                     spec,
                     authority,
                     node=node,
-                    addresses=launch.Addresses(loopback_address(region)),
+                    address=loopback_address(region),
                     peers=peers[node],
                     hard_end_s=spec.times.hard_end_s,
                     settings=_SETTINGS,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.config import Route
@@ -17,17 +17,15 @@ from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
 from skyplane_orchestration.provision.control_sessions import ControlSessions
-from skyplane_orchestration.provision.local import launch
-from skyplane_orchestration.provision.local.fleet_files import FleetFiles, InstanceSettings
-from skyplane_orchestration.provision.local.machine import Machine
+from skyplane_orchestration.provision.local import launch, machine
 from skyplane_orchestration.provision.local.run_directory import (
+    FleetDirectory,
     FleetMeta,
     GatewayFiles,
     GatewayProcess,
     names_of,
 )
 from skyplane_orchestration.provision.local.runner import Runner
-from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import build_routes, connections_of, neighbours
 from skyplane_orchestration.timing import timed
@@ -48,7 +46,7 @@ def bring_up(
     spec: FleetSpec,
     meta: FleetMeta,
     nodes: dict[str, tuple[str, ...]],
-    fleet_files: FleetFiles,
+    directory: FleetDirectory,
     authority: Authority,
     runner: Runner,
 ) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
@@ -57,7 +55,7 @@ def bring_up(
     An error or an interruption ends the gateways that this call has started. `nodes` maps a
     region tag to the wanted gateways.
     """
-    attempt = _BringUp(spec, meta, nodes, fleet_files, authority, runner)
+    attempt = _BringUp(spec, meta, nodes, directory, authority, runner)
     try:
         return attempt.run()
     except BaseException:
@@ -70,7 +68,7 @@ class _BringUp:
     spec: FleetSpec
     meta: FleetMeta
     nodes: dict[str, tuple[str, ...]]
-    fleet_files: FleetFiles
+    directory: FleetDirectory
     authority: Authority
     runner: Runner
 
@@ -79,12 +77,9 @@ class _BringUp:
         self._neighbours: dict[str, frozenset[str]] = {}
         self._adopted: set[str] = set()
         self._started: set[GatewayFiles] = set()
-        self._launchers: dict[GatewayFiles, int] = {}
-        self._given_ports: set[tuple[Machine, int]] = set()
+        self._launchers: dict[GatewayFiles, subprocess.Popen[bytes]] = {}
 
     def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
-        # Here: a machine takes one request at a time, and gateways are started all at once.
-        self._now_unix_s = self.fleet_files.wall_s(self.runner.clock)
         routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
         self._require_open_files(routes)
@@ -94,20 +89,18 @@ class _BringUp:
             missing = [node for node in self._region_of if node not in self._adopted]
             found = counted(len(self._adopted), "gateway")
             log.info("fleet %s: %s found running, %d to start", self.spec.key, found, len(missing))
-            deadline = _StartupDeadline(self.fleet_files, self.runner)
+            deadline = _StartupDeadline(self.directory, self.runner)
             with timed(f"provision: starting {counted(len(missing), 'gateway')}"):
-                self.fleet_files.on_machines(missing, self._start)
+                for node in missing:
+                    self._start(node)
                 self._wait_until_ready(missing, deadline)
-                found_handles = self.fleet_files.on_machines(
-                    self._region_of, lambda node: self._handle(node, deadline)
-                )
-                handles = {node: found_handles[node] for node in self._region_of}
+                handles = {node: self._handle(node, deadline) for node in self._region_of}
             with timed("provision: connecting them"):
                 _connect(
                     handles,
                     routes,
                     is_changed=bool(missing),
-                    fleet_files=self.fleet_files,
+                    directory=self.directory,
                     sessions=sessions,
                     deadline=deadline,
                 )
@@ -118,36 +111,30 @@ class _BringUp:
         remaining = self.runner.stop(
             lambda: [process for process in self._running() if process.files in self._started]
         )
-        for files, launcher in self._launchers.items():
-            files.machine.poll(launcher)
+        for launcher in self._launchers.values():
+            launcher.poll()
         if remaining:
             raise TeardownIncomplete(
                 f"fleet {self.spec.key} did not come up and these processes cannot be ended:"
                 f" {names_of(remaining)}"
             )
-        for directory in self.fleet_files.directories:
-            if not directory.processes():
-                directory.remove()
+        if not self.directory.processes():
+            self.directory.remove()
 
     def _running(self) -> tuple[GatewayProcess, ...]:
-        return self.fleet_files.processes()
+        return self.directory.processes()
 
     def _require_open_files(self, routes: tuple[Route, ...]) -> None:
         store_threads = self.runner.options.store_threads
         connections = max(connections_of(routes).values())
-        in_parallel(
-            [
-                partial(launch.require_open_files, directory.machine, connections, store_threads)
-                for directory in self.fleet_files.directories
-            ]
-        )
+        launch.require_open_files(connections, store_threads)
 
     # -- gateways that run
 
     def _adopt(self, sessions: ControlSessions) -> None:
         running = {process.files for process in self._running()}
         for node in self._region_of:
-            files = self.fleet_files.gateway(node)
+            files = self.directory.gateway(node)
             if files in running and self._is_usable(node, files, sessions):
                 self._adopted.add(node)
 
@@ -162,7 +149,7 @@ class _BringUp:
 
     def _stop_others(self) -> None:
         """End gateways that do not respond, never became ready, or are not in the plan."""
-        adopted = {self.fleet_files.gateway(node) for node in self._adopted}
+        adopted = {self.directory.gateway(node) for node in self._adopted}
         remaining = self.runner.stop(
             lambda: [process for process in self._running() if process.files not in adopted]
         )
@@ -175,51 +162,31 @@ class _BringUp:
 
     def _start(self, node: str) -> None:
         region, plan = self._region_of[node], self.spec.plan
-        settings = self.fleet_files.settings_of(node)
-        files = self.fleet_files.gateway(node)
+        options = self.runner.options
+        files = self.directory.gateway(node)
         config = launch.gateway_config(
             files.directory,
             self.spec,
             self.authority,
             node=node,
-            addresses=self._with_ports(node, settings),
+            address=options.address(region),
             peers=self._neighbours[node],
-            hard_end_s=self.meta.hard_end_unix_s - self._now_unix_s,
-            settings=self.runner.options.gateway_settings,
+            hard_end_s=self.meta.hard_end_unix_s - self.runner.clock.wall(),
+            settings=options.gateway_settings,
         )
         launch.write_files(files, config, self.authority, self.meta.hard_end_unix_s)
         # Noted before the start, so that an interruption in between is undone too.
         self._started.add(files)
         is_end = region in (plan.src, plan.dst)
         try:
-            self._launchers[files] = files.machine.start(
-                files.directory,
-                settings.program.command(files, self.spec.key, is_end=is_end),
-                settings.search_path,
-                is_end=is_end,
-            )
+            # With `--detach` the process only forks and exits, so nothing has to wait for it.
+            own = ("--config", str(files.config_path), "--fleet", self.spec.key, "--detach")
+            command = (*options.command_line(region), *own)
+            self._launchers[files] = machine.start(files.directory, command, is_end=is_end)
         except OSError as error:
             raise ProvisionFailed(
                 f"gateway {node} cannot be started: {error}; check launch_prefix and python"
             ) from error
-
-    def _with_ports(self, node: str, settings: InstanceSettings) -> launch.Addresses:
-        """Its addresses, with two free ports where it has a range of ports."""
-        addresses, machine = settings.addresses, settings.directory.machine
-        if not settings.ports:
-            return addresses
-        # A gateway that has just been started may not listen yet.
-        untaken = [port for port in settings.ports if (machine, port) not in self._given_ports]
-        names = [addresses.control, addresses.data or addresses.control]
-        free = machine.free_ports(names, untaken)
-        if len(free) < 2:
-            raise ProvisionFailed(
-                f"gateway {node} needs two of the ports {settings.ports[0]}-{settings.ports[-1]} of"
-                f" {machine.name}, of which {len(free)} are free; name more ports, or wait until"
-                " another fleet ends"
-            )
-        self._given_ports.update((machine, port) for port in free[:2])
-        return replace(addresses, control_port=free[0], data_port=free[1])
 
     def _wait_until_ready(self, missing: list[str], deadline: _StartupDeadline) -> None:
         waiting = list(missing)
@@ -228,15 +195,11 @@ class _BringUp:
             polls += 1
             # The order matters: the scan finds a gateway once its launcher has exited, and a
             # gateway that the scan does not find may have written its ready file before.
-            has_launched = self.fleet_files.on_machines(
-                waiting, lambda node: self._has_launched(node, deadline)
-            )
+            has_launched = {node: self._has_launched(node, deadline) for node in waiting}
             launched = [node for node in waiting if has_launched[node]]
             is_scan_due = polls % _POLLS_PER_SCAN == 0
             alive = {process.node for process in self._running()} if is_scan_due else launched
-            ports = self.fleet_files.on_machines(
-                launched, lambda node: self.fleet_files.gateway(node).read_ports()
-            )
+            ports = {node: self.directory.gateway(node).read_ports() for node in launched}
             waiting = [node for node in waiting if ports.get(node) is None]
             for node in waiting:
                 if has_launched[node] and node not in alive:
@@ -245,8 +208,8 @@ class _BringUp:
                 deadline.pause(waiting[0], "did not become ready")
 
     def _has_launched(self, node: str, deadline: _StartupDeadline) -> bool:
-        files = self.fleet_files.gateway(node)
-        status = files.machine.poll(self._launchers[files])
+        files = self.directory.gateway(node)
+        status = self._launchers[files].poll()
         if status:
             raise deadline.failure(node, f"exited with status {status}")
         return status is not None
@@ -254,7 +217,7 @@ class _BringUp:
     def _handle(self, node: str, deadline: _StartupDeadline) -> GatewayHandle:
         from skyplane_orchestration.security.issued import fingerprint_of
 
-        files = self.fleet_files.gateway(node)
+        files = self.directory.gateway(node)
         config, ports = files.read_config(), files.read_ports()
         certificate = files.read_certificate()
         if config is None or ports is None or certificate is None:
@@ -265,7 +228,7 @@ class _BringUp:
             control=(config.control_host, ports[0]),
             data=(config.data_host, ports[1]),
             fingerprint=fingerprint_of(certificate),
-            details=self.fleet_files.settings_of(node).program.details(files, ports[2]),
+            details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
 
 
@@ -274,7 +237,7 @@ def _connect(
     routes: tuple[Route, ...],
     *,
     is_changed: bool,
-    fleet_files: FleetFiles,
+    directory: FleetDirectory,
     sessions: ControlSessions,
     deadline: _StartupDeadline,
 ) -> None:
@@ -287,19 +250,19 @@ def _connect(
     topology = topology_of(routes, handles)
     document = topology.to_dict()
     # An unchanged fleet may have a transfer in progress: its topology stays.
-    if is_changed or fleet_files.read_topology() != document:
+    if is_changed or directory.read_topology() != document:
         send_topology(topology, handles.values(), sessions, deadline)
-        fleet_files.write_topology(document)
+        directory.write_topology(document)
     wait_connected(
-        handles, sessions, deadline, lambda: {process.node for process in fleet_files.processes()}
+        handles, sessions, deadline, lambda: {process.node for process in directory.processes()}
     )
 
 
 class _StartupDeadline:
     """The deadline of one `ensure`, which begins when the object is made."""
 
-    def __init__(self, fleet_files: FleetFiles, runner: Runner) -> None:
-        self._fleet_files = fleet_files
+    def __init__(self, directory: FleetDirectory, runner: Runner) -> None:
+        self._directory = directory
         self._timeout_s = runner.options.ready_timeout_s
         self._clock = runner.clock
         self._deadline_s = runner.clock.monotonic() + runner.options.ready_timeout_s
@@ -312,6 +275,6 @@ class _StartupDeadline:
 
     def failure(self, node: str, what: str) -> ProvisionFailed:
         """The error of a gateway, with the end of its log."""
-        tail = self._fleet_files.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
+        tail = self._directory.gateway(node).log_tail(_LOG_TAIL_BYTES).strip()
         said = f"the end of its log:\n{tail}" if tail else "it left no log"
-        return ProvisionFailed(f"gateway {node} of fleet {self._fleet_files.key} {what}; {said}")
+        return ProvisionFailed(f"gateway {node} of fleet {self._directory.key} {what}; {said}")

@@ -28,11 +28,11 @@ def require_gateway(options: LocalOptions) -> None:
         raise MissingExtra.of("a gateway on this machine", "gateway")
 
 
-def local_findings(options: LocalOptions, root: RunRoot, store_threads: int) -> tuple[Finding, ...]:
+def local_findings(options: LocalOptions, root: RunRoot) -> tuple[Finding, ...]:
     return (
         _gateway(options),
         _run_root(root),
-        _open_files(root, store_threads),
+        _open_files(options),
         *_addresses(options),
     )
 
@@ -59,10 +59,10 @@ def _run_root(root: RunRoot) -> Finding:
     return Finding(name, False, f"{path} cannot be created; choose another " + argument("run_root"))
 
 
-def _open_files(root: RunRoot, store_threads: int) -> Finding:
+def _open_files(options: LocalOptions) -> Finding:
     name = "open files"
     try:
-        limit = require_open_files(root.machine, 2 * MAX_CONNECTIONS, store_threads)
+        limit = require_open_files(2 * MAX_CONNECTIONS, options.store_threads)
     except SkyplaneError as error:
         return Finding(name, False, str(error))
     return Finding(name, True, "no limit" if limit < 0 else f"{limit} for each process")

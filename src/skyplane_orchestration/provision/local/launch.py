@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_gateway.config import GatewayConfig, files_needed
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.local.machine import Machine
+from skyplane_orchestration.provision.local.machine import open_files_limit
 from skyplane_orchestration.provision.local.run_directory import GatewayFiles
 from skyplane_orchestration.provision.provisioner import FleetSpec
 
@@ -21,33 +20,19 @@ if TYPE_CHECKING:
 _VALIDITY_MARGIN_S: Final = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where a gateway listens: for its orchestrator, and for other gateways if that differs.
-
-    A port of 0 lets the machine choose.
-    """
-
-    control: str
-    data: str = ""
-    control_port: int = 0
-    data_port: int = 0
-
-
-def require_open_files(machine: Machine, connections: int, store_threads: int) -> int:
+def require_open_files(connections: int, store_threads: int) -> int:
     """The hard limit of open files; negative if there is none.
 
     Raises ConfigurationInvalid if it is too low for one gateway.
     """
     needed = files_needed(connections, store_threads)
-    limit = machine.open_files_limit()
+    limit = open_files_limit()
     if 0 <= limit < needed:
-        holder = f"a process of {machine.name}" if machine.name else "this process"
         raise ConfigurationInvalid(
-            f"a gateway with {connections} connections needs {needed} open files, and {holder} may"
-            f" have {limit} (`ulimit -Hn`); run it with a hard limit of at least {needed}: `ulimit"
-            f" -n {needed}` as root, `nofile` in /etc/security/limits.conf, LimitNOFILE= of a"
-            " systemd unit, or --ulimit of a container"
+            f"a gateway with {connections} connections needs {needed} open files, and this process"
+            f" may have {limit} (`ulimit -Hn`); run it with a hard limit of at least {needed}:"
+            f" `ulimit -n {needed}` as root, `nofile` in /etc/security/limits.conf, LimitNOFILE="
+            " of a systemd unit, or --ulimit of a container"
         )
     return limit
 
@@ -75,7 +60,7 @@ def gateway_config(
     authority: Authority,
     *,
     node: str,
-    addresses: Addresses,
+    address: str,
     peers: frozenset[str],
     hard_end_s: float,
     settings: Mapping[str, Any],
@@ -84,10 +69,8 @@ def gateway_config(
     return GatewayConfig(
         node=node,
         fleet_key=spec.key,
-        control_host=addresses.control,
-        data_host=addresses.data or addresses.control,
-        control_port=addresses.control_port,
-        data_port=addresses.data_port,
+        control_host=address,
+        data_host=address,
         directory=str(directory),
         hello_keys_hex={peer: authority.hello_key(node, peer).hex() for peer in sorted(peers)},
         start_within_s=spec.times.start_within_s,

@@ -1,11 +1,4 @@
-"""The files and gateway processes of this user on a machine.
-
-The kernel's list of processes stands for a cloud's tags: it is complete even if the process
-that started the gateways died before it wrote a record.
-
-The ssh provisioner runs this very module on other machines, which have no library of ours. So it
-imports the standard library only.
-"""
+"""Files and processes of gateways on this machine. The functions raise OSError."""
 
 from __future__ import annotations
 
@@ -18,10 +11,8 @@ import secrets
 import shutil
 import signal
 import site
-import socket
 import stat
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -35,7 +26,7 @@ _QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 
 #: Variables that every process needs, or that coverage needs.
 _PASSED_TO_ALL: Final = frozenset({"PATH", "LANG", "TZ", "VIRTUAL_ENV"})
-_PREFIXES_PASSED_TO_ALL: Final = ("LC_", "COVERAGE_")
+PASSED_PREFIXES: Final = ("LC_", "COVERAGE_")
 
 PROXIES: Final = frozenset(
     name
@@ -56,207 +47,158 @@ _PASSED_TO_ENDS: Final = frozenset(
 )
 
 
-class Machine:
-    """The machine of this process; `ssh.machine.RemoteMachine` is one elsewhere.
+# -- files
 
-    Each verb raises OSError if the machine refuses, with the machine's own reason.
 
-    Args:
-        name: for messages; empty for this machine.
+def make_root(path: Path) -> None:
+    """Make a directory private to the user, with its parents, or check that it is."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise OSError(
+            errno.EPERM, f"it is a symbolic link or belongs to user {status.st_uid}", str(path)
+        )
+    if stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        path.chmod(0o700)
+
+
+def directories(path: Path) -> list[str]:
+    """Sorted names of the directories in a directory, which may be missing."""
+    try:
+        return sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def fill(path: Path, files: Mapping[str, str]) -> None:
+    """Make a private directory that has exactly these private files."""
+    remove(path)
+    path.mkdir(mode=0o700)
+    for name, text in files.items():
+        write(path / name, text)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, with mode 0600, atomically."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.rename(path)
+
+
+def read(path: Path) -> str | None:
+    """The text of a file; None if it is missing."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_end(path: Path, max_bytes: int) -> str:
+    """The end of a file; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max_bytes))
+            return file.read(max_bytes).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def clear(path: Path) -> None:
+    """Delete the content of a directory."""
+    for entry in path.iterdir():
+        if entry.is_dir():
+            remove(entry)
+        else:
+            entry.unlink()
+
+
+def remove(path: Path) -> None:
+    """Delete a directory, which may be missing."""
+    # An ending gateway deletes its own files concurrently.
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def try_lock(path: Path) -> int | None:
+    """Lock a directory until the result is closed; None if it is taken or gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # If a teardown has removed the directory, this lock is on the deleted one.
+        current = path.stat().st_ino == os.fstat(descriptor).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        current = False
+    if not current:
+        os.close(descriptor)
+    return descriptor if current else None
+
+
+# -- processes
+
+
+def scan(run_root: Path, fleet_key: str) -> list[tuple[int, str, int]]:
+    """(process id, directory, user id) of the fleet's gateways, sorted.
+
+    A process belongs to the fleet if its command line has `--fleet <key>` and a `--config`
+    in the fleet's directory, and if its user owns the gateway's directory, since any user can
+    write such a command line. Zombies have no command line and do not count.
     """
+    found: list[tuple[int, str, int]] = []
+    seen: set[int] = set()
+    # A process may fork and end before its command line is read. The next listing has its
+    # child.
+    for _ in range(_MAX_LISTINGS):
+        listed = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()}
+        if listed <= seen:
+            break
+        for pid in listed - seen:
+            key, directory, user = _read(pid)
+            is_ours = key == fleet_key and directory.parent == run_root / key
+            if is_ours and user == _owner_of(directory):
+                found.append((pid, str(directory), user))
+        seen |= listed
+    return sorted(found)
 
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-        self._launchers: dict[int, subprocess.Popen[bytes]] = {}
 
-    # -- files
+def send(directory: Path, pid: int, owner: int, number: int) -> None:
+    """Send a signal to a process that `scan` has found, if it is still the same."""
+    # The process id may have been reused.
+    if _read(pid)[1:] == (directory, owner):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.Signals(number))
 
-    def make_root(self, path: Path) -> None:
-        """Make a directory private to the user, with its parents, or check that it is."""
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-            raise OSError(
-                errno.EPERM, f"it is a symbolic link or belongs to user {status.st_uid}", str(path)
-            )
-        if stat.S_IMODE(status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-            path.chmod(0o700)
 
-    def make_directory(self, path: Path) -> None:
-        """Make a private directory; an existing one stays."""
-        path.mkdir(mode=0o700, exist_ok=True)
+def start(directory: Path, argv: Sequence[str], *, is_end: bool) -> subprocess.Popen[bytes]:
+    """Start the gateway whose files are in `directory`; its launcher.
 
-    def exists(self, path: Path) -> bool:
-        return path.exists()
-
-    def directories(self, path: Path) -> list[str]:
-        """Sorted names of the directories in a directory, which may be missing."""
-        try:
-            return sorted(entry.name for entry in path.iterdir() if entry.is_dir())
-        except FileNotFoundError:
-            return []
-
-    def fill(self, path: Path, files: Mapping[str, str]) -> None:
-        """Make a private directory that has exactly these private files."""
-        self.remove(path)
-        path.mkdir(mode=0o700)
-        for name, text in files.items():
-            self.write(path / name, text)
-
-    def write(self, path: Path, text: str) -> None:
-        """Write a file, with mode 0600, atomically."""
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        draft.rename(path)
-
-    def read(self, path: Path) -> str | None:
-        """The text of a file; None if it is missing."""
-        try:
-            return path.read_text(encoding="utf-8", errors="replace")
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def read_end(self, path: Path, max_bytes: int) -> str:
-        """The end of a file; empty if it cannot be read."""
-        try:
-            with path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - max_bytes))
-                return file.read(max_bytes).decode(errors="replace")
-        except OSError:
-            return ""
-
-    def clear(self, path: Path) -> None:
-        """Delete the content of a directory."""
-        for entry in path.iterdir():
-            if entry.is_dir():
-                self.remove(entry)
-            else:
-                entry.unlink()
-
-    def remove(self, path: Path) -> None:
-        """Delete a directory, which may be missing."""
-        # An ending gateway deletes its own files concurrently.
-        shutil.rmtree(path, ignore_errors=True)
-        if path.exists():
-            shutil.rmtree(path)
-
-    def try_lock(self, path: Path) -> int | None:
-        """Lock a directory until `unlock` or the end of the caller; None if it is taken or gone."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # If a teardown has removed the directory, this lock is on the deleted one.
-            current = path.stat().st_ino == os.fstat(descriptor).st_ino
-        except (BlockingIOError, FileNotFoundError):
-            current = False
-        if not current:
-            os.close(descriptor)
-        return descriptor if current else None
-
-    def unlock(self, lock: int) -> None:
-        os.close(lock)
-
-    # -- processes
-
-    def scan(self, run_root: Path, fleet_key: str) -> list[tuple[int, str, int]]:
-        """(process id, directory, user id) of the fleet's gateways, sorted.
-
-        A process belongs to the fleet if its command line has `--fleet <key>` and a `--config`
-        in the fleet's directory, and if its user owns the gateway's directory, since any user can
-        write such a command line. Zombies have no command line and do not count.
-        """
-        found: list[tuple[int, str, int]] = []
-        seen: set[int] = set()
-        # A process may fork and end before its command line is read. The next listing has its
-        # child.
-        for _ in range(_MAX_LISTINGS):
-            listed = {int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()}
-            if listed <= seen:
-                break
-            for pid in listed - seen:
-                key, directory, user = _read(pid)
-                is_ours = key == fleet_key and directory.parent == run_root / key
-                if is_ours and user == _owner_of(directory):
-                    found.append((pid, str(directory), user))
-            seen |= listed
-        return sorted(found)
-
-    def send(self, directory: Path, pid: int, owner: int, number: int) -> None:
-        """Send a signal to a process that `scan` has found, if it is still the same."""
-        # The process id may have been reused.
-        if _read(pid)[1:] == (directory, owner):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.Signals(number))
-
-    def start(
-        self, directory: Path, argv: Sequence[str], search_path: Sequence[str], *, is_end: bool
-    ) -> int:
-        """Start the gateway whose files are in `directory`; the launcher's process id.
-
-        A gateway inherits no environment.
-
-        Args:
-            search_path: where Python looks for modules first.
-            is_end: the gateway talks to object stores.
-        """
-        return self.launch(
-            directory, argv, _gateway_environment(directory, search_path, is_end=is_end)
+    Airflow kills a task's process group and waits for its open pipes. So the gateway gets its
+    own session, and inherits no file descriptor and no environment. `is_end`: it talks to object
+    stores.
+    """
+    with (directory / "gateway.log").open("ab") as log:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            close_fds=True,
+            start_new_session=True,
+            cwd="/",
+            env=_gateway_environment(directory, is_end=is_end),
         )
 
-    def launch(self, directory: Path, argv: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Start a program that logs to `gateway.log` in a directory; its process id.
 
-        Airflow kills a task's process group and waits for its open pipes. So the program gets its
-        own session, and inherits no file descriptor.
-        """
-        with (directory / "gateway.log").open("ab") as log:
-            launcher = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                close_fds=True,
-                start_new_session=True,
-                cwd="/",
-                env=environment,
-            )
-        self._launchers[launcher.pid] = launcher
-        return launcher.pid
-
-    def poll(self, launcher: int) -> int | None:
-        """The exit status of a launcher; None while it runs."""
-        return self._launchers[launcher].poll()
-
-    def free_ports(self, addresses: Sequence[str], ports: Sequence[int]) -> list[int]:
-        """Those of the ports that are free on each of the addresses."""
-        return [port for port in ports if all(_is_free(address, port) for address in addresses)]
-
-    def processors(self) -> int:
-        return usable_processors()
-
-    def wall_s(self) -> float:
-        """The time of its clock, in seconds since 1970."""
-        return time.time()
-
-    def open_files_limit(self) -> int:
-        """Most open files of a process; negative if there is no limit."""
-        _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return -1 if limit == resource.RLIM_INFINITY else limit
-
-
-def _is_free(address: str, port: int) -> bool:
-    try:
-        socket.create_server((address, port)).close()
-    except OSError as error:
-        # Another reason is for the gateway to tell, in its log.
-        return error.errno != errno.EADDRINUSE
-    return True
+def open_files_limit() -> int:
+    """Most open files of a process; negative if there is no limit."""
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return -1 if limit == resource.RLIM_INFINITY else limit
 
 
 def usable_processors(quota: Path = _QUOTA) -> int:
@@ -269,22 +211,24 @@ def usable_processors(quota: Path = _QUOTA) -> int:
     return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
 
 
-def _gateway_environment(
-    directory: Path, search_path: Sequence[str], *, is_end: bool
-) -> dict[str, str]:
+def passed_names(*, is_end: bool) -> frozenset[str]:
+    """Variables that a gateway inherits, besides those that begin with `PASSED_PREFIXES`."""
+    return _PASSED_TO_ALL | _PASSED_TO_ENDS if is_end else _PASSED_TO_ALL
+
+
+def _gateway_environment(directory: Path, *, is_end: bool) -> dict[str, str]:
     """The environment of a gateway, which gets its credentials over the control API alone.
 
     The home directory is the gateway's own, since SDKs look for profiles and tokens there.
     `is_end`: the gateway talks to object stores.
     """
-    allowed = _PASSED_TO_ALL | _PASSED_TO_ENDS if is_end else _PASSED_TO_ALL
+    allowed = passed_names(is_end=is_end)
     scrubbed = {
         name: value
         for name, value in os.environ.items()
-        if name in allowed or name.startswith(_PREFIXES_PASSED_TO_ALL)
+        if name in allowed or name.startswith(PASSED_PREFIXES)
     }
-    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    search = [entry for entry in (*search_path, *own) if entry]
+    search = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if search:
         # The gateway has another working directory, so entries must be absolute.
         scrubbed["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in search)

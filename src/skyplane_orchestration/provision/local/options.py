@@ -7,13 +7,19 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from skyplane_gateway.common.schema import check
+from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.local.settings import ProcessOptions
+from skyplane_orchestration.provision.local.settings import (
+    check_gateway_settings,
+    check_processes_per_instance,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalOptions(ProcessOptions):
+class LocalOptions:
     """How gateways run on this machine.
 
     Args:
@@ -25,6 +31,14 @@ class LocalOptions(ProcessOptions):
             `("ip", "netns", "exec", "a")`. The prefix must end by executing the rest.
         max_instances_per_region: limit per region; one machine gains little from more of them.
         python: interpreter that has `skyplane_gateway`.
+        processes_per_instance: gateways of each instance, from 1 to 64; None for
+            `SKYPLANE_PROCESSES_PER_INSTANCE`, or else for as many as give each processor of the
+            machine a gateway, up to `MOST_PROCESSES`. A fleet keeps the number that it began with.
+        command: program and first arguments, in place of `python -m skyplane_gateway`.
+        ready_timeout_s: timeout until all gateways are up and connected.
+        term_grace_s: time from SIGTERM to SIGKILL; aborting uploads takes up to 30 s.
+        kill_grace_s: time to wait after SIGKILL.
+        gateway_settings: more fields of every gateway's configuration.
 
     Raises ConfigurationInvalid for an unknown setting or an invalid value.
     """
@@ -34,11 +48,29 @@ class LocalOptions(ProcessOptions):
     launch_prefix: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     max_instances_per_region: int = 2
     python: str = sys.executable
+    processes_per_instance: int | None = None
+    command: tuple[str, ...] = ()
+    ready_timeout_s: float = 60.0
+    term_grace_s: float = 35.0
+    kill_grace_s: float = 5.0
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ProcessOptions.__post_init__(self)
+        check(self)
+        check_gateway_settings(self.gateway_settings)
+        check_processes_per_instance(self.processes_per_instance)
         if self.max_instances_per_region < 1:
             raise ConfigurationInvalid("max_instances_per_region must be at least 1")
+
+    @property
+    def store_threads(self) -> int:
+        """See `GatewayConfig`."""
+        return int(self.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS))
+
+    @property
+    def lock_timeout_s(self) -> float:
+        """Longest time that another `ensure` can hold a fleet's lock."""
+        return self.ready_timeout_s + 2 * (self.term_grace_s + self.kill_grace_s)
 
     def address(self, region: str) -> str:
         """The address that gateways of a region listen on."""

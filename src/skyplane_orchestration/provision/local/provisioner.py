@@ -6,11 +6,23 @@ It serves transfers that need no cloud instances, network namespaces, tests and 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    FleetLost,
+    ForeignHost,
+    MissingExtra,
+    NotAuthorised,
+    ProvisionFailed,
+    SkyplaneError,
+    TeardownIncomplete,
+    TooManyFleets,
+)
 from skyplane_orchestration.model.fleet import LOCAL, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
@@ -18,23 +30,20 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.local import hosts
+from skyplane_orchestration.provision.local.bring_up import bring_up
 from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
-from skyplane_orchestration.provision.local.fleet_files import (
-    FleetFiles,
-    InstanceSettings,
-    ProcessProgram,
-)
-from skyplane_orchestration.provision.local.fleets import ProcessFleets
-from skyplane_orchestration.provision.local.launch import Addresses
+from skyplane_orchestration.provision.local.machine import usable_processors
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import (
+    DirectoryBusy,
     FleetDirectory,
+    FleetMeta,
     RunRoot,
     default_run_root,
 )
 from skyplane_orchestration.provision.local.runner import Runner
 from skyplane_orchestration.provision.local.settings import processes_per_instance
-from skyplane_orchestration.provision.local.teardown import sweep_fleets
+from skyplane_orchestration.provision.local.teardown import remove_fleet, sweep_fleets
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
     Finding,
@@ -42,10 +51,27 @@ from skyplane_orchestration.provision.provisioner import (
     FoundGateway,
     require_made_by,
 )
-from skyplane_orchestration.provision.routes import node_names
+from skyplane_orchestration.provision.routes import (
+    node_names,
+    route_document,
+    split_into_processes,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
+
+#: Errors of `ensure` that are not turned into ProvisionFailed.
+_PASSED_ON: Final = (
+    ConfigurationInvalid,
+    ForeignHost,
+    MissingExtra,
+    NotAuthorised,
+    ProvisionFailed,
+    TeardownIncomplete,
+    TooManyFleets,
+)
 
 
 class LocalProvisioner:
@@ -76,23 +102,69 @@ class LocalProvisioner:
         processes = processes_per_instance(
             self.options.processes_per_instance,
             sum(map(len, instances.values())),
-            self.root.machine.processors(),
+            usable_processors(),
         )
         self.root.prepare()
         directory = self.root.fleet(spec.key)
-        meta = self._fleet_files(spec.key).read_meta()
+        meta = directory.read_meta()
         if meta is not None and hosts.machine_of(meta.host) != hosts.machine_of(
             hosts.host_identity()
         ):
             hosts.require_this_host(meta.host, spec.key)
-        settings = {
-            instance: self._settings(region, directory)
-            for region, names in instances.items()
-            for instance in names
-        }
-        fleet_files = FleetFiles((directory,), settings)
-        admission = self._admission(spec)
-        return self._fleets().ensure(spec, authority, fleet_files, instances, processes, admission)
+        try:
+            return self._ensure(spec, authority, directory, instances, processes)
+        except FileNotFoundError as error:
+            if not spec.must_exist or directory.path.exists():
+                raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
+            raise FleetLost(f"fleet {spec.key} was torn down") from error
+        except DirectoryBusy as error:
+            raise ProvisionFailed(
+                f"{error}, for {self.options.lock_timeout_s:g} s already"
+            ) from error
+        except _PASSED_ON:
+            raise
+        except (SkyplaneError, OSError) as error:
+            raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
+
+    def _ensure(
+        self,
+        spec: FleetSpec,
+        authority: Authority,
+        directory: FleetDirectory,
+        instances: Mapping[str, Sequence[str]],
+        processes: int,
+    ) -> Fleet:
+        """The same for the names of each region's instances, under the lock of the fleet."""
+        clock = self._runner.clock
+        began_s = clock.monotonic()
+        with contextlib.ExitStack() as stack:
+            with self._admission(spec):
+                stack.enter_context(self._locked(directory, create=not spec.must_exist))
+            meta = self._prepare_record(directory, spec, processes)
+            nodes = split_into_processes(
+                instances, dict.fromkeys(instances, meta.processes_per_instance)
+            )
+            gateways, routes = bring_up(spec, meta, nodes, directory, authority, self._runner)
+            fleet = Fleet(
+                key=spec.key,
+                generation=spec.generation,
+                deployment=spec.deployment,
+                provisioner=self.name,
+                plan=spec.plan,
+                gateways=gateways,
+                routes=tuple(route_document(route) for route in routes),
+                host=meta.host,
+                provision_s=clock.monotonic() - began_s,
+                hard_end_unix_s=meta.hard_end_unix_s,
+            )
+            directory.write_fleet(fleet.to_dict())
+            return fleet
+
+    def _locked(
+        self, directory: RunRoot | FleetDirectory, **options: bool
+    ) -> contextlib.AbstractContextManager[None]:
+        timeout_s = self.options.lock_timeout_s
+        return directory.locked(timeout_s=timeout_s, clock=self._runner.clock, **options)
 
     @contextlib.contextmanager
     def _admission(self, spec: FleetSpec) -> Iterator[None]:
@@ -100,23 +172,45 @@ class LocalProvisioner:
         if spec.max_active_fleets is None:
             yield
             return
-        runner = self._runner
-        with self.root.locked(timeout_s=runner.options.lock_timeout_s, clock=runner.clock):
+        with self._locked(self.root):
             require_room(self, spec.deployment, spec.key, spec.max_active_fleets)
             yield
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        return self._fleets().describe(self._fleet_files(fleet_key))
+        pids: dict[str, list[str]] = {}
+        for process in self.root.fleet(fleet_key).processes():
+            pids.setdefault(process.node, []).append(str(process.pid))
+        return tuple(
+            FoundGateway(node=node, details={"pid": ",".join(pids[node])}) for node in sorted(pids)
+        )
 
     def recorded(self, fleet_key: str) -> Fleet | None:
-        return self._fleets().recorded(self._fleet_files(fleet_key))
+        document = self.root.fleet(fleet_key).read_fleet()
+        try:
+            fleet = None if document is None else Fleet.from_dict(document)
+        except ConfigurationInvalid as error:
+            log.info("the record of fleet %s cannot be used: %s", fleet_key, error)
+            return None
+        return fleet if fleet is not None and fleet.host == hosts.host_identity() else None
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         self.root.prepare()
-        return self._fleets().destroy(self._fleet_files(fleet_key))
+        directory = self.root.fleet(fleet_key)
+        try:
+            # Missing directories are created: without the lock, a concurrent `ensure` could
+            # lose some of its gateways.
+            with self._locked(directory, create=True):
+                return remove_fleet(self._runner, directory)
+        except DirectoryBusy as error:
+            running = ", ".join(gateway.node for gateway in self.describe(fleet_key))
+            raise TeardownIncomplete(
+                f"{error}; still running: {running or 'nothing yet'}"
+            ) from error
 
     def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
-        return self._fleets().log_tails(self._fleet_files(fleet_key), max_bytes)
+        gateways = self.root.fleet(fleet_key).gateways()
+        tails = {files.node: files.log_tail(max_bytes) for files in gateways}
+        return {node: tail for node, tail in tails.items() if tail}
 
     def check_host(self, fleet: Fleet) -> None:
         require_made_by(self.name, fleet)
@@ -133,7 +227,7 @@ class LocalProvisioner:
         self.root.prepare()
         return sweep_fleets(
             self._runner,
-            [FleetFiles((directory,)) for directory in self.root.fleets()],
+            self.root.fleets(),
             deployment,
             host=hosts.machine_of(hosts.host_identity()),
             dry_run=dry_run,
@@ -150,16 +244,33 @@ class LocalProvisioner:
         return {}
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        return local_findings(self.options, self.root, self.options.store_threads)
+        return local_findings(self.options, self.root)
 
-    def _fleets(self) -> ProcessFleets:
-        return ProcessFleets(self.name, self._runner, hosts.host_identity())
-
-    def _fleet_files(self, fleet_key: str) -> FleetFiles:
-        return FleetFiles((self.root.fleet(fleet_key),))
-
-    def _settings(self, region: str, directory: FleetDirectory) -> InstanceSettings:
-        addresses = Addresses(self.options.address(region))
-        return InstanceSettings(
-            directory, addresses, ProcessProgram(self.options.command_line(region))
+    def _prepare_record(
+        self, directory: FleetDirectory, spec: FleetSpec, processes: int
+    ) -> FleetMeta:
+        """The record of the existing fleet, or the new record of a new one."""
+        now = self._runner.clock.wall()
+        meta = directory.read_meta()
+        if meta is not None:
+            if meta.deployment != spec.deployment:
+                raise ConfigurationInvalid(
+                    f"fleet {spec.key} belongs to deployment {meta.deployment!r},"
+                    f" not to {spec.deployment!r}"
+                )
+            if meta.host == hosts.host_identity() and meta.hard_end_unix_s > now:
+                directory.write_meta(meta)
+                return meta
+            # The machine has restarted, or the fleet is past its hard end.
+            self._runner.stop_fleet(directory)
+            directory.clear()
+        meta = FleetMeta(
+            deployment=spec.deployment,
+            generation=spec.generation,
+            created_unix_s=now,
+            hard_end_unix_s=now + spec.times.hard_end_s,
+            host=hosts.host_identity(),
+            processes_per_instance=processes,
         )
+        directory.write_meta(meta)
+        return meta

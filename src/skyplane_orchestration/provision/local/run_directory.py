@@ -1,4 +1,4 @@
-"""Files of fleets on a machine: one directory per fleet, with one directory per gateway.
+"""Files of fleets: one directory per fleet, with one directory per gateway.
 
     <run root>/<fleet key>/fleet-meta.json         deployment, host and hard end
                            topology.json           the topology that was sent last
@@ -20,7 +20,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -29,12 +29,14 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.local.machine import Machine
-
-THIS_MACHINE: Final = Machine()
+from skyplane_orchestration.provision.local import machine
 
 _HEX: Final = frozenset("0123456789abcdef")
 _POLL_S: Final = 0.05
+
+_META: Final = "fleet-meta.json"
+_FLEET: Final = "fleet.json"
+_TOPOLOGY: Final = "topology.json"
 
 
 class DirectoryBusy(SkyplaneError):
@@ -58,10 +60,9 @@ class FleetMeta:
 
 @dataclass(frozen=True, slots=True)
 class GatewayFiles:
-    """The files of one gateway, on one machine."""
+    """The files of one gateway."""
 
     directory: Path
-    machine: Machine = THIS_MACHINE
 
     @property
     def node(self) -> str:
@@ -73,25 +74,25 @@ class GatewayFiles:
 
     def fill(self, files: Mapping[str, str]) -> None:
         """Make the directory with these files, without those of an earlier gateway."""
-        self.machine.fill(self.directory, files)
+        machine.fill(self.directory, files)
 
     def read_config(self) -> GatewayConfig | None:
-        document = _parse(self.machine.read(self.config_path))
+        document = _parse(machine.read(self.config_path))
         return None if document is None else GatewayConfig.from_dict(document)
 
     def read_certificate(self) -> str | None:
-        return self.machine.read(self.directory / "gateway.pem")
+        return machine.read(self.directory / "gateway.pem")
 
     def read_ports(self) -> tuple[int, int, int] | None:
         """(control port, data port, process id); None until the gateway listens."""
-        ready = _parse(self.machine.read(self.directory / "ready.json"))
+        ready = _parse(machine.read(self.directory / "ready.json"))
         if ready is None:
             return None
         return int(ready["control_port"]), int(ready["data_port"]), int(ready["pid"])
 
     def log_tail(self, max_bytes: int) -> str:
         """The end of its log; empty if there is none."""
-        return self.machine.read_end(self.directory / "gateway.log", max_bytes)
+        return machine.read_end(self.directory / "gateway.log", max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,42 +109,37 @@ class GatewayProcess:
 
     def send(self, number: int) -> None:
         """Send a signal."""
-        self.files.machine.send(self.files.directory, self.pid, self.owner, number)
+        machine.send(self.files.directory, self.pid, self.owner, number)
 
 
 def names_of(processes: Iterable[GatewayProcess]) -> str:
-    """Nodes, process ids and other machines, for messages."""
-    return ", ".join(
-        f"{process.node} (pid {process.pid}{' on ' * bool(machine)}{machine})"
-        for process in processes
-        for machine in (process.files.machine.name,)
-    )
+    """Nodes and process ids, for messages."""
+    return ", ".join(f"{process.node} (pid {process.pid})" for process in processes)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetDirectory:
-    """The directory of one fleet on one machine; it may not exist."""
+    """The directory of one fleet; it may not exist."""
 
     path: Path
-    machine: Machine = THIS_MACHINE
 
     @property
     def key(self) -> str:
         return self.path.name
 
     def gateway(self, node: str) -> GatewayFiles:
-        return GatewayFiles(self.path / quote(node, safe=":"), self.machine)
+        return GatewayFiles(self.path / quote(node, safe=":"))
 
     def gateways(self) -> tuple[GatewayFiles, ...]:
         """All gateways that have a directory, sorted by name."""
-        names = self.machine.directories(self.path)
-        return tuple(GatewayFiles(self.path / name, self.machine) for name in names)
+        names = machine.directories(self.path)
+        return tuple(GatewayFiles(self.path / name) for name in names)
 
     def processes(self) -> tuple[GatewayProcess, ...]:
         """The processes of its gateways, sorted by process id."""
         return tuple(
-            GatewayProcess(pid, GatewayFiles(Path(directory), self.machine), owner)
-            for pid, directory, owner in self.machine.scan(self.path.parent, self.key)
+            GatewayProcess(pid, GatewayFiles(Path(directory)), owner)
+            for pid, directory, owner in machine.scan(self.path.parent, self.key)
         )
 
     @contextlib.contextmanager
@@ -155,36 +151,57 @@ class FleetDirectory:
 
         def try_lock() -> int | None:
             if create:
-                self.machine.make_directory(self.path)
-            elif not self.machine.exists(self.path):
+                self.path.mkdir(mode=0o700, exist_ok=True)
+            elif not self.path.exists():
                 raise FileNotFoundError(f"fleet {self.key} is gone")
-            return self.machine.try_lock(self.path)
+            return machine.try_lock(self.path)
 
         busy = f"another process is working on fleet {self.key}"
-        with _locked(self.machine, try_lock, busy, timeout_s, clock):
+        with _locked(try_lock, busy, timeout_s, clock):
             yield
 
     def clear(self) -> None:
         """Delete the content, but not the directory."""
-        self.machine.clear(self.path)
+        machine.clear(self.path)
 
     def remove(self) -> None:
-        self.machine.remove(self.path)
+        machine.remove(self.path)
 
-    def read(self, name: str) -> dict[str, Any] | None:
+    def read_meta(self) -> FleetMeta | None:
+        """The record; None if there is none, or if another release wrote it."""
+        document = self._read(_META)
+        with contextlib.suppress(TypeError):
+            return None if document is None else FleetMeta(**document)
+        return None
+
+    def read_fleet(self) -> dict[str, Any] | None:
+        return self._read(_FLEET)
+
+    def read_topology(self) -> dict[str, Any] | None:
+        return self._read(_TOPOLOGY)
+
+    def write_meta(self, meta: FleetMeta) -> None:
+        self._write(_META, asdict(meta))
+
+    def write_fleet(self, document: Mapping[str, Any]) -> None:
+        self._write(_FLEET, document)
+
+    def write_topology(self, topology: Mapping[str, Any]) -> None:
+        self._write(_TOPOLOGY, topology)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
         """A document of the fleet; None if it is missing or incomplete."""
-        return _parse(self.machine.read(self.path / name))
+        return _parse(machine.read(self.path / name))
 
-    def write(self, name: str, document: Mapping[str, Any]) -> None:
-        self.machine.write(self.path / name, json.dumps(document, indent=1) + "\n")
+    def _write(self, name: str, document: Mapping[str, Any]) -> None:
+        machine.write(self.path / name, json.dumps(document, indent=1) + "\n")
 
 
 @dataclass(frozen=True, slots=True)
 class RunRoot:
-    """The directory of all fleets of one user on one machine."""
+    """The directory of all fleets of one user."""
 
     path: Path
-    machine: Machine = THIS_MACHINE
 
     def prepare(self) -> None:
         """Make the directory, or check that it is private to this user.
@@ -192,7 +209,7 @@ class RunRoot:
         Raises ConfigurationInvalid for a symbolic link or another user's directory.
         """
         try:
-            self.machine.make_root(self.path)
+            machine.make_root(self.path)
         except OSError as error:
             raise ConfigurationInvalid(
                 f"the run directory {self.path} cannot be used: {error.strerror}; choose another "
@@ -209,21 +226,21 @@ class RunRoot:
 
         def try_lock() -> int | None:
             # The end of its last fleet may have removed it.
-            self.machine.make_root(self.path)
-            return self.machine.try_lock(self.path)
+            machine.make_root(self.path)
+            return machine.try_lock(self.path)
 
         busy = f"another process starts a fleet in {self.path}"
-        with _locked(self.machine, try_lock, busy, timeout_s, clock):
+        with _locked(try_lock, busy, timeout_s, clock):
             yield
 
     def fleet(self, fleet_key: str) -> FleetDirectory:
         if not fleet_key or set(fleet_key) - _HEX:
             raise ConfigurationInvalid(f"fleet key {fleet_key!r} is not lower-case hex")
-        return FleetDirectory(self.path / fleet_key, self.machine)
+        return FleetDirectory(self.path / fleet_key)
 
     def fleets(self) -> tuple[FleetDirectory, ...]:
         """All fleets that have a directory, sorted by key."""
-        names = self.machine.directories(self.path)
+        names = machine.directories(self.path)
         return tuple(self.fleet(name) for name in names if not set(name) - _HEX)
 
 
@@ -237,13 +254,12 @@ def default_run_root() -> Path:
 
 @contextlib.contextmanager
 def _locked(
-    machine: Machine,
     try_lock: Callable[[], int | None],
     busy: str,
     timeout_s: float,
     clock: Clock,
 ) -> Iterator[None]:
-    """Hold a lock of a machine. Raises DirectoryBusy, with the text `busy`, after the timeout."""
+    """Hold a lock. Raises DirectoryBusy, with the text `busy`, after the timeout."""
     deadline = clock.monotonic() + timeout_s
     while (lock := try_lock()) is None:
         if clock.monotonic() >= deadline:
@@ -252,7 +268,7 @@ def _locked(
     try:
         yield
     finally:
-        machine.unlock(lock)
+        os.close(lock)
 
 
 def _parse(text: str | None) -> dict[str, Any] | None:

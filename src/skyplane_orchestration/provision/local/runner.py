@@ -14,9 +14,12 @@ from skyplane_orchestration.provision.control_sessions import (
     SessionFactory,
     open_sessions,
 )
-from skyplane_orchestration.provision.local.fleet_files import FleetFiles
-from skyplane_orchestration.provision.local.run_directory import GatewayProcess, names_of
-from skyplane_orchestration.provision.local.settings import ProcessOptions
+from skyplane_orchestration.provision.local.options import LocalOptions
+from skyplane_orchestration.provision.local.run_directory import (
+    FleetDirectory,
+    GatewayProcess,
+    names_of,
+)
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -34,7 +37,7 @@ class Runner:
 
     connect: SessionFactory
     clock: Clock
-    options: ProcessOptions
+    options: LocalOptions
 
     def stop(self, find: Callable[[], Iterable[GatewayProcess]]) -> tuple[GatewayProcess, ...]:
         """End the processes that `find` returns, with SIGTERM, then SIGKILL; those that still run.
@@ -57,12 +60,12 @@ class Runner:
             running = tuple(find())
         return running
 
-    def stop_fleet(self, fleet_files: FleetFiles) -> None:
+    def stop_fleet(self, directory: FleetDirectory) -> None:
         """End all gateways of a fleet. Raises TeardownIncomplete."""
-        remaining = self.stop(fleet_files.processes)
+        remaining = self.stop(directory.processes)
         if remaining:
             raise TeardownIncomplete(
-                f"gateways of fleet {fleet_files.key} still run: {names_of(remaining)};"
+                f"gateways of fleet {directory.key} still run: {names_of(remaining)};"
                 " end them by hand or run teardown again"
             )
 

@@ -1,15 +1,14 @@
-"""Settings that all provisioners have whose gateways are processes."""
+"""Settings of gateways that all provisioners have."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from typing import Any, Final
 
-from skyplane_gateway.common.schema import check
 from skyplane_gateway.common.wording import argument
-from skyplane_gateway.config import DEFAULT_STORE_THREADS, MAX_CONNECTIONS, GatewayConfig
+from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 #: Most gateways of an instance if no option names a number: each needs memory of its own.
@@ -41,47 +40,6 @@ _ANY_GATEWAY: Final = {
     "data_host": "any",
     "directory": "any",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessOptions:
-    """How gateways run as processes, on whatever machine.
-
-    Args:
-        processes_per_instance: gateways of each instance, from 1 to 64; None for
-            `SKYPLANE_PROCESSES_PER_INSTANCE`, or else for as many as give each processor of the
-            smallest machine a gateway, up to `MOST_PROCESSES`. A fleet keeps the number that it
-            began with.
-        command: program and first arguments, in place of `python -m skyplane_gateway`.
-        ready_timeout_s: timeout until all gateways are up and connected.
-        term_grace_s: time from SIGTERM to SIGKILL; aborting uploads takes up to 30 s.
-        kill_grace_s: time to wait after SIGKILL.
-        gateway_settings: more fields of every gateway's configuration.
-
-    Raises ConfigurationInvalid for an unknown setting or an invalid value.
-    """
-
-    processes_per_instance: int | None = None
-    command: tuple[str, ...] = ()
-    ready_timeout_s: float = 60.0
-    term_grace_s: float = 35.0
-    kill_grace_s: float = 5.0
-    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check(self)
-        check_gateway_settings(self.gateway_settings)
-        check_processes_per_instance(self.processes_per_instance)
-
-    @property
-    def store_threads(self) -> int:
-        """See `GatewayConfig`."""
-        return int(self.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS))
-
-    @property
-    def lock_timeout_s(self) -> float:
-        """Longest time that another `ensure` can hold a fleet's lock."""
-        return self.ready_timeout_s + 2 * (self.term_grace_s + self.kill_grace_s)
 
 
 def check_gateway_settings(settings: Mapping[str, Any]) -> None:

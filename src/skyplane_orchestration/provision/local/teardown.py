@@ -9,10 +9,10 @@ from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import is_living
-from skyplane_orchestration.provision.local.fleet_files import FleetFiles
 from skyplane_orchestration.provision.local.hosts import machine_of
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
+    FleetDirectory,
     FleetMeta,
     GatewayProcess,
 )
@@ -22,28 +22,28 @@ from skyplane_orchestration.provision.provisioner import AuthorityOf
 log = logging.getLogger(__name__)
 
 
-def remove_fleet(runner: Runner, fleet_files: FleetFiles) -> tuple[str, ...]:
+def remove_fleet(runner: Runner, directory: FleetDirectory) -> tuple[str, ...]:
     """End the gateways of a locked fleet and delete its directory; the nodes that still ran.
 
     Raises TeardownIncomplete.
     """
-    stopped = {process.node for process in fleet_files.processes()}
-    runner.stop_fleet(fleet_files)
+    stopped = {process.node for process in directory.processes()}
+    runner.stop_fleet(directory)
     try:
-        fleet_files.remove()
+        directory.remove()
     except OSError as error:
         raise TeardownIncomplete(
-            f"the gateways of fleet {fleet_files.key} have ended, but its directory"
+            f"the gateways of fleet {directory.key} have ended, but its directory"
             f" cannot be removed: {error}"
         ) from error
     if stopped:
-        log.info("fleet %s: %s ended", fleet_files.key, counted(len(stopped), "gateway"))
+        log.info("fleet %s: %s ended", directory.key, counted(len(stopped), "gateway"))
     return tuple(sorted(stopped))
 
 
 def sweep_fleets(
     runner: Runner,
-    fleets: Iterable[FleetFiles],
+    fleets: Iterable[FleetDirectory],
     deployment: str,
     *,
     host: str,
@@ -53,25 +53,25 @@ def sweep_fleets(
 ) -> SweepReport:
     """Remove the abandoned fleets of a deployment; see `Provisioner.sweep`.
 
-    `host`: the name of this machine if the fleets run on it, or else empty.
+    `host`: the name of this machine.
     """
     orphans: list[SweptFleet] = []
     kept: list[str] = []
-    for fleet_files in fleets:
+    for directory in fleets:
         try:
-            with fleet_files.locked(create=False, timeout_s=0.0, clock=runner.clock):
-                meta = fleet_files.read_meta()
+            with directory.locked(create=False, timeout_s=0.0, clock=runner.clock):
+                meta = directory.read_meta()
                 if meta is not None and meta.deployment != deployment:
                     continue
-                reason = _orphan_reason(runner, fleet_files, meta, host, older_than_s, authority_of)
+                reason = _orphan_reason(runner, directory, meta, host, older_than_s, authority_of)
                 if reason:
-                    orphans.append(_sweep_one(runner, fleet_files, reason, dry_run=dry_run))
+                    orphans.append(_sweep_one(runner, directory, reason, dry_run=dry_run))
                 else:
-                    kept.append(fleet_files.key)
+                    kept.append(directory.key)
         except DirectoryBusy:
-            meta = fleet_files.read_meta()
+            meta = directory.read_meta()
             if meta is None or meta.deployment == deployment:
-                kept.append(fleet_files.key)
+                kept.append(directory.key)
         except FileNotFoundError:
             continue  # Another process has torn it down.
     return SweepReport(orphans=tuple(orphans), kept=tuple(kept), dry_run=dry_run)
@@ -79,20 +79,20 @@ def sweep_fleets(
 
 def _orphan_reason(
     runner: Runner,
-    fleet_files: FleetFiles,
+    directory: FleetDirectory,
     meta: FleetMeta | None,
     host: str,
     older_than_s: float | None,
     authority_of: AuthorityOf | None,
 ) -> str:
     """Why the fleet is abandoned; empty if it may be in use."""
-    running = fleet_files.processes()
+    running = directory.processes()
     if meta is None:
         # The process that made the directory has ended before it wrote the record.
         return "" if running else "left without a record"
-    now_s = fleet_files.wall_s(runner.clock)
+    now_s = runner.clock.wall()
     if now_s >= meta.hard_end_unix_s and not is_living(
-        fleet_files.key, _addresses(running), authority_of, runner.connect
+        directory.key, _addresses(running), authority_of, runner.connect
     ):
         return "past its hard end"
     if machine_of(meta.host) != host:
@@ -113,13 +113,13 @@ def _addresses(running: Iterable[GatewayProcess]) -> Iterator[tuple[str, tuple[s
 
 
 def _sweep_one(
-    runner: Runner, fleet_files: FleetFiles, reason: str, *, dry_run: bool
+    runner: Runner, directory: FleetDirectory, reason: str, *, dry_run: bool
 ) -> SweptFleet:
-    gateways = {process.node for process in fleet_files.processes()}
+    gateways = {process.node for process in directory.processes()}
     failure = ""
     if not dry_run:
         try:
-            remove_fleet(runner, fleet_files)
+            remove_fleet(runner, directory)
         except TeardownIncomplete as error:
             failure = str(error)
-    return SweptFleet(fleet_files.key, reason, tuple(sorted(gateways)), failure)
+    return SweptFleet(directory.key, reason, tuple(sorted(gateways)), failure)

@@ -1,4 +1,4 @@
-"""An ssh session with one host, and the agent that it runs there.
+"""A login to one host over ssh, and requests to the script that it runs there.
 
 Only a host whose key is known is talked to: without that, anybody between could take its place.
 """
@@ -14,6 +14,7 @@ import logging
 import os
 import shlex
 import socket
+import threading
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -21,43 +22,25 @@ from typing import Any, Final
 import paramiko
 
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable, NotAuthorised
-from skyplane_orchestration.provision.ssh.agent import READY
 from skyplane_orchestration.provision.ssh.hosts import SshHost
 
-#: An agent answers within this time; a slow disk may delay it.
-_ANSWER_TIMEOUT_S: Final = 60.0
 _KEEPALIVE_S: Final = 30
-_OLDEST_PYTHON: Final = [3, 11]
-#: What a login prints before the agent starts.
-_MOST_GREETING_LINES: Final = 200
+_MOST_SESSIONS: Final = 6
+_READ_BYTES: Final = 1 << 16
+#: What `host_script` begins its answers with.
+_ANSWER: Final = "skyplane "
 _MOST_LAST_WORDS: Final = 500
 #: Paramiko logs each login, and each failure with a traceback. Errors here say it once.
 _LOG_CHANNEL: Final = "skyplane_orchestration.paramiko"
 logging.getLogger(_LOG_CHANNEL).setLevel(logging.CRITICAL)
 
-_MARK: Final = "skyplane-agent "
-
-#: Source files that the agent consists of, as (package, file, module).
-_MODULES: Final = tuple(
-    (f"skyplane_orchestration.provision.{package}", module)
-    for package, module in (
-        ("local", "machine"),
-        ("ssh", "programs"),
-        ("ssh", "agent"),
-    )
-)
 _KEY_CLASSES: Final = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 
-#: Says the version of Python first, in words that any version understands.
-BOOTSTRAP: Final = f"""
-import json, sys, types
-print({_MARK!r} + json.dumps(list(sys.version_info[:2])))
-sys.stdout.flush()
-for name, text in json.loads(sys.stdin.buffer.readline().decode()):
-    module = sys.modules[name] = types.ModuleType(name)
-    exec(compile(text, name, "exec"), module.__dict__)
-module.serve()
-"""
+#: What the Python of a host runs for one request.
+_HOST_SOURCE: Final = (
+    files("skyplane_orchestration.provision.ssh").joinpath("host_script.py").read_text("utf-8")
+    + "\nmain()\n"
+)
 
 
 class _UnknownHostKey(paramiko.SSHException):
@@ -69,14 +52,6 @@ class _RejectPolicy(paramiko.MissingHostKeyPolicy):
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
     ) -> None:
         raise _UnknownHostKey(f"{key.get_name()} {key.fingerprint}")
-
-
-def agent_sources() -> list[tuple[str, str]]:
-    """The modules of the agent with their source, each after those that it imports."""
-    return [
-        (f"{package}.{module}", files(package).joinpath(f"{module}.py").read_text("utf-8"))
-        for package, module in _MODULES
-    ]
 
 
 def _private_key(host: SshHost) -> paramiko.PKey | None:
@@ -95,10 +70,10 @@ def _private_key(host: SshHost) -> paramiko.PKey | None:
     )
 
 
-class AgentSession:
-    """A session with the agent of one host; `close` ends both.
+class HostSession:
+    """A login to one host, for requests to `host_script`.
 
-    Raises, here and in `call`:
+    Raises, here and in every method:
         NotAuthorised: the host's key is not known or has changed, or the login is refused.
         ConfigurationInvalid: a file is missing, or the host has no suitable Python.
         GatewayUnreachable: the host does not answer.
@@ -106,11 +81,13 @@ class AgentSession:
 
     def __init__(self, host: SshHost, timeout_s: float) -> None:
         self._host = host
+        self._timeout_s = timeout_s
+        # An account may have ten sessions of a login at once, by sshd's MaxSessions.
+        self._slots = threading.BoundedSemaphore(_MOST_SESSIONS)
         self._client = paramiko.SSHClient()
         self._client.set_log_channel(_LOG_CHANNEL)
         try:
             self._log_in(timeout_s)
-            self._start_agent(timeout_s)
         except BaseException:
             self._client.close()
             raise
@@ -118,22 +95,75 @@ class AgentSession:
     def close(self) -> None:
         self._client.close()
 
-    def call(
-        self, verb: str, paths: tuple[str, ...], values: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
-        """The value of a verb of the agent. Raises OSError if the host refuses it."""
-        request = {"verb": verb, "paths": paths, "values": values, "options": options}
+    @property
+    def is_open(self) -> bool:
+        transport = self._client.get_transport()
+        return transport is not None and transport.is_active()
+
+    def ask(self, verb: str, wheel: bytes = b"", *, timeout_s: float, **request: Any) -> Any:
+        """The value of a verb of `host_script`. Raises OSError if the host refuses it."""
+        with self._slots:
+            channel, answers = self._begun(verb, wheel, request)
+            channel.settimeout(timeout_s)
+            with channel:
+                return self._answer(channel, answers)
+
+    def stream(self, path: str) -> socket.socket:
+        """A stream to the supervisor that waits in a directory.
+
+        Raises ConnectionRefusedError if none waits.
+        """
+        channel, answers = self._begun("relay", b"", {"path": path})
         try:
-            self._channel.sendall((json.dumps(request) + "\n").encode())
-            line = self._answers.readline()
+            self._answer(channel, answers)
+        except OSError as error:
+            channel.close()
+            raise ConnectionRefusedError(error.errno, f"nobody waits in {path}") from error
+        own, other = socket.socketpair()
+        for pump in (_to_channel, _from_channel):
+            threading.Thread(target=pump, args=(other, channel), daemon=True).start()
+        return own
+
+    def _begun(
+        self, verb: str, wheel: bytes, request: dict[str, Any]
+    ) -> tuple[paramiko.Channel, paramiko.ChannelFile]:
+        transport = self._client.get_transport()
+        try:
+            if transport is None:
+                raise EOFError
+            channel = transport.open_session(timeout=self._timeout_s)
+            channel.settimeout(self._timeout_s)
+            words = (self._host.interpreter, "-I", "-S", "-c", _HOST_SOURCE)
+            channel.exec_command(f"exec {shlex.join(words)}")
+            # A Python that cannot be run has closed it; `_answer` finds what was said.
+            with contextlib.suppress(OSError):
+                channel.sendall(json.dumps({"verb": verb, **request}).encode() + b"\n" + wheel)
+            # Without a buffer: after the answer to `relay` come the bytes of the supervisor.
+            return channel, channel.makefile("r", 0)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise self._unreachable(error) from error
+
+    def _answer(self, channel: paramiko.Channel, answers: paramiko.ChannelFile) -> Any:
+        try:
+            line = answers.readline()
+            # A login may print something before.
+            while line and not line.startswith(_ANSWER):
+                line = answers.readline()
         except (OSError, paramiko.SSHException) as error:
             raise self._unreachable(error) from error
         if not line:
-            raise self._unreachable(f"the session has ended; {self._last_words()}")
-        answer: dict[str, Any] = json.loads(line)
+            if not self.is_open:
+                raise self._unreachable("the session has ended")
+            said = channel.makefile_stderr("rb").read().decode(errors="replace").strip()
+            raise ConfigurationInvalid(
+                f"{self._host.interpreter} cannot be run on host {self._host.name}:"
+                f" {said[-_MOST_LAST_WORDS:] or 'it says nothing'}; name its Python 3.11 or later"
+                " as its python"
+            )
+        answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
         if "error" in answer:
-            number, reason, file = answer["error"]
-            raise OSError(number, f"{reason} (on host {self._host.name})", file)
+            number, reason = answer["error"]
+            raise OSError(number, f"{reason} (on host {self._host.name})")
         return answer["value"]
 
     # -- the login
@@ -210,48 +240,6 @@ class AgentSession:
                 f"known_hosts of host {host.name} cannot be read: {error}"
             ) from error
 
-    # -- the agent
-
-    def _start_agent(self, timeout_s: float) -> None:
-        transport = self._client.get_transport()
-        assert transport is not None
-        try:
-            self._channel = transport.open_session(timeout=timeout_s)
-            self._channel.settimeout(max(timeout_s, _ANSWER_TIMEOUT_S))
-            command = f"exec {shlex.quote(self._host.interpreter)} -c {shlex.quote(BOOTSTRAP)}"
-            self._channel.exec_command(command)
-            self._answers = self._channel.makefile("r")
-            self._require_python()
-            self._channel.sendall((json.dumps(agent_sources()) + "\n").encode())
-            if json.loads(self._answers.readline() or "{}").get("value") != READY:
-                raise self._unreachable(f"its agent does not start; {self._last_words()}")
-        except (OSError, paramiko.SSHException) as error:
-            raise self._unreachable(error) from error
-
-    def _require_python(self) -> None:
-        for _ in range(_MOST_GREETING_LINES):
-            line = self._answers.readline()
-            if line.startswith(_MARK):
-                version = json.loads(line.removeprefix(_MARK))
-                if version < _OLDEST_PYTHON:
-                    raise ConfigurationInvalid(
-                        f"{self._host.interpreter} on host {self._host.name} is Python"
-                        f" {version[0]}.{version[1]}, and gateways need 3.11 or later; name"
-                        " another one as its python"
-                    )
-                return
-            if not line:
-                break
-        raise ConfigurationInvalid(
-            f"{self._host.interpreter} cannot be run on host {self._host.name}:"
-            f" {self._last_words()}; name its Python 3.11 or later as its python"
-        )
-
-    def _last_words(self) -> str:
-        """What an ended agent has written to its standard error, at most a few lines."""
-        said = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
-        return said[-_MOST_LAST_WORDS:] or "it says nothing"
-
     def _unreachable(self, error: object) -> GatewayUnreachable:
         reason = error
         if isinstance(error, TimeoutError | socket.timeout):
@@ -264,3 +252,21 @@ class AgentSession:
             f"host {self._host.name} cannot be reached over ssh: {reason or 'it hung up'};"
             f" check that sshd answers on {self._host.address} port {self._host.port}"
         )
+
+
+def _to_channel(other: socket.socket, channel: paramiko.Channel) -> None:
+    with contextlib.suppress(OSError):
+        while chunk := other.recv(_READ_BYTES):
+            channel.sendall(chunk)
+    channel.shutdown_write()
+
+
+def _from_channel(other: socket.socket, channel: paramiko.Channel) -> None:
+    with contextlib.suppress(OSError):
+        while chunk := channel.recv(_READ_BYTES):
+            other.sendall(chunk)
+    # `close` alone does not wake the other pump, which waits in `recv`.
+    with contextlib.suppress(OSError):
+        other.shutdown(socket.SHUT_RDWR)
+    channel.close()
+    other.close()

@@ -7,21 +7,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from skyplane_gateway.common.schema import check
+from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.region_quota import RegionQuota
-from skyplane_orchestration.provision.local.settings import ProcessOptions
+from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.ssh.hosts import SshHost, read_hosts
 
 
 @dataclass(frozen=True, slots=True)
-class SshOptions(ProcessOptions):
+class SshOptions:
     """How gateways run on other machines.
 
     Args:
         hosts: region tag -> its machines; instance number N of a region is machine number N.
         source: where the hosts are from, for messages.
         connect_timeout_s: timeout of each step of a login.
-        ready_timeout_s: longer than on this machine: hosts may be far away.
+        processes_per_instance: gateways of each instance, from 1 to 32; None for as many as give
+            each processor of the smallest machine a gateway, up to 8.
+        term_grace_s: time from SIGTERM to SIGKILL; the supervisor kills its gateways after 35 s.
+        gateway_settings: more fields of every gateway's configuration.
 
     Raises ConfigurationInvalid for an unknown setting or an invalid value.
     """
@@ -29,10 +34,13 @@ class SshOptions(ProcessOptions):
     hosts: Mapping[str, tuple[SshHost, ...]]
     source: str = "the hosts"
     connect_timeout_s: float = 15.0
-    ready_timeout_s: float = field(default=90.0, kw_only=True)
+    processes_per_instance: int | None = None
+    term_grace_s: float = 40.0
+    gateway_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ProcessOptions.__post_init__(self)
+        check(self)
+        self.of_instances()
         names = [(host.name, host.directory) for host in self.all_hosts()]
         twice = sorted({name for name, directory in names if names.count((name, directory)) > 1})
         if twice:
@@ -69,6 +77,23 @@ class SshOptions(ProcessOptions):
         count = len(self.hosts.get(region, ()))
         name = self.source if count else f"{self.source}, which has {', '.join(sorted(self.hosts))}"
         return RegionQuota(region, name, instances=count)
+
+    @property
+    def store_threads(self) -> int:
+        """See `GatewayConfig`."""
+        return int(self.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS))
+
+    def of_instances(self) -> InstanceOptions:
+        """Those that all fleets of instances have."""
+        return InstanceOptions(
+            control_cidrs=(),
+            processes_per_instance=self.processes_per_instance,
+            # An image that must be pulled takes minutes; one that fails is seen at once.
+            ready_timeout_s=900.0,
+            boot_timeout_s=600.0,
+            poll_s=0.5,
+            gateway_settings=self.gateway_settings,
+        )
 
     def all_hosts(self) -> tuple[SshHost, ...]:
         """Every machine once."""
