@@ -1,6 +1,6 @@
 """What every provisioner promises: see `skyplane_orchestration.provision.provisioner`.
 
-What a cloud promises below that is in `instances/test_cloud_conformance.py`.
+What a cloud promises below that is in `fleet/test_cloud_conformance.py`.
 """
 
 from __future__ import annotations
