@@ -102,7 +102,7 @@ def test_without_access_nothing_else_is_tried(
 READS = {
     "providers.get": "Microsoft.Compute",
     "permissions.list": "which actions",
-    "groups.list": "resourcegroups/read",
+    "groups.list": "resourceGroups/read",
     "machines.listAll": "virtualMachines/read",
     "firewalls.list": "networkSecurityGroups/read",
     "interfaces.list": "networkInterfaces/read",

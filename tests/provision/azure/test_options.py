@@ -40,8 +40,8 @@ def test_what_cannot_be_used_is_named(settings: dict[str, Any], says: str) -> No
 def test_an_image_is_a_name_or_an_id() -> None:
     own = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/galleries/a/images/b"
     options = AzureOptions(SUBSCRIPTION, images={"arm64": own, "x86_64": "a:b:c:latest"})
-    assert options.image_reference("arm64") == {"id": own}
-    assert options.image_reference("x86_64") == {
+    assert options.image_reference("arm64", "T") == {"id": own}
+    assert options.image_reference("x86_64", "T") == {
         "publisher": "a",
         "offer": "b",
         "sku": "c",
@@ -51,8 +51,8 @@ def test_an_image_is_a_name_or_an_id() -> None:
 
 def test_an_architecture_without_image_is_refused() -> None:
     options = AzureOptions(SUBSCRIPTION, images={"arm64": "a:b:c:latest"})
-    with pytest.raises(ConfigurationInvalid, match="no image for x86_64"):
-        options.image_reference("x86_64")
+    with pytest.raises(ConfigurationInvalid, match="no image for x86_64, which T needs"):
+        options.image_reference("x86_64", "T")
 
 
 def test_azure_writes_regions_in_two_ways() -> None:

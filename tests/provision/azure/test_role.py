@@ -12,7 +12,8 @@ from tests.provision.azure.samples import FLEET, REGION, WORKERS, a_request
 from tests.provision.azure.test_launch import IDENTITY
 
 from skyplane_orchestration.provision.azure import AzureOptions
-from skyplane_orchestration.provision.azure.permissions import ONLY_DOCTOR, action_of, needed
+from skyplane_orchestration.provision.azure.checks import ONLY_DOCTOR, needed
+from skyplane_orchestration.provision.azure.error_mapping import action_of
 from skyplane_orchestration.provision.fleet.machines import Ingress
 from strict_clouds.arm_state import NETWORKS
 from strict_clouds.arm_wire import ROUTES, SUBSCRIPTION

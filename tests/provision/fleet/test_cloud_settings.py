@@ -24,7 +24,7 @@ from strict_clouds.gce import PROJECT
 #: Cloud -> its class, its options, and a module of its SDK.
 CLOUDS: Final[dict[str, tuple[Any, Any, str]]] = {
     "aws": (AwsCloud, AwsOptions(), "botocore.session"),
-    "azure": (AzureCloud, AzureOptions(SUBSCRIPTION), "azure.mgmt.compute"),
+    "azure": (AzureCloud, AzureOptions(SUBSCRIPTION), "azure.mgmt.core"),
     "gcp": (GcpCloud, GcpOptions(PROJECT), "google.api_core.exceptions"),
 }
 clouds = pytest.mark.parametrize("cloud", CLOUDS)

@@ -121,6 +121,17 @@ _PATTERNS: Final = [
     )
     for (method, path), named in ROUTES.items()
 ]
+#: The version of each provider that the fake knows; disks and sizes have some of their own. They are
+#: the defaults in azure-mgmt-compute 39.0.0, azure-mgmt-network 33.1.0 and azure-mgmt-resource
+#: 26.0.0 (as read on 2026-11-27), and that of permissions and role assignments.
+_VERSIONS: Final = {
+    "Microsoft.Authorization": "2022-04-01",
+    "Microsoft.Compute": "2026-04-01",
+    "Microsoft.Compute/disks": "2026-03-02",
+    "Microsoft.Compute/skus": "2021-07-01",
+    "Microsoft.Network": "2026-03-01",
+    "Microsoft.Resources": "2025-04-01",
+}
 _BASE: Final = re.compile(r"/+subscriptions/([^/]+)/(.*)\Z")
 
 
@@ -183,6 +194,17 @@ class ArmError(Exception):
         return Reply(self.status, self.told, self.headers)
 
 
+def _check_version(rule: str, action: str, query: Mapping[str, str]) -> None:
+    """Raises ArmError: the provider has no such version of the type."""
+    if "api-version" not in query:
+        raise ArmError(400, "MissingApiVersionParameter")
+    kind = "/".join(action.split("/")[:2])
+    known = _VERSIONS.get(kind) or _VERSIONS[kind.partition("/")[0]]
+    # The address of an operation is the fake's own.
+    if query["api-version"] != known and rule != "operations.get":
+        raise ArmError(400, "NoRegisteredProviderFound", f"{kind} has no {query['api-version']}")
+
+
 def read_request(environment: Environment) -> Request:
     """Raises ArmError: the strict fake has no such method, or it is another's subscription."""
     length = int(environment.get("CONTENT_LENGTH") or 0)
@@ -201,8 +223,7 @@ def read_request(environment: Environment) -> Request:
         for verb, pattern, rule, action in _PATTERNS:
             matched = pattern.fullmatch(found[2])
             if verb == method and matched:
-                if "api-version" not in query:
-                    raise ArmError(400, "MissingApiVersionParameter")
+                _check_version(rule, action.format(**matched.groupdict()), query)
                 named = matched.groupdict()
                 body = json.loads(raw) if raw else {}
                 return Request(rule, action.format(**named), named, query, headers, body)

@@ -20,8 +20,13 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.provision.aws.error_mapping import answered, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
-from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
-from skyplane_orchestration.provision.fleet.retries import VISIBLE_WAITS_S, ask, until_visible
+from skyplane_orchestration.provision.fleet.error_rules import Answer
+from skyplane_orchestration.provision.fleet.retries import (
+    VISIBLE_WAITS_S,
+    ask,
+    until_visible,
+    while_refused,
+)
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
 if TYPE_CHECKING:
@@ -153,14 +158,7 @@ class AwsApi:
         request = partial(
             self.call, what, region, operation, expected={*missing, *expected}, **arguments
         )
-        for wait_s in VISIBLE_WAITS_S:
-            try:
-                return request()
-            except Refusal as refusal:
-                if refusal.code in expected:
-                    raise
-                self.clock.sleep(wait_s)
-        return request()
+        return while_refused(request, self.clock, missing, VISIBLE_WAITS_S)
 
     def until_visible(self, look: Callable[[], T | None]) -> T | None:
         return until_visible(self.clock, look)

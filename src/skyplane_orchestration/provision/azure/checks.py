@@ -1,27 +1,26 @@
 """Whether credentials, permissions and networks suffice; makes nothing.
 
-Azure has no dry runs. It tells which actions the roles of the caller allow, and these are compared
-with those that fleets need. Then the reading calls are made, which also find what roles do not
-tell, such as deny assignments.
+Azure has no dry runs. It tells which actions the roles of the caller allow at a scope, those of the
+scopes above it included, and these are compared with those that fleets need. Then the reading calls
+are made, which also find what roles do not tell: deny assignments, and conditions of roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
-    ConfigurationInvalid,
     InstanceTypeNotOffered,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.azure.describe import PowerStates
-from skyplane_orchestration.provision.azure.options import region_tag
-from skyplane_orchestration.provision.azure.permissions import missing
+from skyplane_orchestration.provision.azure.describe import power_states
+from skyplane_orchestration.provision.azure.options import Kind, Resource, region_tag
 from skyplane_orchestration.provision.azure.types import region_quotas
-from skyplane_orchestration.provision.parallel import in_parallel
+from skyplane_orchestration.provision.fleet.account_check import credentials_finding, outcomes
 from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
@@ -30,165 +29,187 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.types import Sizes
 
 _PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
-_CREDENTIALS: Final = "azure credentials"
 _NAME: Final = "azure permissions"
-_MACHINES: Final = "virtualMachines"
 #: The type that plans use by default.
 _ANY_TYPE: Final = "Standard_D4s_v5"
 
-
-class Checks:
-    """The checks of `Machines.check`."""
-
-    def __init__(self, api: AzureApi, options: AzureOptions, sizes: Sizes) -> None:
-        self._api = api
-        self._options = options
-        self._sizes = sizes
-
-    def findings(self) -> tuple[Finding, ...]:
-        """Credentials first; without them nothing else is tried. No other failure hides one."""
-        subscription = self._options.subscription_id
-        credentials = Finding(_CREDENTIALS, True, f"they are valid for subscription {subscription}")
-        regions: tuple[str, ...] | None = None
-        try:
-            regions = usable_regions(self._api)
-        except ConfigurationInvalid as error:  # Of a connection.
-            return (Finding(_CREDENTIALS, False, str(error)),)
-        except SkyplaneError as error:
-            # The check of the providers tells of it too.
-            if isinstance(error, CloudAccessDenied):
-                if error.of_credentials:
-                    return (Finding(_CREDENTIALS, False, str(error)),)
-            else:
-                credentials = Finding(
-                    _CREDENTIALS, True, "not known, since Azure does not tell", is_warning=True
-                )
-        named = self._options.regions or regions or ()
-        home = next((one for one in named if regions is None or one in regions), "")
-        return (
-            credentials,
-            *self._providers(),
-            *self._permissions(home),
-            *(() if regions is None else self._unknown_regions(regions)),
-        )
-
-    def _providers(self) -> list[Finding]:
-        found = []
-        for name in _PROVIDERS:
-            try:
-                state = provider(self._api, name).get("registrationState")
-            except CloudAccessDenied as error:
-                found.append(Finding(_NAME, False, str(error)))
-                continue
-            except SkyplaneError as error:
-                found.append(Finding(f"azure {name}", False, str(error)))
-                continue
-            if state != "Registered":
-                found.append(
-                    Finding(
-                        f"azure {name}",
-                        False,
-                        f"the subscription has not registered it; use `az provider register"
-                        f" --namespace {name}`",
-                    )
-                )
-        return found
-
-    def _permissions(self, region: str) -> list[Finding]:
-        """Of roles, and what the reading calls find."""
-        lacking, unknown = missing(self._api, self._options)
-        not_known = [
-            Finding(
-                _NAME,
-                isinstance(why, CloudAccessDenied),
-                f"not known for {scope}: {why}",
-                is_warning=True,
-            )
-            for scope, why in unknown.items()
-        ]
-        read = self._reads(region)
-        if lacking:
-            text = f"these are missing: {', '.join(lacking)}"
-            others = [one for one in read if one.name != _NAME]  # The roles have told those.
-            return [Finding(_NAME, False, text), *others, *not_known]
-        if not_known or not all(one.is_ok for one in read):
-            return [*read, *not_known]
-        return [
-            *read,
-            Finding(
-                _NAME,
-                True,
-                "roles allow all that fleets need; not checked: deny assignments, and conditions of"
-                " role assignments",
-            ),
-        ]
-
-    def _reads(self, region: str) -> list[Finding]:
-        # At once, since each waits long where Azure does not answer.
-        groups = in_parallel([partial(_outcome, region, one) for one in self._attempts(region)])
-        return list(dict.fromkeys(finding for group in groups for finding in group))
-
-    def _attempts(self, region: str) -> list[Callable[[], object]]:
-        api = self._api
-        resources, network, compute = api.resources, api.network, api.compute
-        what, where = "checking the permissions", region or "the subscription"
-        of_region: list[Callable[[], object]] = [
-            lambda: self._sizes.of(region, _ANY_TYPE),
-            lambda: region_quotas(api, region, with_spot=self._options.spot_relays),
-        ]
-        return [
-            lambda: list(api.listed(what, where, resources.resource_groups.list)),
-            PowerStates(api).of_all,
-            lambda: list(api.listed(what, where, network.network_security_groups.list_all)),
-            lambda: list(api.listed(what, where, network.network_interfaces.list_all)),
-            lambda: list(api.listed(what, where, network.public_ip_addresses.list_all)),
-            lambda: list(api.listed(what, where, compute.disks.list)),
-            *(of_region if region else ()),
-        ]
-
-    def _unknown_regions(self, usable: tuple[str, ...]) -> list[Finding]:
-        """Of the regions that the options name."""
-        named = [*(self._options.regions or ()), *self._options.subnets, *self._options.zones]
-        return [
-            Finding(
-                f"azure {region}",
-                False,
-                "the subscription has no such region; correct regions, subnets or zones of azure",
-            )
-            for region in dict.fromkeys(named)
-            if region not in usable
-        ]
+#: Of `doctor` alone; fleets do without.
+ONLY_DOCTOR: Final = frozenset(
+    {"Microsoft.Authorization/permissions/read", "Microsoft.Network/locations/usages/read"}
+)
+_ASSIGN_IDENTITY: Final = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
+_JOIN_SUBNET: Final = f"{Kind.NETWORK}/subnets/join/action"
+#: Type -> what every fleet does with it, on the subscription. A test compares the actions with the
+#: role of the documentation.
+_ALWAYS: Final = {
+    Kind.DISK: "delete read write",
+    "Microsoft.Compute/locations/operations": "read",
+    "Microsoft.Compute/locations/usages": "read",
+    "Microsoft.Compute/skus": "read",
+    Kind.MACHINE: "delete read retrieveBootDiagnosticsData/action write",
+    "Microsoft.Network/locations/operations": "read",
+    Kind.INTERFACE: "delete join/action read write",
+    Kind.FIREWALL: "delete join/action read write",
+    Kind.ADDRESS: "delete read",
+    Kind.NETWORK: "delete read write",
+    "Microsoft.Resources/subscriptions/providers": "read",
+    "Microsoft.Resources/subscriptions/resourceGroups": "delete read resources/read write",
+    "Microsoft.Resources/tags": "read write",
+}
 
 
-def _outcome(region: str, attempt: Callable[[], object]) -> list[Finding]:
-    """What an attempt has found; its failure hides no other one."""
+def findings(api: AzureApi, sizes: Sizes) -> tuple[Finding, ...]:
+    """Credentials first; without them nothing else is tried. No other failure hides one."""
+    options = api.options
+    valid = f"they are valid for subscription {options.subscription_id}"
+    credentials = credentials_finding("azure", valid, None)
+    regions: tuple[str, ...] | None = None
     try:
-        attempt()
-    except CloudAccessDenied as error:
-        return [Finding(_NAME, False, str(error))]
-    except InstanceTypeNotOffered as error:
-        # A plan has another type or region then.
-        return [Finding(f"azure {region}", True, str(error), is_warning=True)]
+        regions = usable_regions(api)
     except SkyplaneError as error:
-        return [Finding(f"azure {region}".rstrip(), False, str(error))]
-    return []
-
-
-def provider(api: AzureApi, name: str) -> dict[str, object]:
-    """What the subscription knows of a resource provider."""
-    providers = api.resources.providers
-    return api.get(
-        f"looking for the provider {name}", "the subscription", lambda: providers.get(name)
+        # The check of the providers tells of it too.
+        credentials = credentials_finding("azure", valid, error)
+        if not credentials.is_ok:
+            return (credentials,)
+    named = options.regions or regions or ()
+    home = next((one for one in named if regions is None or one in regions), "")
+    return (
+        credentials,
+        *(
+            one
+            for name in _PROVIDERS
+            for one in outcomes("azure", name, [partial(_unregistered, api, name)])
+        ),
+        *_permissions(api, outcomes("azure", home, _attempts(api, sizes, home))),
+        *(() if regions is None else _unknown_regions(options, regions)),
     )
+
+
+def _unregistered(api: AzureApi, name: str) -> Finding | None:
+    if _provider(api, name).get("registrationState") == "Registered":
+        return None
+    return Finding(
+        f"azure {name}",
+        False,
+        f"the subscription has not registered it; use `az provider register --namespace {name}`",
+    )
+
+
+def _permissions(api: AzureApi, read: list[Finding]) -> list[Finding]:
+    """Of roles, and what the reading calls have found."""
+    missing: list[str] = []
+    unknown: list[Finding] = []
+    for scope, actions in needed(api.options).items():
+        try:
+            roles = list(_roles(api, scope))
+        except SkyplaneError as error:
+            text, is_denied = (
+                f"not known for {scope}: {error}",
+                isinstance(error, CloudAccessDenied),
+            )
+            unknown.append(Finding(_NAME, is_denied, text, is_warning=True))
+            continue
+        missing += [
+            f"{action} on {scope}"
+            for action in sorted(actions)
+            if not any(_allows(role, action) for role in roles)
+        ]
+    if missing:
+        others = [one for one in read if one.name != _NAME]  # The roles have told those.
+        text = f"these are missing: {', '.join(missing)}"
+        return [Finding(_NAME, False, text), *others, *unknown]
+    if not unknown and all(one.is_ok for one in read):
+        text = (
+            "roles allow all that fleets need; not checked: deny assignments, and conditions of"
+            " role assignments"
+        )
+        unknown.append(Finding(_NAME, True, text))
+    return [*read, *unknown]
+
+
+def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
+    """Scope (a resource id) -> the actions that fleets with these options need there."""
+    subscription = f"/subscriptions/{options.subscription_id}"
+    always = {f"{kind}/{verb}" for kind, verbs in _ALWAYS.items() for verb in verbs.split()}
+    found: dict[str, set[str]] = {subscription: always}
+    if options.public_address:
+        found[subscription] |= {f"{Kind.ADDRESS}/join/action", f"{Kind.ADDRESS}/write"}
+    if not options.regions or set(options.regions) - set(options.subnets):
+        found[subscription].add(_JOIN_SUBNET)
+    for subnet in options.subnets.values():
+        found.setdefault(subnet, set()).add(_JOIN_SUBNET)
+    if options.managed_identity:
+        found.setdefault(options.managed_identity, set()).add(_ASSIGN_IDENTITY)
+    if options.disk_encryption_set:
+        action = "Microsoft.Compute/diskEncryptionSets/read"
+        found.setdefault(options.disk_encryption_set, set()).add(action)
+    for image in options.images.values():
+        if image.startswith("/"):
+            kind = "galleries/images/versions" if "/galleries/" in image.lower() else "images"
+            found.setdefault(image, set()).add(f"Microsoft.Compute/{kind}/read")
+    return {scope: frozenset(actions) for scope, actions in found.items()}
+
+
+def _roles(api: AzureApi, scope: str) -> Iterable[Resource]:
+    """What each role of the caller allows at a scope. One call per page."""
+    path = f"{scope}/providers/Microsoft.Authorization/permissions"
+    return api.listed("reading which actions the credentials have", path)
+
+
+def _allows(role: Resource, action: str) -> bool:
+    """By patterns with `*`, in any case. Another role may allow what this one leaves out."""
+
+    def matches(patterns: Iterable[str] | None) -> bool:
+        forms = (re.escape(one).replace(r"\*", ".*") for one in patterns or ())
+        return any(re.fullmatch(one, action, re.IGNORECASE) for one in forms)
+
+    return matches(role.get("actions")) and not matches(role.get("notActions"))
+
+
+def _attempts(api: AzureApi, sizes: Sizes, region: str) -> list[Callable[[], object]]:
+    """The reading calls of fleets."""
+
+    def usual_type() -> Finding | None:
+        try:
+            sizes.of(region, _ANY_TYPE)
+        except InstanceTypeNotOffered as error:
+            # A plan has another type or region then.
+            return Finding(f"azure {region}", True, str(error), is_warning=True)
+        return None
+
+    kinds = (Kind.FIREWALL, Kind.INTERFACE, Kind.ADDRESS, Kind.DISK)
+    paths = ["resourceGroups", *(f"providers/{kind}" for kind in kinds)]
+    of_region: list[Callable[[], object]] = [
+        usual_type,
+        lambda: region_quotas(api, region, with_spot=api.options.spot_relays),
+    ]
+    return [
+        partial(power_states, api),
+        *(lambda path=path: list(api.listed("checking the permissions", path)) for path in paths),
+        *(of_region if region else ()),
+    ]
+
+
+def _unknown_regions(options: AzureOptions, usable: tuple[str, ...]) -> list[Finding]:
+    """Of the regions that the options name."""
+    text = "the subscription has no such region; correct regions, subnets or zones of azure"
+    named = [*(options.regions or ()), *options.subnets, *options.zones]
+    unknown = (region for region in dict.fromkeys(named) if region not in usable)
+    return [Finding(f"azure {region}", False, text) for region in unknown]
+
+
+def _provider(api: AzureApi, name: str) -> Resource:
+    """What the subscription knows of a resource provider."""
+    return api.call(f"looking for the provider {name}", "GET", f"providers/{name}")
 
 
 def usable_regions(api: AzureApi) -> tuple[str, ...]:
     """Tags of the regions that have virtual machines for the subscription, sorted."""
-    kinds = provider(api, _PROVIDERS[0]).get("resourceTypes")
+    namespace, _, machines = Kind.MACHINE.partition("/")
     locations = {
         location
-        for kind in (kinds if isinstance(kinds, list) else [])
-        if kind.get("resourceType") == _MACHINES
+        for kind in _provider(api, namespace).get("resourceTypes") or ()
+        if kind.get("resourceType") == machines
         for location in kind.get("locations") or ()
     }
     return tuple(sorted(region_tag(location) for location in locations))

@@ -1,16 +1,18 @@
-"""Clients of Azure's Resource Manager: credentials, timeouts, retries, long operations, refusals.
+"""Calls of Azure's Resource Manager: credentials, timeouts, retries, long operations, refusals.
 
-The only module of this package that imports Azure's SDK.
+The only module of this package that imports Azure's SDK: what its packages share. Resources are
+named by their paths, with a version of the API for each type.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final, cast
 
 from azure.core import PipelineClient
+from azure.core.configuration import Configuration
 from azure.core.credentials import AccessToken, TokenCredential
 from azure.core.exceptions import (
     AzureError,
@@ -18,37 +20,43 @@ from azure.core.exceptions import (
     DecodeError,
     HttpResponseError,
 )
-from azure.core.paging import ItemPaged
-from azure.core.pipeline.policies import BearerTokenCredentialPolicy, SansIOHTTPPolicy
-from azure.core.polling import LROPoller
+from azure.core.pipeline.policies import CustomHookPolicy, SansIOHTTPPolicy
 from azure.core.rest import HttpRequest, HttpResponse
-from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.core import ARMPipelineClient
+from azure.mgmt.core.policies import ARMChallengeAuthenticationPolicy
 from azure.mgmt.core.polling.arm_polling import ARMPolling
-from azure.mgmt.network import NetworkManagementClient
-from azure.mgmt.resource.resources import ResourceManagementClient
 from tenacity import RetryCallState
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, StoreError
-from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND, answered, translate
-from skyplane_orchestration.provision.azure.options import AzureOptions, Resource
-from skyplane_orchestration.provision.azure.permissions import action_of
-from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
-from skyplane_orchestration.provision.fleet.retries import random_wait_s, retrying
-from skyplane_orchestration.security.store_credentials import (
-    API_URLS,
-    SCOPES_OPTION,
-    CredentialSources,
+from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, SkyplaneError
+from skyplane_orchestration.provision.azure.error_mapping import (
+    NOT_FOUND,
+    action_of,
+    answered,
+    translate,
+    type_of,
 )
-
-T = TypeVar("T")
-#: A method of the SDK that begins an operation; gets how to wait for its end.
-Begin = Callable[["Polling"], LROPoller[Any]]
+from skyplane_orchestration.provision.azure.options import AzureOptions, Resource, path_of
+from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
+from skyplane_orchestration.provision.fleet.retries import ask, random_wait_s
+from skyplane_orchestration.security.store_credentials import CredentialSources
 
 _AZURE: Final = "https://management.azure.com"
-_CONNECT_TIMEOUT_S: Final = 10
-_READ_TIMEOUT_S: Final = 60
+#: Versions of the API by type, or by provider for its other types: those that azure-mgmt-compute
+#: 39.0.0, azure-mgmt-network 33.1.0 and azure-mgmt-resource 26.0.0 send (as read on 2026-11-27).
+#: Pages of learn.microsoft.com/rest/api that list them: compute/virtual-machines, compute/disks,
+#: compute/resource-skus, virtualnetwork/network-security-groups, resources/resource-groups, and
+#: authorization/permissions.
+VERSIONS: Final = {
+    "Microsoft.Authorization": "2022-04-01",
+    "Microsoft.Compute": "2026-04-01",
+    "Microsoft.Compute/disks": "2026-03-02",
+    "Microsoft.Compute/skus": "2021-07-01",
+    "Microsoft.Network": "2026-03-01",
+    "Microsoft.Resources": "2025-04-01",
+}
+#: Seconds.
+_TIMEOUTS: Final[dict[str, Any]] = {"connection_timeout": 10, "read_timeout": 60}
 #: The longest wait that Azure may ask for, seen in `Retry-After`.
 _MOST_RETRY_AFTER_S: Final = 120.0
 #: Until the next look at an operation, where Azure does not say.
@@ -59,7 +67,7 @@ _OPERATION_S: Final = 600.0
 _UNKNOWN_LIFE_S: Final = 600.0
 
 
-class Polling(ARMPolling):
+class _Polling(ARMPolling):
     """Waits for the end of an operation with a clock of ours.
 
     Raises CloudUnavailable: it takes too long.
@@ -71,26 +79,10 @@ class Polling(ARMPolling):
         self._what = what
         self._deadline_s = clock.monotonic() + _OPERATION_S
 
-    @property
-    def first_request(self) -> Any:
-        """The request that began the operation; None before it was answered."""
-        first = getattr(self, "_initial_response", None)
-        return None if first is None else first.http_request
-
     def _sleep(self, delay: float) -> None:
         if self._clock.monotonic() >= self._deadline_s:
             raise CloudUnavailable(f"{self._what}: Azure has not done it after {_OPERATION_S:g} s")
         self._clock.sleep(delay)
-
-
-class _Hearing(SansIOHTTPPolicy[Any, Any]):
-    """Tells a clock the `Date` of answers."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def on_response(self, request: Any, response: Any) -> None:
-        self._clock.hear(response.http_response.headers.get("Date"))
 
 
 class AzureApi:
@@ -105,230 +97,183 @@ class AzureApi:
     def __init__(
         self, options: AzureOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._options = options
+        self.options = options
         self._sources = sources
         self.clock = clock
-        self._lock = threading.Lock()
-        self._clients: dict[type, Any] = {}
 
-    @property
-    def compute(self) -> ComputeManagementClient:
-        """Raises CloudAccessDenied: there are no credentials."""
-        return cast("ComputeManagementClient", self._client(ComputeManagementClient))
-
-    @property
-    def network(self) -> NetworkManagementClient:
-        return cast("NetworkManagementClient", self._client(NetworkManagementClient))
-
-    @property
-    def resources(self) -> ResourceManagementClient:
-        return cast("ResourceManagementClient", self._client(ResourceManagementClient))
+    def id_of(self, path: str) -> str:
+        """The id of the resource at a path, which may be the id."""
+        return path if path[0] == "/" else f"/subscriptions/{self.options.subscription_id}/{path}"
 
     def call(
-        self, what: str, where: str, request: Callable[[], T], *, expected: Collection[str] = ()
-    ) -> T:
+        self,
+        what: str,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        where: str = "the subscription",
+        headers: Mapping[str, str] | None = None,
+        expected: Collection[str] = (),
+        is_awaited: bool = False,
+    ) -> Resource:
         """The answer to an idempotent request, which is repeated after throttling and faults.
 
         Args:
             what: begins the message of an error.
+            method: of HTTP.
+            path: id of a resource, or what follows the subscription in it, with its query; or the
+                address of a next page.
             where: region tag, or what else is asked.
+            headers: conditions of the request.
             expected: codes of refusals that the caller handles.
+            is_awaited: wait for the end of the operation that the request begins; one that fails
+                is a refusal.
 
         Raises:
             Refusal: one with an expected code.
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
-        return self._repeated(what, where, request, lambda: None, expected)
 
-    def get(self, what: str, where: str, request: Callable[[], Mapping[str, Any]]) -> Resource:
-        """A resource. Raises Refusal: there is none; else as `call`."""
-        found = self.call(what, where, request, expected=NOT_FOUND)
-        return as_json(found)
+        def send() -> Resource:
+            request = HttpRequest(
+                method,
+                self.url_of(path),
+                headers={"Accept": "application/json", **(headers or {})},
+                json=body,
+            )
+            # The answer as `ARMPolling` takes it; the SDK's own packages ask for it so.
+            answer: Any = self._client.send_request(request, _return_pipeline_response=True)
+            answer.http_response.raise_for_status()
+            if is_awaited:
+                polling = _Polling(self.clock, what)
+                polling.initialize(self._client, answer, lambda _: None)
+                polling.run()
+            return _json_of(answer.http_response)
 
-    def finished(
-        self, what: str, where: str, begin: Begin, *, expected: Collection[str] = ()
-    ) -> Resource:
-        """The result of an idempotent operation, once it has ended. Raises as `call`."""
-        polling: Polling | None = None
-
-        def run() -> Any:
-            nonlocal polling
-            polling = Polling(self.clock, what)
-            return begin(polling).result()
-
-        def first_request() -> Any:
-            return None if polling is None else polling.first_request
-
-        return as_json(self._repeated(what, where, run, first_request, expected))
-
-    def begin(
-        self, what: str, where: str, begin: Callable[[], object], *, expected: Collection[str] = ()
-    ) -> None:
-        """Begin an operation, and do not wait for its end. Raises as `call`."""
-        self.call(what, where, begin, expected=expected)
-
-    def listed(
-        self,
-        what: str,
-        where: str,
-        request: Callable[[], ItemPaged[Any]],
-        *,
-        expected: Collection[str] = (),
-    ) -> Iterator[Resource]:
-        """The resources of all pages of a list. Raises as `call`."""
-        pages = request().by_page()
-        while True:
-            page = self.call(what, where, lambda: next(pages, None), expected=expected)
-            if page is None:
-                return
-            for found in page:
-                yield as_json(found)
-
-    def read(self, what: str, where: str, path: str) -> Resource:
-        """What the Resource Manager has at a path, or at the address of a next page.
-
-        For what none of the SDK's packages here has a method. Raises as `call`.
-        """
-        endpoint, scope = self._endpoint_and_scope()
-        credential = credential_of(self._options, self._sources, scope)
-        policy = self._policy_of(endpoint) or BearerTokenCredentialPolicy(credential, scope)
-
-        def ask() -> Resource:
-            with PipelineClient[HttpRequest, HttpResponse](
-                base_url=endpoint, policies=[policy]
-            ) as client:
-                response = client.send_request(
-                    HttpRequest("GET", client.format_url(path)),
-                    connection_timeout=_CONNECT_TIMEOUT_S,
-                    read_timeout=_READ_TIMEOUT_S,
+        def meaning(error: BaseException) -> Answer | SkyplaneError | None:
+            response: Any = error.response if isinstance(error, HttpResponseError) else None
+            # Something else may have answered, such as a proxy.
+            if (
+                isinstance(error, HttpResponseError)
+                and response is not None
+                and not isinstance(error, DecodeError)
+            ):
+                # An operation that failed is told of by a request that looks at it.
+                asked = response.request if response.status_code >= 400 else None
+                return answered(
+                    action_of(asked.method, asked.url)
+                    if asked
+                    else action_of(method, self.id_of(path)),
+                    str(getattr(error.error, "code", "") or ""),
+                    int(response.status_code),
+                    str(getattr(error.error, "message", "") or error.reason or ""),
+                    where,
                 )
-                response.raise_for_status()
-                return cast("Resource", response.json())
+            if isinstance(error, ClientAuthenticationError) and response is None:
+                return CloudAccessDenied(
+                    f"{what}: the credentials for azure cannot be used; use `az login`, set"
+                    " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or name a"
+                    f" connection in credential_ref ({error.message})",
+                    of_credentials=True,
+                )
+            return None
 
-        return self.call(what, where, ask)
+        return ask(
+            send,
+            self.clock,
+            "Azure",
+            what,
+            errors=(AzureError,),
+            meaning=meaning,
+            translate=translate,
+            expected=expected,
+            wait_s=_wait_s,
+        )
 
-    def download(self, what: str, where: str, url: str, *, most_bytes: int) -> bytes:
-        """The end of what a signed address has; nothing if there is none. Raises as `call`."""
+    def find(self, what: str, path: str) -> Resource | None:
+        """A resource; None if there is none. Raises as `call`."""
+        try:
+            return self.call(what, "GET", path, expected=NOT_FOUND)
+        except Refusal:
+            return None
+
+    def listed(self, what: str, path: str, *, expected: Collection[str] = ()) -> Iterator[Resource]:
+        """The resources of all pages of a list. Raises as `call`."""
+        while path:
+            page = self.call(what, "GET", path, expected=expected)
+            yield from page.get("value") or ()
+            path = page.get("nextLink") or ""
+
+    def in_group(self, group: str, kind: str = "") -> list[Resource]:
+        """The resources of a group, of one type or of all; none if there is no such group."""
+        path = path_of(group, kind) if kind else f"resourceGroups/{group}/resources"
+        try:
+            return list(self.listed(f"looking for resources in {group}", path, expected=NOT_FOUND))
+        except Refusal:
+            return []
+
+    def download(self, what: str, url: str, *, most_bytes: int) -> bytes:
+        """The end of what a signed address has; nothing if there is none.
+
+        Raises CloudUnavailable.
+        """
 
         def fetch() -> bytes:
             with PipelineClient[HttpRequest, HttpResponse](base_url="", policies=[]) as client:
-                response = client.send_request(
-                    HttpRequest("GET", url, headers={"Range": f"bytes=-{most_bytes}"}),
-                    connection_timeout=_CONNECT_TIMEOUT_S,
-                    read_timeout=_READ_TIMEOUT_S,
-                )
+                request = HttpRequest("GET", url, headers={"Range": f"bytes=-{most_bytes}"})
+                response = client.send_request(request, **_TIMEOUTS)
                 if response.status_code in (404, 416):
                     return b""
                 response.raise_for_status()
                 return response.content
 
-        return self.call(what, where, fetch)
-
-    def _repeated(
-        self,
-        what: str,
-        where: str,
-        request: Callable[[], T],
-        first_request: Callable[[], Any],
-        expected: Collection[str],
-    ) -> T:
-        def answer_of(error: HttpResponseError) -> Answer:
-            return _answer(error, first_request(), where)
-
-        def may_help(error: BaseException) -> bool:
-            if isinstance(error, HttpResponseError) and _is_answer(error):
-                answer = answer_of(error)
-                return answer.is_transient and answer.code not in expected
-            return isinstance(error, AzureError) and not _is_bad_credential(error)
-
-        repeated = retrying(
+        return ask(
+            fetch,
             self.clock,
-            may_help,
-            has_answer=lambda error: isinstance(error, HttpResponseError) and _is_answer(error),
-            wait_s=_wait_s,
-        )
-        try:
-            return repeated(request)
-        except AzureError as error:
-            if isinstance(error, HttpResponseError) and _is_answer(error):
-                answer = answer_of(error)
-                if answer.code in expected:
-                    raise Refusal(answer) from error
-                raise translate(answer, what) from error
-            if _is_bad_credential(error):
-                raise CloudAccessDenied(
-                    f"{what}: the credentials for azure cannot be used; use `az login`, set"
-                    " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or name a"
-                    f" connection in credential_ref ({error.message})",
-                    of_credentials=True,
-                ) from error
-            raise CloudUnavailable(
-                f"{what}: Azure does not answer ({type(error).__name__}); check the network and"
-                " the endpoint"
-            ) from error
-
-    def _client(self, kind: type) -> Any:
-        with self._lock:
-            client = self._clients.get(kind)
-            if client is None:
-                client = self._clients[kind] = self._new_client(kind)
-        return client
-
-    def _new_client(self, kind: Callable[..., Any]) -> Any:
-        endpoint, scope = self._endpoint_and_scope()
-        more: dict[str, Any] = {}
-        if policy := self._policy_of(endpoint):
-            more["authentication_policy"] = policy
-        return kind(
-            credential=credential_of(self._options, self._sources, scope),
-            subscription_id=self._options.subscription_id,
-            base_url=endpoint,
-            credential_scopes=[scope],
-            connection_timeout=_CONNECT_TIMEOUT_S,
-            read_timeout=_READ_TIMEOUT_S,
-            # `call` retries, with the clock of the caller.
-            retry_total=0,
-            per_call_policies=[_Hearing(self.clock)],
-            **more,
+            "Azure",
+            what,
+            errors=(AzureError,),
+            meaning=lambda _: None,
+            translate=translate,
         )
 
-    def _endpoint_and_scope(self) -> tuple[str, str]:
-        endpoint = self._options.endpoint_url or _AZURE
-        return endpoint, f"{endpoint.rstrip('/')}/.default"
+    def url_of(self, path: str) -> str:
+        """The address of a path, with the version of the API."""
+        if "://" in path:
+            return path
+        whole = self.id_of(path)
+        kind = type_of(whole)
+        version = VERSIONS.get(kind) or VERSIONS[kind.partition("/")[0]]
+        endpoint = (self.options.endpoint_url or _AZURE).rstrip("/")
+        return f"{endpoint}{whole}{'&' if '?' in path else '?'}api-version={version}"
 
-    def _policy_of(self, endpoint: str) -> SansIOHTTPPolicy[Any, Any] | None:
-        """In place of the SDK's own, which sends tokens by TLS only."""
-        return SansIOHTTPPolicy() if endpoint.startswith("http://") else None
+    @cached_property
+    def _client(self) -> ARMPipelineClient[HttpRequest, HttpResponse]:
+        """Raises CloudAccessDenied: there are no credentials."""
+        endpoint = self.options.endpoint_url or _AZURE
+        config = Configuration[HttpRequest, HttpResponse]()
+        config.custom_hook_policy = CustomHookPolicy(
+            raw_response_hook=lambda one: self.clock.hear(one.http_response.headers.get("Date"))
+        )
+        if endpoint.startswith("http://"):
+            # The SDK's own policy sends tokens by TLS only.
+            config.authentication_policy = SansIOHTTPPolicy()
+        else:
+            scope = f"{endpoint.rstrip('/')}/.default"
+            credential = credential_of(self.options, self._sources, scope)
+            config.authentication_policy = ARMChallengeAuthenticationPolicy(credential, scope)
+        # No policy of retries: `call` repeats, with the clock of the caller.
+        return ARMPipelineClient(base_url=endpoint, config=config, **_TIMEOUTS)
 
 
-def as_json(found: Any) -> Resource:
-    """A model of the SDK as Azure's JSON; empty for an operation without a result."""
-    return {} if found is None else cast("Resource", found.as_dict())
-
-
-def _is_answer(error: HttpResponseError) -> bool:
-    """Whether Azure has answered, and not something else such as a proxy."""
-    return error.response is not None and not isinstance(error, DecodeError)
-
-
-def _is_bad_credential(error: AzureError) -> bool:
-    return isinstance(error, ClientAuthenticationError) and error.response is None
-
-
-def _answer(error: HttpResponseError, first_request: Any, where: str) -> Answer:
-    response = cast("Any", error.response)
-    # An operation that failed is told of by a request that looks at it.
-    is_failed_operation = response.status_code < 400 and first_request is not None
-    request = first_request if is_failed_operation else response.request
-    told = error.error
-    return answered(
-        action_of(request.method, request.url),
-        str(getattr(told, "code", "") or ""),
-        int(response.status_code),
-        str(getattr(told, "message", "") or error.reason or ""),
-        where,
-    )
+def _json_of(response: HttpResponse) -> Resource:
+    """Empty for an answer without a body. Raises DecodeError."""
+    try:
+        return cast("Resource", response.json()) if response.content else {}
+    except ValueError as error:
+        raise DecodeError(message=str(error), response=response, error=error) from error
 
 
 def _wait_s(state: RetryCallState) -> float:
@@ -342,7 +287,7 @@ def _wait_s(state: RetryCallState) -> float:
 
 def credential_of(options: AzureOptions, sources: CredentialSources, scope: str) -> TokenCredential:
     """Tokens of `credential_ref`, or else of azure-identity's chain."""
-    if options.credential_ref or options.endpoint_url.startswith("http://"):
+    if options.credential_ref:
         return _ReferenceCredential(options.credential_ref, sources, scope)
     # msal takes long to import, and only the chain needs it here.
     from azure.identity import DefaultAzureCredential
@@ -360,18 +305,7 @@ class _ReferenceCredential:
 
     def get_token(self, *scopes: str, **_: Any) -> AccessToken:
         """Raises CloudAccessDenied."""
-        # Principals of storage are those of all services, but for the scope of their tokens.
-        location = Location(
-            API_URLS["azure"],
-            credential_ref=self._reference,
-            options={SCOPES_OPTION: self._scope},
-        )
-        try:
-            found = self._sources.resolve(location)
-        except StoreError as error:
-            raise CloudAccessDenied(
-                f"the credentials for azure cannot be used: {error}", of_credentials=True
-            ) from error
+        found = self._sources.of_cloud("azure", self._reference, self._scope)
         if found is None or not found.get("bearer_token"):
             raise CloudAccessDenied(
                 f"{self._reference} has no service principal (tenant_id, client_id,"

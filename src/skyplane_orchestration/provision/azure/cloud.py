@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, cast
-from urllib.parse import quote
+from itertools import chain
+from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.azure.checks import Checks, usable_regions
-from skyplane_orchestration.provision.azure.describe import PowerStates, ours
+from skyplane_orchestration.provision.azure.checks import findings, usable_regions
+from skyplane_orchestration.provision.azure.describe import delete, group_of, leftovers, ours
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
 from skyplane_orchestration.provision.azure.launch import Launcher
-from skyplane_orchestration.provision.azure.leftovers import Leftovers
 from skyplane_orchestration.provision.azure.network import Networks
 from skyplane_orchestration.provision.azure.options import (
     ALPHABET,
     AzureOptions,
-    filter_of_deployment,
+    Kind,
     group_name,
+    groups_of_deployment,
     machine_of,
+    path_of,
 )
 from skyplane_orchestration.provision.azure.types import Sizes, quota_uses, region_quotas
+from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
@@ -44,8 +47,10 @@ from skyplane_orchestration.security.store_credentials import CredentialSources
 
 #: Codes for a machine that has no output yet, or none any more.
 _NO_CONSOLE: Final = NOT_FOUND | {"BlobNotFound", "BootDiagnosticsNotEnabled", "Conflict"}
+#: Azure has one list of power states for the whole subscription, which may be long.
+_POWER_LIFE_S: Final = 10.0
 #: How long the address of the output can be read.
-_CONSOLE_MINUTES: Final = 5
+_CONSOLE_LIFE: Final = "sasUriExpirationTimeInMinutes=5"
 
 
 class AzureCloud:
@@ -73,11 +78,10 @@ class AzureCloud:
             raise MissingExtra.of("the provisioner 'azure'", "azure") from error
         self._options = options
         self._api = AzureApi(options, sources or CredentialSources(), clock)
-        self._networks = Networks(self._api, options)
-        self._sizes = Sizes(self._api, options)
-        self._powers = PowerStates(self._api)
-        self._leftovers = Leftovers(self._api)
-        self._launcher = Launcher(self._api, options, self._networks, self._sizes)
+        self._networks = Networks(self._api)
+        self._sizes = Sizes(self._api)
+        self._powers: AnswerCache[str, Mapping[str, str]] = AnswerCache(_POWER_LIFE_S, clock)
+        self._launcher = Launcher(self._api, self._sizes)
 
     @property
     def store_identity(self) -> str:
@@ -102,23 +106,13 @@ class AzureCloud:
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
-        groups = self._api.resources.resource_groups
-        named = filter_of_deployment(deployment)
-        found = list(
-            self._api.listed(
-                f"looking for the fleets of {deployment!r}",
-                "the subscription",
-                lambda: groups.list(filter=named),
-            )
-        )
+        what = f"looking for the fleets of {deployment!r}"
+        groups = list(self._api.listed(what, groups_of_deployment(deployment)))
         instances = in_parallel(
-            [partial(self._instances, group["name"], regions) for group in found]
+            [partial(self._instances, group["name"], regions) for group in groups]
         )
-        rest = in_parallel([partial(self._leftovers.of_group, group, regions) for group in found])
-        return (
-            tuple(one for row in instances for one in row),
-            tuple(one for row in rest for one in row),
-        )
+        rest = in_parallel([partial(leftovers, self._api, group, regions) for group in groups])
+        return tuple(chain.from_iterable(instances)), tuple(chain.from_iterable(rest))
 
     def create_firewalls(
         self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
@@ -134,17 +128,13 @@ class AzureCloud:
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
         """The other tags stay as they are."""
-        tags = {ALPHABET.name(KEY): key_id}
-        body = cast("Any", {"operation": "Merge", "properties": {"tags": tags}})
-        scope = (
-            f"{self._group_path(instance.tags.fleet_key)}/providers/Microsoft.Compute"
-            f"/virtualMachines/{machine_of(instance)}"
-        )
-        resources = self._api.resources
-        self._api.finished(
+        self._api.call(
             f"writing a tag of {instance.instance}",
-            instance.region,
-            lambda polling: resources.tags.begin_update_at_scope(scope, body, polling=polling),
+            "PATCH",
+            f"{_path(instance)}/providers/Microsoft.Resources/tags/default",
+            {"operation": "Merge", "properties": {"tags": {ALPHABET.name(KEY): key_id}}},
+            where=instance.region,
+            is_awaited=True,
         )
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
@@ -161,76 +151,52 @@ class AzureCloud:
         by_fleet = defaultdict(list)
         for resource in resources:
             by_fleet[resource.tags.fleet_key].append(resource)
-        left = in_parallel([partial(self._leftovers.delete, its) for its in by_fleet.values()])
-        return tuple(one for row in left for one in row)
+        left = in_parallel([partial(delete, self._api, its) for its in by_fleet.values()])
+        return tuple(chain.from_iterable(left))
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        return self._leftovers.of_fleet(fleet_key, regions)
+        return leftovers(self._api, group_of(self._api, fleet_key), regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
         """The resource group of the fleet, which has its instances in all regions."""
         # Other Resource Managers, such as those of sovereign clouds, have other portals.
         if self._options.endpoint_url:
             return ""
-        return f"https://portal.azure.com/#resource/{self._group_path(fleet_key)}/overview"
+        group = f"subscriptions/{self._options.subscription_id}/resourceGroups"
+        return f"https://portal.azure.com/#resource/{group}/{group_name(fleet_key)}/overview"
 
     def console_tail(self, instance: Instance, max_bytes: int) -> str:
-        compute = self._api.compute
         what = f"reading the console of {instance.instance}"
+        path = f"{_path(instance)}/retrieveBootDiagnosticsData?{_CONSOLE_LIFE}"
         try:
-            found = self._api.call(
-                what,
-                instance.region,
-                lambda: compute.virtual_machines.retrieve_boot_diagnostics_data(
-                    group_name(instance.tags.fleet_key),
-                    machine_of(instance),
-                    sas_uri_expiration_time_in_minutes=_CONSOLE_MINUTES,
-                ),
-                expected=_NO_CONSOLE,
-            )
+            found = self._api.call(what, "POST", path, expected=_NO_CONSOLE)
         except Refusal:
             return ""
-        address = found.serial_console_log_blob_uri
+        address = found.get("serialConsoleLogBlobUri")
         if not address or max_bytes <= 0:
             return ""
-        output = self._api.download(what, instance.region, address, most_bytes=max_bytes)
-        return tail(output, max_bytes)
+        return tail(self._api.download(what, address, most_bytes=max_bytes), max_bytes)
 
     def quotas(self, regions: Sequence[str]) -> tuple[RegionQuota, ...]:
-        with_spot = self._options.spot_relays
-        found = in_regions(
-            regions, lambda region: region_quotas(self._api, region, with_spot=with_spot)
-        )
-        return tuple(quota for rows in found for quota in rows)
+        look = partial(region_quotas, self._api, with_spot=self._options.spot_relays)
+        return tuple(chain.from_iterable(in_regions(regions, look)))
 
     def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
-        found = in_regions(regions, lambda region: quota_uses(self._api, self._sizes, region))
-        return tuple(use for rows in found for use in rows)
+        look = partial(quota_uses, self._api, self._sizes)
+        return tuple(chain.from_iterable(in_regions(regions, look)))
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        return Checks(self._api, self._options, self._sizes).findings()
+        return findings(self._api, self._sizes)
 
     def _instances(self, group: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        is_public = self._options.public_address
-        return tuple(ours(self._api, self._powers, group, regions, has_public_address=is_public))
-
-    def _group_path(self, fleet_key: str) -> str:
-        subscription = quote(self._options.subscription_id, safe="")
-        return f"subscriptions/{subscription}/resourceGroups/{group_name(fleet_key)}"
+        return tuple(ours(self._api, self._powers, group, regions))
 
     def _terminate(self, instance: Instance) -> None:
-        compute = self._api.compute
-        try:
-            self._api.begin(
-                f"ending {instance.instance}",
-                instance.region,
-                lambda: compute.virtual_machines.begin_delete(
-                    group_name(instance.tags.fleet_key),
-                    machine_of(instance),
-                    force_deletion=True,
-                    polling=False,
-                ),
-                expected=NOT_FOUND,
-            )
-        except Refusal:
-            return
+        what = f"ending {instance.instance}"
+        path = f"{_path(instance)}?forceDeletion=true"
+        with contextlib.suppress(Refusal):
+            self._api.call(what, "DELETE", path, where=instance.region, expected=NOT_FOUND)
+
+
+def _path(instance: Instance) -> str:
+    return path_of(group_name(instance.tags.fleet_key), Kind.MACHINE, machine_of(instance))

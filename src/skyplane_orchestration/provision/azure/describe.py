@@ -1,25 +1,34 @@
-"""Finds instances by the resource group of their fleet, and their power states."""
+"""What a fleet has in its resource group: instances, their power states, and what else is there.
+
+The group is deleted with the last of them, by one call that also takes what nobody has listed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
-from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
+from skyplane_orchestration.provision.azure.error_mapping import GROUP_ENDS, NOT_FOUND
 from skyplane_orchestration.provision.azure.options import (
     ALPHABET,
+    IP,
+    NIC,
+    Kind,
     Resource,
-    address_name,
-    cloud_id,
-    interface_name,
+    group_name,
+    network_path,
+    path_of,
     properties_of,
     region_tag,
 )
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
-from skyplane_orchestration.provision.fleet.machines import Instance, InstanceState
-from skyplane_orchestration.provision.fleet.tags import INSTANCE, KEY, LAUNCH
+from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
+from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
@@ -35,29 +44,40 @@ _STATES: Final[Mapping[str, InstanceState]] = {
     "deallocating": "ending",
     "deallocated": "ending",
 }
-#: Azure has one list of power states for the whole subscription, which may be long.
-_POWER_LIFE_S: Final = 10.0
+#: Of machines whose power is not told.
+_PROGRESS: Final[Mapping[str, InstanceState]] = {"Failed": "ending", "Succeeded": "running"}
+FIREWALL: Final = "network-security-group"
+GROUP: Final = "resource-group"
+#: Kind of what else a group has -> its type. In this order; each is in use by those before it.
+_KINDS: Final = {
+    "network-interface": Kind.INTERFACE,
+    "public-ip-address": Kind.ADDRESS,
+    "disk": Kind.DISK,
+    FIREWALL: Kind.FIREWALL,
+}
+#: A machine that another worker has just launched ends at once.
+_FORCED: Final = quote(Kind.MACHINE, safe="")
+#: Codes for a resource that something else uses. Disks in use are refused with the last.
+_IN_USE: Final = frozenset(
+    {
+        "InUseNetworkSecurityGroupCannotBeDeleted",
+        "InUseSubnetCannotBeDeleted",
+        "NicInUse",
+        "NetworkInterfaceInUse",
+        "PublicIPAddressCannotBeDeleted",
+        "PublicIPAddressInUse",
+        "CanceledAndSupersededDueToAnotherOperation",
+        "Conflict",
+        "OperationNotAllowed",
+    }
+)
 
 
-class PowerStates:
-    """The power states of the subscription's machines, asked again after some seconds."""
-
-    def __init__(self, api: AzureApi) -> None:
-        self._api = api
-        self._known: AnswerCache[str, Mapping[str, str]] = AnswerCache(_POWER_LIFE_S, api.clock)
-
-    def of_all(self) -> Mapping[str, str]:
-        """Lower-case resource id -> `running`; without machines that Azure tells nothing of."""
-        return self._known.get("the subscription", self._read)
-
-    def _read(self) -> dict[str, str]:
-        compute = self._api.compute
-        found = self._api.listed(
-            "looking for the states of the subscription's instances",
-            "the subscription",
-            lambda: compute.virtual_machines.list_all(status_only="true"),
-        )
-        return {one["id"].lower(): power for one in found if (power := power_of(one))}
+def power_states(api: AzureApi) -> Mapping[str, str]:
+    """Lower-case resource id -> `running`; without machines that Azure tells nothing of."""
+    what = "looking for the states of the subscription's instances"
+    found = api.listed(what, f"providers/{Kind.MACHINE}?statusOnly=true")
+    return {one["id"].lower(): power for one in found if (power := power_of(one))}
 
 
 def power_of(machine: Resource) -> str:
@@ -72,65 +92,41 @@ def power_of(machine: Resource) -> str:
 
 def machines_of(api: AzureApi, group: str, regions: Collection[str]) -> list[Resource]:
     """The virtual machines of a group in some regions; none if there is no such group."""
-    compute = api.compute
-    try:
-        found = list(
-            api.listed(
-                f"looking for instances in {group}",
-                f"the resource group {group}",
-                lambda: compute.virtual_machines.list(group),
-                expected=NOT_FOUND,
-            )
-        )
-    except Refusal:
-        return []
+    found = api.in_group(group, Kind.MACHINE)
     return [one for one in found if region_tag(one["location"]) in regions]
 
 
 def ours(
     api: AzureApi,
-    powers: PowerStates,
+    powers: AnswerCache[str, Mapping[str, str]],
     group: str,
     regions: Collection[str],
-    *,
-    has_public_address: bool,
 ) -> Iterator[Instance]:
     """The instances of a group. Two calls besides the power states."""
     machines = machines_of(api, group, regions)
     if not machines:
         return
-    addresses = _addresses(api, group, has_public_address=has_public_address)
-    known = powers.of_all()
+    addresses = _addresses(api, group)
+    known = powers.get("all", partial(power_states, api))
     for machine in machines:
-        found = as_instance(
-            machine,
-            known.get(machine["id"].lower(), ""),
-            addresses.get(machine["name"], ""),
-        )
-        if found is not None:
+        power = known.get(machine["id"].lower(), "")
+        if found := as_instance(machine, power, addresses.get(machine["name"], "")):
             yield found
 
 
 def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
     """An instance of ours; None without our tags."""
-    named = machine.get("tags") or {}
-    fleet = ALPHABET.fleet_of(named)
-    if fleet is None:
-        return None
-    region = region_tag(machine["location"])
     facts = properties_of(machine)
-    progress = facts.get("provisioningState") or ""
+    progress, made = facts.get("provisioningState") or "", facts.get("timeCreated")
     state = _state(progress, power)
-    return Instance(
-        tags=fleet,
-        instance=ALPHABET.value(named, INSTANCE) or f"{region}/?",
-        region=region,
-        cloud_id=cloud_id(machine["name"], facts.get("vmId") or ""),
+    return ALPHABET.instance_of(
+        machine.get("tags") or {},
+        region_tag(machine["location"]),
+        # Unique for each machine that ever was: Azure allows a name again once it is free.
+        cloud_id=f"{machine['name']}/{facts.get('vmId') or ''}",
         state=state,
         address=address,
-        launch_id=ALPHABET.value(named, LAUNCH),
-        key_id=ALPHABET.value(named, KEY),
-        launched_unix_s=_unix_s(facts.get("timeCreated") or ""),
+        launched_unix_s=datetime.fromisoformat(made).timestamp() if made else 0.0,
         why_ended="" if state in ("starting", "running") else power or progress.lower(),
     )
 
@@ -141,22 +137,13 @@ def _state(progress: str, power: str) -> InstanceState:
         return "ending"
     if power:
         return _STATES.get(power, "ending")
-    if progress == "Failed":
-        return "ending"
-    return "running" if progress == "Succeeded" else "starting"
+    return _PROGRESS.get(progress, "starting")
 
 
-def _addresses(api: AzureApi, group: str, *, has_public_address: bool) -> dict[str, str]:
+def _addresses(api: AzureApi, group: str) -> dict[str, str]:
     """Machine -> the address to dial. One call."""
-    network = api.network
-    what, where = f"looking for addresses in {group}", f"the resource group {group}"
-    kind: Any = network.public_ip_addresses if has_public_address else network.network_interfaces
-    suffix = address_name("") if has_public_address else interface_name("")
-    try:
-        found = list(api.listed(what, where, lambda: kind.list(group), expected=NOT_FOUND))
-    except Refusal:
-        return {}
-    return {one["name"].removesuffix(suffix): _address(one) for one in found}
+    kind, suffix = (Kind.ADDRESS, IP) if api.options.public_address else (Kind.INTERFACE, NIC)
+    return {one["name"].removesuffix(suffix): _address(one) for one in api.in_group(group, kind)}
 
 
 def _address(resource: Resource) -> str:
@@ -167,9 +154,104 @@ def _address(resource: Resource) -> str:
     return str(facts.get("ipAddress") or facts.get("privateIPAddress") or "")
 
 
-def _unix_s(moment: str) -> float:
-    """Of Azure's time, which may have seven decimals."""
-    try:
-        return datetime.fromisoformat(moment).timestamp()
-    except ValueError:
-        return 0.0
+def leftovers(
+    api: AzureApi, group: Resource | None, regions: Collection[str]
+) -> tuple[FleetResource, ...]:
+    """What a resource group has besides instances. Six calls at most.
+
+    Disks, interfaces and addresses that end with their machine are not among them.
+    """
+    fleet = ALPHABET.fleet_of(group.get("tags")) if group is not None else None
+    if group is None or fleet is None:
+        return ()
+    name = group["name"]
+    ending = {id for one in machines_of(api, name, regions) for id in _ids_that_end(one)}
+    found = [
+        FleetResource(kind, one["name"], region, fleet)
+        for kind, its_type in _KINDS.items()
+        for one in api.in_group(name, its_type)
+        if (region := region_tag(one["location"])) in regions
+        and ending.isdisjoint((one["id"].lower(), _interface_of(one)))
+    ]
+    home = region_tag(group["location"])
+    if not found and home in regions and not api.in_group(name):
+        found.append(FleetResource(GROUP, name, home, fleet))
+    return tuple(found)
+
+
+def _ids_that_end(machine: Resource) -> Iterator[str]:
+    """Lower-case ids of the disk and the interfaces that are deleted with a machine."""
+    facts = properties_of(machine)
+    disk = (facts.get("storageProfile") or {}).get("osDisk") or {}
+    interfaces = (facts.get("networkProfile") or {}).get("networkInterfaces") or ()
+    parts = [(disk, disk.get("managedDisk") or {})]
+    for options, part in [*parts, *((properties_of(one), one) for one in interfaces)]:
+        if options.get("deleteOption") == "Delete" and part.get("id"):
+            yield str(part["id"]).lower()
+
+
+def _interface_of(address: Resource) -> str:
+    """Lower-case id of the interface that has a public address; empty for none."""
+    used_by = (properties_of(address).get("ipConfiguration") or {}).get("id", "")
+    return str(used_by).lower().partition("/ipconfigurations/")[0]
+
+
+def group_of(api: AzureApi, fleet_key: str) -> Resource | None:
+    """The resource group of a fleet."""
+    name = group_name(fleet_key)
+    return api.find(f"looking for the resource group {name}", f"resourceGroups/{name}")
+
+
+def delete(api: AzureApi, resources: Sequence[FleetResource]) -> tuple[FleetResource, ...]:
+    """Delete those of one fleet; those that are still there.
+
+    If they are all that the group has, the group is deleted, and all of them are there until it is
+    gone. Else they are deleted one by one.
+    """
+    fleet_key = resources[0].tags.fleet_key
+    group = group_of(api, fleet_key)
+    if group is None:
+        return ()
+    name, regions = group["name"], {resource.region for resource in resources}
+    is_ending = properties_of(group).get("provisioningState") == "Deleting"
+    if is_ending or machines_of(api, name, regions):
+        return tuple(resources)
+    if any(region_tag(one["location"]) not in regions for one in api.in_group(name)):
+        return _delete_each(api, name, resources)
+    path = f"resourceGroups/{name}?forceDeletionTypes={_FORCED}"
+    expected = NOT_FOUND | GROUP_ENDS | {"Conflict"}
+    with contextlib.suppress(Refusal):
+        api.call(f"deleting the resource group {name}", "DELETE", path, expected=expected)
+    return () if group_of(api, fleet_key) is None else tuple(resources)
+
+
+def _delete_each(
+    api: AzureApi, group: str, resources: Sequence[FleetResource]
+) -> tuple[FleetResource, ...]:
+    remaining: list[FleetResource] = []
+    for kind in _KINDS:
+        of_kind = [one for one in resources if one.kind == kind]
+        done = in_parallel([partial(_is_deleted, api, group, one) for one in of_kind])
+        remaining += [one for one, is_gone in zip(of_kind, done, strict=True) if not is_gone]
+    return tuple(remaining)
+
+
+def _is_deleted(api: AzureApi, group: str, resource: FleetResource) -> bool:
+    """Delete one; False if it is still in use. One that is gone is deleted."""
+    paths = [path_of(group, _KINDS[resource.kind], resource.cloud_id)]
+    if resource.kind == FIREWALL:
+        paths.insert(0, network_path(resource.tags.fleet_key, resource.region))
+    for path in paths:
+        try:
+            api.call(
+                f"deleting {path}",
+                "DELETE",
+                path,
+                where=resource.region,
+                expected=NOT_FOUND | _IN_USE,
+                is_awaited=True,
+            )
+        except Refusal as refusal:
+            if refusal.code not in NOT_FOUND:
+                return False
+    return True

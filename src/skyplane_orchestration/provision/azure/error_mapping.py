@@ -6,6 +6,7 @@ Azure's own text is only shown.
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
@@ -67,11 +68,35 @@ GROUP_ENDS: Final = frozenset({"ResourceGroupBeingDeleted", "ResourceGroupDeleti
 CHANGED: Final = frozenset({"PreconditionFailed"})
 
 
+_VERBS: Final = {"GET": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"}
+
+
+def type_of(path: str) -> str:
+    """The type of what a path names, `Microsoft.Compute/virtualMachines`."""
+    parts = urlsplit(path).path.strip("/").split("/")
+    lower = [part.lower() for part in parts]
+    if "providers" not in lower:
+        # subscriptions/S/resourceGroups[/G[/resources]], subscriptions/S/operationresults/O
+        return "/".join(["Microsoft.Resources/subscriptions", *parts[2::2]])
+    after = parts[len(lower) - lower[::-1].index("providers") :]
+    if len(after) == 1:
+        return "Microsoft.Resources/subscriptions/providers"
+    return "/".join([after[0], *after[1::2]])
+
+
+def action_of(method: str, url: str) -> str:
+    """The action of a request, as roles name it: `Microsoft.Compute/virtualMachines/write`."""
+    if method in _VERBS:
+        return f"{type_of(url)}/{_VERBS[method]}"
+    path, _, verb = urlsplit(url).path.rpartition("/")
+    return f"{type_of(path)}/{verb}/action"
+
+
 def answered(action: str, code: str, status: int, message: str, where: str) -> Answer:
     """A refusal of Azure.
 
     Args:
-        action: as roles name it, `Microsoft.Compute/virtualMachines/write`.
+        action: see `action_of`.
         where: region tag, or what else was asked.
     """
     is_known = code in NO_CAPACITY | VCPU_QUOTA or code in _QUOTAS

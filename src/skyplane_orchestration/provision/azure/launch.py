@@ -2,23 +2,25 @@
 
 The name of a virtual machine is made of fleet, instance, launch number and zone. It is made on
 the condition that there is none of its name, so Azure refuses a second one.
+
+Azure bills a machine that has powered itself off. Where the option `self_delete_role` allows it,
+the boot script asks the metadata service for a token of the machine's identity, and Resource
+Manager to delete the machine, before it powers off. The identity gets the role on that very
+machine, and on nothing else.
 """
 
 from __future__ import annotations
 
 import base64
+import uuid
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from skyplane_orchestration.errors import (
-    CapacityUnavailable,
-    CloudUnavailable,
-    QuotaExceeded,
-)
+from skyplane_orchestration.errors import CapacityUnavailable, CloudUnavailable, QuotaExceeded
 from skyplane_orchestration.provision.azure.describe import as_instance, machines_of, power_of
 from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
@@ -28,33 +30,29 @@ from skyplane_orchestration.provision.azure.error_mapping import (
     translate,
 )
 from skyplane_orchestration.provision.azure.options import (
-    ALPHABET,
-    Resource,
-    address_name,
-    disk_name,
+    IP,
+    NIC,
+    SUBNET,
+    Kind,
+    firewall_path,
     group_name,
-    interface_name,
     machine_name,
     machine_of,
-    region_name,
-)
-from skyplane_orchestration.provision.azure.self_delete import (
-    allow_to_delete_itself,
-    deleting_itself,
+    network_path,
+    path_of,
 )
 from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, exceeded
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
     launch_in_turn,
     oldest_first,
 )
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.user_data import with_last_act
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.network import Networks
-    from skyplane_orchestration.provision.azure.options import AzureOptions
     from skyplane_orchestration.provision.azure.types import Sizes
 
 #: There is a machine of this name. The second comes where Azure ignores the condition and the
@@ -62,17 +60,40 @@ if TYPE_CHECKING:
 _EXISTS: Final = frozenset({*CHANGED, "PropertyChangeNotAllowed", "Conflict"})
 #: Azure wants one. Nobody can log in: the private half of its key is thrown away.
 _USER: Final = "skyplane"
+#: Of names of role assignments: the same machine and identity give the same name.
+_NAMES: Final = uuid.UUID("6f0f6a8e-9d0a-4a53-8f5c-0b8f2f1f7c11")
+
+#: `printf` is part of the shell, so the token is in no argument of a process. A deletion that Azure
+#: accepts ends the machine by itself; its power goes off in any case.
+_DELETE: Final = r"""
+    identity='http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01'
+    attempt=1
+    # A right takes minutes until it holds everywhere, and a shutdown waits for a minute only.
+    while [ "$attempt" -le 4 ]; do
+        token=$(curl --fail --silent --noproxy '*' --max-time 10 --header Metadata:true \
+            "$identity&resource=@RESOURCE@") || token=
+        token=${token#*'"access_token":"'}
+        token=${token%%'"'*}
+        if [ -n "$token" ] && printf 'header = "Authorization: Bearer %s"\n' "$token" |
+            curl --fail --silent --max-time 30 --config - --request DELETE \
+                '@MACHINE@'
+        then
+            say 'Azure deletes this machine'
+            return 0
+        fi
+        sleep 5
+        attempt=$((attempt + 1))
+    done
+    say 'Azure did not delete this machine: it is billed until a sweep'
+"""
 
 
 class Launcher:
     """Launches instances. Threads may share it."""
 
-    def __init__(
-        self, api: AzureApi, options: AzureOptions, networks: Networks, sizes: Sizes
-    ) -> None:
+    def __init__(self, api: AzureApi, sizes: Sizes) -> None:
         self._api = api
-        self._options = options
-        self._networks = networks
+        self._options = api.options
         self._sizes = sizes
 
     def launch(self, request: LaunchRequest) -> Instance:
@@ -96,26 +117,41 @@ class Launcher:
         except CapacityUnavailable:
             # Nobody waits for these if another zone has room: it would only delay that machine.
             for name in failed:
-                self._wait_deleted(request, name)
+                self._delete(request, name, is_awaited=True)
             raise
         if instance is None:
             raise CloudUnavailable(
                 f"launching {request.instance}: Azure has {MOST_NUMBERS} launches of it and none"
                 " that is alive; try again later"
             )
-        return self._with_rights(request, instance)
-
-    def _with_rights(self, request: LaunchRequest, instance: Instance) -> Instance:
-        """The instance, which may delete itself from now on if the options say so."""
-        role = self._options.self_delete_role
-        if role:
-            name = machine_of(instance)
-            try:
-                machine = self._get(request, name)
-            except Refusal:
-                return instance  # It has ended meanwhile.
-            allow_to_delete_itself(self._api, request.instance, request.region, role, machine)
+        if self._options.self_delete_role:
+            self._allow_to_delete_itself(request, self._path(request, machine_of(instance)))
         return instance
+
+    def _allow_to_delete_itself(self, request: LaunchRequest, path: str) -> None:
+        """Give a machine's identity the role on the machine; again is no error."""
+        machine = self._api.find(f"looking for {request.instance}", path)
+        if machine is None:
+            return  # It has ended meanwhile.
+        # Of its only identity: a user-assigned one, or its own.
+        assigned = machine["identity"].get("userAssignedIdentities") or {}
+        principal = next(iter(assigned.values()), machine["identity"])["principalId"]
+        name = uuid.uuid5(_NAMES, f"{machine['id'].lower()} {principal}")
+        properties = {
+            "roleDefinitionId": self._options.self_delete_role,
+            "principalId": principal,
+            # Azure then does not look for an identity that may be too new to be found.
+            "principalType": "ServicePrincipal",
+        }
+        # Without a look at its end: it has ended with the answer, and a look needs another
+        # permission.
+        self._api.call(
+            f"allowing {request.instance} to delete itself",
+            "PUT",
+            f"{machine['id']}/providers/Microsoft.Authorization/roleAssignments/{name}",
+            {"properties": properties},
+            where=request.region,
+        )
 
     def _attempt(
         self, request: LaunchRequest, failed: list[str], number: int, zone: str
@@ -132,7 +168,7 @@ class Launcher:
                     return kept
                 if kept is not None:
                     failed.append(name)
-                    self._begin_delete(request, name)
+                    self._delete(request, name, is_awaited=False)
                 raise
             if refusal.code not in _EXISTS:
                 raise self._error(request, refusal) from refusal
@@ -140,46 +176,29 @@ class Launcher:
 
     def _make(self, request: LaunchRequest, name: str, zone: str) -> None:
         """Address, interface and machine. Raises Refusal for what `_attempt` handles."""
-        group, region = group_name(request.tags.fleet_key), request.region
-        network = self._api.network
-        body: Any
-        if self._options.public_address:
-            body = self._address(request)
-            self._api.finished(
-                f"making the address of {request.instance}",
-                region,
-                lambda polling: network.public_ip_addresses.begin_create_or_update(
-                    group, address_name(name), body, polling=polling
-                ),
-                expected={NO_GROUP},
-            )
-        interface: Any = self._interface(request, name)
-        self._api.finished(
-            f"making the interface of {request.instance}",
-            region,
-            lambda polling: network.network_interfaces.begin_create_or_update(
-                group, interface_name(name), interface, polling=polling
-            ),
-            expected={NO_GROUP},
+        put = partial(
+            self._api.call,
+            f"launching {request.instance} ({request.instance_type}) in {request.region}",
+            "PUT",
+            where=request.region,
+            is_awaited=True,
         )
-        machine = cast("Any", self._machine(request, name, zone))
-        compute = self._api.compute
-        self._api.finished(
-            f"launching {request.instance} ({request.instance_type}) in {region}",
-            region,
-            lambda polling: compute.virtual_machines.begin_create_or_update(
-                group, name, machine, headers={"If-None-Match": "*"}, polling=polling
-            ),
+        if self._options.public_address:
+            path = self._path(request, name + IP, Kind.ADDRESS)
+            put(path, self._address(request), expected={NO_GROUP})
+        path = self._path(request, name + NIC, Kind.INTERFACE)
+        put(path, self._interface(request, name), expected={NO_GROUP})
+        put(
+            self._path(request, name),
+            self._machine(request, name, zone),
+            headers={"If-None-Match": "*"},
             expected={*NO_CAPACITY, *VCPU_QUOTA, *_EXISTS, NO_GROUP},
         )
 
     def _error(self, request: LaunchRequest, refusal: Refusal) -> Exception:
         what = f"launching {request.instance} ({request.instance_type})"
         if refusal.code == NO_GROUP:
-            return CloudUnavailable(
-                f"{what}: its resource group is gone; another worker may be tearing the fleet"
-                " down: try again"
-            )
+            return torn_down(f"{what}: its resource group")
         size = self._sizes.of(request.region, request.instance_type)
         usage = exceeded(
             self._api,
@@ -194,31 +213,18 @@ class Launcher:
             return CloudUnavailable(f"{what}: Azure refuses it: {refusal.answer.message}")
         return QuotaExceeded(
             f"{what}: Azure refuses {refusal.answer.action} ({refusal.code}); the quota"
-            f" {usage.name} ({usage.shown}) of {request.region} is used up, {usage.used} of"
+            f" {usage.name} ({usage.what}) of {request.region} is used up, {usage.used} of"
             f" {usage.limit}: end other instances, plan with fewer, or ask for more in the portal"
             " under Quotas",
-            quota=f"{usage.name} ({usage.shown})",
+            quota=f"{usage.name} ({usage.what})",
             # Azure does not tell which other types are of the family.
             series="" if usage.name in (REGIONAL, SPOT) else request.instance_type,
         )
 
     def _found(self, request: LaunchRequest, name: str) -> Instance | None:
-        try:
-            machine = self._get(request, name)
-        except Refusal:
-            return None
-        return as_instance(machine, power_of(machine), "")
-
-    def _get(self, request: LaunchRequest, name: str) -> Resource:
-        """A machine. Raises Refusal if there is none."""
-        compute = self._api.compute
-        return self._api.get(
-            f"looking for {request.instance}",
-            request.region,
-            lambda: compute.virtual_machines.get(
-                group_name(request.tags.fleet_key), name, expand="instanceView"
-            ),
-        )
+        path = f"{self._path(request, name)}?$expand=instanceView"
+        machine = self._api.find(f"looking for {request.instance}", path)
+        return None if machine is None else as_instance(machine, power_of(machine), "")
 
     def _named(self, request: LaunchRequest) -> Iterator[Instance]:
         """The instances of this name. One call, and one for each."""
@@ -230,69 +236,55 @@ class Launcher:
                 if look is not None:
                     yield look
 
-    def _begin_delete(self, request: LaunchRequest, name: str) -> None:
+    def _delete(self, request: LaunchRequest, name: str, *, is_awaited: bool) -> None:
         """Of a machine that Azure keeps although it could not place it."""
-        compute = self._api.compute
-        self._api.begin(
+        self._api.call(
             f"deleting the machine of {request.instance} that could not be placed",
-            request.region,
-            lambda: compute.virtual_machines.begin_delete(
-                group_name(request.tags.fleet_key), name, force_deletion=True, polling=False
-            ),
-        )
-
-    def _wait_deleted(self, request: LaunchRequest, name: str) -> None:
-        compute = self._api.compute
-        self._api.finished(
-            f"deleting the machine of {request.instance} that could not be placed",
-            request.region,
-            lambda polling: compute.virtual_machines.begin_delete(
-                group_name(request.tags.fleet_key), name, force_deletion=True, polling=polling
-            ),
+            "DELETE",
+            f"{self._path(request, name)}?forceDeletion=true",
+            is_awaited=is_awaited,
         )
 
     def _is_spot(self, request: LaunchRequest) -> bool:
         return self._options.spot_relays and not request.is_end
 
     def _address(self, request: LaunchRequest) -> dict[str, Any]:
-        return {
-            "location": region_name(request.region),
-            "tags": ALPHABET.written(request.tags, self._options.user_tags),
-            "sku": {"name": "Standard"},
-            "properties": {
-                "publicIPAllocationMethod": "Static",
-                "publicIPAddressVersion": "IPv4",
-                "deleteOption": "Delete",
-            },
+        properties = {
+            "publicIPAllocationMethod": "Static",
+            "publicIPAddressVersion": "IPv4",
+            "deleteOption": "Delete",
         }
+        body = self._options.body(request.tags, request.region, properties)
+        return {**body, "sku": {"name": "Standard"}}
 
     def _interface(self, request: LaunchRequest, name: str) -> dict[str, Any]:
         fleet_key, region = request.tags.fleet_key, request.region
+        # That of the options, or of the fleet's own network.
+        own = f"{network_path(fleet_key, region)}/subnets/{SUBNET}"
+        subnet = self._options.subnets.get(region) or self._api.id_of(own)
         configuration: dict[str, Any] = {
             "primary": True,
             "privateIPAllocationMethod": "Dynamic",
-            "subnet": {"id": self._networks.subnet_id(fleet_key, region)},
+            "subnet": {"id": subnet},
         }
         if self._options.public_address:
             configuration["publicIPAddress"] = {
-                "id": self._id(request, "Microsoft.Network/publicIPAddresses", address_name(name)),
+                "id": self._api.id_of(self._path(request, name + IP, Kind.ADDRESS)),
                 "properties": {"deleteOption": "Delete"},
             }
         size = self._sizes.of(region, request.instance_type)
-        return {
-            "location": region_name(region),
-            "tags": ALPHABET.written(request.tags, self._options.user_tags),
-            "properties": {
-                "enableAcceleratedNetworking": size.is_accelerated,
-                "networkSecurityGroup": {"id": self._networks.firewall_id(fleet_key, region)},
-                "ipConfigurations": [{"name": "primary", "properties": configuration}],
-            },
+        properties = {
+            "enableAcceleratedNetworking": size.is_accelerated,
+            "networkSecurityGroup": {"id": self._api.id_of(firewall_path(fleet_key, region))},
+            "ipConfigurations": [{"name": "primary", "properties": configuration}],
         }
+        return self._options.body(request.tags, region, properties)
 
     def _machine(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
         """The body of the request for a virtual machine."""
         options = self._options
-        interface = self._id(request, "Microsoft.Network/networkInterfaces", interface_name(name))
+        interface = self._api.id_of(self._path(request, name + NIC, Kind.INTERFACE))
+        key = {"path": f"/home/{_USER}/.ssh/authorized_keys", "keyData": _key_of_nobody()}
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": request.instance_type},
             "storageProfile": self._storage(request, name),
@@ -303,14 +295,7 @@ class Launcher:
                 "allowExtensionOperations": False,
                 "linuxConfiguration": {
                     "disablePasswordAuthentication": True,
-                    "ssh": {
-                        "publicKeys": [
-                            {
-                                "path": f"/home/{_USER}/.ssh/authorized_keys",
-                                "keyData": _key_of_nobody(),
-                            }
-                        ]
-                    },
+                    "ssh": {"publicKeys": [key]},
                 },
             },
             "networkProfile": {
@@ -321,24 +306,16 @@ class Launcher:
             # Kept by Azure itself; no storage account is needed.
             "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
         }
-        body: dict[str, Any] = {
-            "location": region_name(request.region),
-            "tags": ALPHABET.written(
-                request.tags,
-                options.user_tags,
-                instance=request.instance,
-                launch=request.launch_id,
-            ),
-            "properties": properties,
-        }
-        if zone:
-            body["zones"] = [zone]
         if self._is_spot(request):
             properties |= {
                 "priority": "Spot",
                 "evictionPolicy": "Delete",
                 "billingProfile": {"maxPrice": -1},
             }
+        tags = {"instance": request.instance, "launch": request.launch_id}
+        body = options.body(request.tags, request.region, properties, **tags)
+        if zone:
+            body["zones"] = [zone]
         if request.is_end and options.managed_identity:
             body["identity"] = {
                 "type": "UserAssigned",
@@ -350,20 +327,25 @@ class Launcher:
         return body
 
     def _user_data(self, request: LaunchRequest, name: str) -> str:
+        """The boot script, which ends with the deletion of this machine if the options say so."""
         if not self._options.self_delete_role:
             return request.user_data
-        machine_id = self._id(request, "Microsoft.Compute/virtualMachines", name)
-        return deleting_itself(request.user_data, self._options.endpoint_url, machine_id)
+        url = self._api.url_of(self._path(request, name))
+        scope = url.partition("/subscriptions/")[0] + "/"
+        return with_last_act(
+            request.user_data, _DELETE.replace("@RESOURCE@", scope).replace("@MACHINE@", url)
+        )
 
     def _storage(self, request: LaunchRequest, name: str) -> dict[str, Any]:
-        size = self._sizes.of(request.region, request.instance_type)
+        kind = request.instance_type
+        size = self._sizes.of(request.region, kind)
         disk: dict[str, Any] = {"storageAccountType": "StandardSSD_LRS"}
         if self._options.disk_encryption_set:
             disk["diskEncryptionSet"] = {"id": self._options.disk_encryption_set}
         return {
-            "imageReference": self._options.image_reference(size.architecture),
+            "imageReference": self._options.image_reference(size.architecture, kind),
             "osDisk": {
-                "name": disk_name(name),
+                "name": f"{name}-disk",
                 "createOption": "FromImage",
                 "deleteOption": "Delete",
                 "diskSizeGB": self._options.disk_gib,
@@ -371,11 +353,8 @@ class Launcher:
             },
         }
 
-    def _id(self, request: LaunchRequest, kind: str, name: str) -> str:
-        return (
-            f"/subscriptions/{self._options.subscription_id}/resourceGroups/"
-            f"{group_name(request.tags.fleet_key)}/providers/{kind}/{name}"
-        )
+    def _path(self, request: LaunchRequest, name: str, kind: str = Kind.MACHINE) -> str:
+        return path_of(group_name(request.tags.fleet_key), kind, name)
 
 
 def _key_of_nobody() -> str:

@@ -9,17 +9,20 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 from skyplane_gateway.common.schema import check
-from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.location import parse_region_tag
-from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
+from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.options import (
+    check_architectures,
+    check_by_region,
     check_common,
     check_form,
-    check_regions,
     cloud_section,
+    image_for,
     region_in,
 )
 from skyplane_orchestration.provision.fleet.tags import TagAlphabet
@@ -42,20 +45,16 @@ _IMAGE_ID: Final = re.compile(
     r"(?:/versions/[^/]+)?)\Z",
     re.IGNORECASE,
 )
-_SUBNET_ID: Final = re.compile(
-    _IN_GROUP + r"Microsoft\.Network/virtualNetworks/[^/]+/subnets/[^/]+\Z", re.IGNORECASE
-)
-_IDENTITY_ID: Final = re.compile(
-    _IN_GROUP + r"Microsoft\.ManagedIdentity/userAssignedIdentities/[^/]+\Z", re.IGNORECASE
-)
 _ROLE_ID: Final = re.compile(
     r"(?:/subscriptions/[^/]+)?/providers/Microsoft\.Authorization/roleDefinitions/[0-9a-f-]{36}\Z",
     re.IGNORECASE,
 )
-_ENCRYPTION_ID: Final = re.compile(
-    _IN_GROUP + r"Microsoft\.Compute/diskEncryptionSets/[^/]+\Z", re.IGNORECASE
-)
-_EXAMPLE: Final = "/subscriptions/S/resourceGroups/G/providers/"
+_ZONE: Final = re.compile(r"[0-9]+\Z")
+_EXAMPLE_GUID: Final = "01234567-89ab-cdef-0123-456789abcdef"
+#: Types of resources that options name by their ids.
+_SUBNET: Final = "Microsoft.Network/virtualNetworks/NAME/subnets"
+_IDENTITY: Final = "Microsoft.ManagedIdentity/userAssignedIdentities"
+_ENCRYPTION: Final = "Microsoft.Compute/diskEncryptionSets"
 
 #: How regions are written, for messages.
 _REGION: Final = "azure:westeurope"
@@ -81,6 +80,19 @@ ALPHABET: Final = TagAlphabet(
 )
 #: The only subnet of a fleet's own virtual network.
 SUBNET: Final = "gateways"
+#: Behind the name of a machine, in those of its interface and of its public address.
+NIC, IP = "-nic", "-ip"
+
+
+class Kind(StrEnum):
+    """Types of resources."""
+
+    MACHINE = "Microsoft.Compute/virtualMachines"
+    DISK = "Microsoft.Compute/disks"
+    FIREWALL = "Microsoft.Network/networkSecurityGroups"
+    NETWORK = "Microsoft.Network/virtualNetworks"
+    INTERFACE = "Microsoft.Network/networkInterfaces"
+    ADDRESS = "Microsoft.Network/publicIPAddresses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,31 +144,22 @@ class AzureOptions:
 
     def __post_init__(self) -> None:
         check(self)
-        guid = "01234567-89ab-cdef-0123-456789abcdef"
-        check_form("subscription_id of azure", self.subscription_id, _GUID, guid)
+        check_form("subscription_id of azure", self.subscription_id, _GUID, _EXAMPLE_GUID)
         check_common("azure", self, _REGION, LEAST_DISK_GIB, _MOST_DISK_GIB)
-        check_regions("azure", "zones", self.zones, _REGION)
-        for region, zones in self.zones.items():
-            if not zones or not all(zone.isascii() and zone.isdecimal() for zone in zones):
-                raise ConfigurationInvalid(
-                    f"zones of azure for {region} must be numbers such as '1', not {list(zones)}"
-                )
-        self._check_images()
-        check_regions("azure", "subnets", self.subnets, _REGION)
-        for region, subnet in self.subnets.items():
-            example = f"{_EXAMPLE}Microsoft.Network/virtualNetworks/N/subnets/gateways"
-            check_form(f"subnets of azure for {region}", subnet, _SUBNET_ID, example)
-        if self.managed_identity:
-            example = f"{_EXAMPLE}Microsoft.ManagedIdentity/userAssignedIdentities/gateways"
-            check_form("managed_identity of azure", self.managed_identity, _IDENTITY_ID, example)
-        if self.self_delete_role:
-            example = f"/subscriptions/S/providers/Microsoft.Authorization/roleDefinitions/{guid}"
-            check_form("self_delete_role of azure", self.self_delete_role, _ROLE_ID, example)
-        if self.disk_encryption_set:
-            example = f"{_EXAMPLE}Microsoft.Compute/diskEncryptionSets/E"
-            check_form(
-                "disk_encryption_set of azure", self.disk_encryption_set, _ENCRYPTION_ID, example
-            )
+        check_by_region("azure", "zones", self.zones, _REGION, _ZONE, "1")
+        check_architectures("images of azure", self.images, UBUNTU)
+        for architecture, image in self.images.items():
+            form = _IMAGE_ID if image.startswith("/") else _URN
+            check_form(f"images of azure for {architecture}", image, form, UBUNTU[architecture])
+        check_by_region("azure", "subnets", self.subnets, _REGION, *_id_form(_SUBNET))
+        role = f"/subscriptions/S/providers/Microsoft.Authorization/roleDefinitions/{_EXAMPLE_GUID}"
+        for name, (form, example) in {
+            "managed_identity": _id_form(_IDENTITY),
+            "self_delete_role": (_ROLE_ID, role),
+            "disk_encryption_set": _id_form(_ENCRYPTION),
+        }.items():
+            if value := getattr(self, name):
+                check_form(f"{name} of azure", value, form, example)
         ALPHABET.check_user_tags("user_tags of azure", self.user_tags)
 
     @classmethod
@@ -164,27 +167,34 @@ class AzureOptions:
         """Options from a JSON object. Raises ConfigurationInvalid."""
         return cloud_section(cls, settings, "the setting azure")
 
-    def image_reference(self, architecture: str) -> dict[str, str]:
-        """The image for an architecture, as Azure writes it. Raises ConfigurationInvalid."""
-        image = self.images.get(architecture)
-        if image is None:
-            raise ConfigurationInvalid(
-                f"images of azure has no image for {architecture}, which the instance type needs"
-            )
+    def body(
+        self,
+        fleet: FleetTags,
+        region: str,
+        properties: Mapping[str, Any] | None = None,
+        **tags: str,
+    ) -> dict[str, Any]:
+        """The JSON of a resource of a fleet; `tags` are those that only this one has."""
+        written = ALPHABET.written(fleet, self.user_tags, **tags)
+        body: dict[str, Any] = {"location": region_name(region), "tags": written}
+        return body if properties is None else {**body, "properties": properties}
+
+    def image_reference(self, architecture: str, instance_type: str) -> dict[str, str]:
+        """The image for an instance type, as Azure writes it. Raises ConfigurationInvalid."""
+        image = image_for("images of azure", self.images, architecture, instance_type)
         if image.startswith("/"):
             return {"id": image}
         names = ("publisher", "offer", "sku", "version")
         return dict(zip(names, image.split(":"), strict=True))
 
-    def _check_images(self) -> None:
-        for architecture, image in self.images.items():
-            if architecture not in UBUNTU:
-                raise ConfigurationInvalid(
-                    f"images of azure has no use for {architecture}; it can have"
-                    f" {' and '.join(UBUNTU)}"
-                )
-            form = _IMAGE_ID if image.startswith("/") else _URN
-            check_form(f"images of azure for {architecture}", image, form, UBUNTU[architecture])
+
+def _id_form(kind: str) -> tuple[re.Pattern[str], str]:
+    """The form of ids of a type, and an example."""
+    form = re.escape(kind).replace("NAME", "[^/]+")
+    return (
+        re.compile(rf"{_IN_GROUP}{form}/[^/]+\Z", re.IGNORECASE),
+        f"/subscriptions/S/resourceGroups/G/providers/{kind}/NAME",
+    )
 
 
 def region_name(region: str) -> str:
@@ -197,52 +207,42 @@ def region_tag(location: str) -> str:
     return f"azure:{location.replace(' ', '').lower()}"
 
 
-def filter_of_deployment(deployment: str) -> str:
-    """The filter of a list of resource groups for the fleets of a deployment."""
-    quoted = deployment.replace("'", "''")
-    return f"tagName eq '{ALPHABET.name('deployment')}' and tagValue eq '{quoted}'"
-
-
 def properties_of(resource: Resource) -> Resource:
     return cast("Resource", resource.get("properties") or {})
+
+
+def groups_of_deployment(deployment: str) -> str:
+    """The path of the list of the resource groups of a deployment's fleets."""
+    quoted = deployment.replace("'", "''")
+    chosen = f"tagName eq '{ALPHABET.name('deployment')}' and tagValue eq '{quoted}'"
+    return f"resourceGroups?$filter={quote(chosen, safe='')}"
 
 
 def group_name(fleet_key: str) -> str:
     return f"skyplane-{fleet_key}"
 
 
-def firewall_name(region: str) -> str:
+def path_of(group: str, kind: str, name: str = "") -> str:
+    """Of a resource in a group, or of all of its type, behind the path of the subscription."""
+    return f"resourceGroups/{group}/providers/{kind}/{name}".rstrip("/")
+
+
+def firewall_path(fleet_key: str, region: str) -> str:
     """The network security group of a region."""
-    return f"firewall-{parse_region_tag(region).name}"
+    name = f"firewall-{parse_region_tag(region).name}"
+    return path_of(group_name(fleet_key), Kind.FIREWALL, name)
 
 
-def network_name(region: str) -> str:
+def network_path(fleet_key: str, region: str) -> str:
     """The virtual network of a region."""
-    return f"network-{parse_region_tag(region).name}"
+    name = f"network-{parse_region_tag(region).name}"
+    return path_of(group_name(fleet_key), Kind.NETWORK, name)
 
 
 def machine_name(request: LaunchRequest, number: int, zone: str) -> str:
     """The virtual machine of a launch number in a zone, which is empty for none."""
     parts = (request.tags.fleet_key, request.instance, str(number), zone)
     return f"gw-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:24]}"
-
-
-def interface_name(machine: str) -> str:
-    return f"{machine}-nic"
-
-
-def address_name(machine: str) -> str:
-    """The public address."""
-    return f"{machine}-ip"
-
-
-def disk_name(machine: str) -> str:
-    return f"{machine}-disk"
-
-
-def cloud_id(machine: str, unique_id: str) -> str:
-    """Unique for each machine that ever was: Azure allows a name again once it is free."""
-    return f"{machine}/{unique_id}"
 
 
 def machine_of(instance: Instance) -> str:

@@ -5,20 +5,18 @@ Azure is asked once for the sizes of each region.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure.options import Resource, region_name
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
+from skyplane_orchestration.provision.fleet.launching import zones_to_try
 
 if TYPE_CHECKING:
-    from azure.core.paging import ItemPaged
-
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.options import AzureOptions
 
 _MACHINES: Final = "virtualMachines"
 _ARCHITECTURES: Final = {"x64": "x86_64", "Arm64": "arm64"}
@@ -46,9 +44,8 @@ class Size:
 class Sizes:
     """The sizes of regions. Threads may share it."""
 
-    def __init__(self, api: AzureApi, options: AzureOptions) -> None:
+    def __init__(self, api: AzureApi) -> None:
         self._api = api
-        self._options = options
         self._known: AnswerCache[str, dict[str, Size]] = AnswerCache()
 
     def of(self, region: str, instance_type: str) -> Size:
@@ -64,26 +61,14 @@ class Sizes:
 
         Raises InstanceTypeNotOffered, also if only other zones than ours have the size.
         """
-        of_size = self.of(region, instance_type).zones
-        wanted = self._options.zones.get(region)
-        if wanted is None:
-            return of_size or ("",)
-        usable = tuple(zone for zone in wanted if zone in of_size)
-        if not usable:
-            raise InstanceTypeNotOffered.of(region, instance_type).adding(
-                f"zones of azure names {', '.join(wanted)} for the region, which offers it in"
-                f" {', '.join(of_size) or 'no zone'}"
-            )
-        return usable
+        offered = self.of(region, instance_type).zones
+        wanted = self._api.options.zones
+        return zones_to_try("azure", wanted, region, instance_type, offered) or ("",)
 
     def _look_up(self, region: str) -> dict[str, Size]:
-        location = region_name(region)
-        compute = self._api.compute
-        found = self._api.listed(
-            f"looking for the sizes of {region}",
-            region,
-            lambda: compute.resource_skus.list(filter=f"location eq '{location}'"),
-        )
+        chosen = quote(f"location eq '{region_name(region)}'")
+        path = f"providers/Microsoft.Compute/skus?$filter={chosen}"
+        found = self._api.listed(f"looking for the sizes of {region}", path)
         return {
             sku["name"]: _size(sku)
             for sku in found
@@ -121,37 +106,23 @@ _ADDRESSES: Final = ("StandardSkuPublicIpAddresses", "PublicIPAddresses")
 PLANNED_TYPES: Final = ("Standard_D4s_v5", "Standard_D32pls_v5", "Standard_D32_v5")
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """A quota of a region.
-
-    Args:
-        name: `cores`, or that of a family.
-        shown: Azure's words for it, as its owner finds it in the portal.
-    """
-
-    name: str
-    shown: str
-    used: int
-    limit: int
-
-
-def usages(api: AzureApi, region: str) -> dict[str, Usage]:
-    """The quotas of a region, by name. One call."""
-    compute = api.compute
-    return _named(api, region, lambda: compute.usage.list(region_name(region)))
+def usages(api: AzureApi, region: str, provider: str = "Microsoft.Compute") -> dict[str, QuotaUse]:
+    """The quotas of a region by name, with Azure's words for them in the portal. One call."""
+    path = f"providers/{provider}/locations/{region_name(region)}/usages"
+    named = {}
+    for one in api.listed(f"reading the quotas of {region}", path):
+        name = one["name"]["value"]
+        shown = one["name"].get("localizedValue") or name
+        limit, used = int(one["limit"]), int(one["currentValue"])
+        named[name] = QuotaUse(region, name, shown, limit, used)
+    return named
 
 
 def quota_uses(api: AzureApi, sizes: Sizes, region: str) -> tuple[QuotaUse, ...]:
     """vCPUs of the region, of spot instances and of families, and addresses. Three calls."""
-    network = api.network
-    found = usages(api, region)
-    found |= _named(api, region, lambda: network.usages.list(region_name(region)))
+    found = usages(api, region) | usages(api, region, "Microsoft.Network")
     names = (REGIONAL, SPOT, *_families(sizes, region), *_ADDRESSES)
-    return tuple(
-        QuotaUse(region, usage.name, usage.shown, usage.limit, usage.used)
-        for usage in (found[name] for name in names if name in found)
-    )
+    return tuple(found[name] for name in names if name in found)
 
 
 def _families(sizes: Sizes, region: str) -> list[str]:
@@ -162,15 +133,6 @@ def _families(sizes: Sizes, region: str) -> list[str]:
         except InstanceTypeNotOffered:
             continue
     return found
-
-
-def _named(api: AzureApi, region: str, request: Callable[[], ItemPaged[Any]]) -> dict[str, Usage]:
-    named = {}
-    for one in api.listed(f"reading the quotas of {region}", region, request):
-        name = one["name"]["value"]
-        shown = one["name"].get("localizedValue") or name
-        named[name] = Usage(name, shown, int(one["currentValue"]), int(one["limit"]))
-    return named
 
 
 def region_quotas(api: AzureApi, region: str, *, with_spot: bool) -> tuple[RegionQuota, ...]:
@@ -188,11 +150,13 @@ def region_quotas(api: AzureApi, region: str, *, with_spot: bool) -> tuple[Regio
     return tuple(quotas)
 
 
-def exceeded(api: AzureApi, region: str, vcpus: int, family: str, *, is_spot: bool) -> Usage | None:
+def exceeded(
+    api: AzureApi, region: str, vcpus: int, family: str, *, is_spot: bool
+) -> QuotaUse | None:
     """The quota that does not allow so many more vCPUs of a family; None if all do."""
     found = usages(api, region)
     for name in (SPOT,) if is_spot else (REGIONAL, family):
         usage = found.get(name)
-        if usage is not None and usage.used + vcpus > usage.limit:
+        if usage is not None and usage.free is not None and usage.free < vcpus:
             return usage
     return None

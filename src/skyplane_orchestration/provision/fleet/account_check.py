@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from skyplane_orchestration.errors import CloudAccessDenied, SkyplaneError
+from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.model.region_quota import QuotaUse
 from skyplane_orchestration.provision.fleet.machines import Machines
 from skyplane_orchestration.provision.fleet.multi_cloud import check_cloud, check_worker
@@ -43,6 +43,24 @@ def report_on(cloud: Machines, deployment: str) -> CloudReport:
         return CloudReport((*checked, Finding(f"{cloud.name} quotas", False, str(error))), ())
     findings, quotas = _quotas(cloud, regions)
     return CloudReport((*checked, *findings), quotas)
+
+
+def credentials_finding(cloud: str, valid: str, error: SkyplaneError | None) -> Finding:
+    """The finding about credentials by the first answer; not ok if no other call can succeed.
+
+    Args:
+        valid: what to say of valid ones.
+        error: that of the first call; None if it has succeeded.
+    """
+    name = f"{cloud} credentials"
+    # Of a connection, or of a key file.
+    if isinstance(error, ConfigurationInvalid):
+        return Finding(name, False, str(error))
+    if isinstance(error, CloudAccessDenied) and error.of_credentials:
+        return Finding(name, False, str(error))
+    if error is None or isinstance(error, CloudAccessDenied):
+        return Finding(name, True, valid)
+    return Finding(name, True, f"not known: {error}", is_warning=True)
 
 
 def outcomes(cloud: str, where: str, attempts: Sequence[Callable[[], object]]) -> list[Finding]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
+from skyplane_orchestration.errors import (
+    ConfigurationInvalid,
+    InstanceTypeNotOffered,
+    SkyplaneError,
+)
 from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 
@@ -22,6 +26,31 @@ MOST_NUMBERS: Final = 16
 def oldest_first(instances: Iterable[Instance]) -> list[Instance]:
     """Sorted by launch, so that all workers keep the same one of two with one name."""
     return sorted(instances, key=lambda one: (one.launched_unix_s, one.cloud_id))
+
+
+def zones_to_try(
+    cloud: str,
+    wanted: Mapping[str, Sequence[str]],
+    region: str,
+    instance_type: str,
+    offered: Sequence[str],
+) -> tuple[str, ...]:
+    """The zones of a region that may get an instance, in order.
+
+    Args:
+        wanted: region tag -> zones of the options; other regions use all that offer the type.
+        offered: those that offer it.
+
+    Raises InstanceTypeNotOffered: only other zones than those of the options offer it.
+    """
+    ours = wanted.get(region)
+    usable = tuple(offered if ours is None else (zone for zone in ours if zone in offered))
+    if ours is not None and not usable:
+        raise InstanceTypeNotOffered.of(region, instance_type).adding(
+            f"zones of {cloud} names {', '.join(ours)} for the region, which offers it in"
+            f" {', '.join(offered) or 'no zone'}"
+        )
+    return usable
 
 
 def launch_in_turn(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, TypeVar
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
@@ -110,6 +110,23 @@ def ask(
         raise (
             found or CloudUnavailable(f"{silence}; check the network and the endpoint")
         ) from error
+
+
+def while_refused(
+    request: Callable[[], T], clock: Clock, codes: Collection[str], waits_s: Iterable[float]
+) -> T:
+    """What a request gives, repeated while the cloud refuses it with one of these codes.
+
+    Raises Refusal: it still does after the waits, or refuses it with another expected code.
+    """
+    for wait_s in waits_s:
+        try:
+            return request()
+        except Refusal as refusal:
+            if refusal.code not in codes:
+                raise
+            clock.sleep(wait_s)
+    return request()
 
 
 def until_visible(clock: Clock, look: Callable[[], T | None]) -> T | None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import (
     CloudAccessDenied,
-    ConfigurationInvalid,
     InstanceTypeNotOffered,
     SkyplaneError,
 )
+from skyplane_orchestration.provision.fleet.account_check import credentials_finding
 from skyplane_orchestration.provision.gcp.describe import usable_regions
 from skyplane_orchestration.provision.gcp.error_mapping import PERMISSIONS
 from skyplane_orchestration.provision.provisioner import Finding
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.options import GcpOptions
     from skyplane_orchestration.provision.gcp.types import Types
 
-_CREDENTIALS: Final = "gcp credentials"
 _PERMISSIONS: Final = "gcp permissions"
 _ACCOUNT: Final = "gcp service account"
 _REGIONS: Final = "gcp regions"
@@ -53,20 +52,17 @@ ACT_AS: Final = "iam.serviceAccounts.actAs"
 
 def findings(api: GcpApi, options: GcpOptions, types: Types) -> tuple[Finding, ...]:
     """Credentials first; without them nothing else is tried. No other failure hides one."""
-    credentials = Finding(_CREDENTIALS, True, f"they are valid for project {options.project}")
+    valid = f"they are valid for project {options.project}"
+    credentials = credentials_finding("gcp", valid, None)
     missing: list[str] = []
     failed: list[Finding] = []
     for project, asked in _asked(options).items():
         try:
             held = api.held_permissions(asked, project=project)
-        except ConfigurationInvalid as error:  # Of a connection, or a key file.
-            return (Finding(_CREDENTIALS, False, str(error)),)
-        except CloudAccessDenied as error:
-            if error.of_credentials:
-                return (Finding(_CREDENTIALS, False, str(error)),)
-            failed.append(Finding(_PERMISSIONS, False, str(error)))
         except SkyplaneError as error:
-            credentials = Finding(_CREDENTIALS, True, f"not known: {error}", is_warning=True)
+            credentials = credentials_finding("gcp", valid, error)
+            if not credentials.is_ok:
+                return (credentials,)
             failed.append(Finding(_PERMISSIONS, False, str(error)))
         else:
             missing += [f"{permission} in project {project}" for permission in asked - held]
@@ -139,7 +135,7 @@ def _zones(options: GcpOptions, types: Types) -> Iterator[Finding]:
     """Of the options, where they lack the usual type: a plan has another type or region then."""
     for region in options.zones:
         try:
-            types.of(region, _ANY_TYPE)
+            types.zones(region, _ANY_TYPE)
         except InstanceTypeNotOffered as error:
             yield Finding(_ZONES, True, str(error), is_warning=True)
         except CloudAccessDenied:

@@ -54,7 +54,7 @@ class Launcher:
         instance = launch_in_turn(
             request,
             range(MOST_NUMBERS),
-            self._types.of(request.region, request.instance_type).zones,
+            self._types.zones(request.region, request.instance_type),
             attempt=partial(self._in_zone, request),
             named=lambda: (
                 one

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.errors import InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
+from skyplane_orchestration.provision.fleet.launching import zones_to_try
 from skyplane_orchestration.provision.fleet.options import image_for
 from skyplane_orchestration.provision.gcp.options import region_of_zone, region_tag
 
@@ -25,17 +26,11 @@ _HYPERDISK_SERIES: Final = frozenset({"c4", "c4a", "c4d", "h4d", "m4", "n4", "n4
 
 @dataclass(frozen=True, slots=True)
 class TypeFacts:
-    """Of a machine type in a region: vCPUs, `arm64` or `x86_64`, and zones.
-
-    Args:
-        zones: those to try, in order; none if the options name other ones only.
-        offered: all that have it.
-    """
+    """Of a machine type in a region: vCPUs, `arm64` or `x86_64`, and the zones that have it."""
 
     vcpus: int
     architecture: str
     zones: tuple[str, ...]
-    offered: tuple[str, ...]
 
 
 class Types:
@@ -47,17 +42,19 @@ class Types:
         self._known: AnswerCache[str, dict[str, TypeFacts]] = AnswerCache()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
-        """Raises InstanceTypeNotOffered, also if only other zones than ours have the type."""
+        """Raises InstanceTypeNotOffered."""
         known = self._known.get(instance_type, lambda: self._ask(instance_type))
-        facts = known.get(region)
-        if facts is None:
+        if region not in known:
             raise InstanceTypeNotOffered.of(region, instance_type)
-        if not facts.zones:
-            raise InstanceTypeNotOffered.of(region, instance_type).adding(
-                f"zones of gcp names {', '.join(self._options.zones[region])} for the region,"
-                f" which offers it in {', '.join(facts.offered)}"
-            )
-        return facts
+        return known[region]
+
+    def zones(self, region: str, instance_type: str) -> tuple[str, ...]:
+        """The zones to try, in order: every worker tries them in the same one.
+
+        Raises InstanceTypeNotOffered, also if only other zones than ours have the type.
+        """
+        offered = self.of(region, instance_type).zones
+        return zones_to_try("gcp", self._options.zones, region, instance_type, offered)
 
     def disk_type(self, instance_type: str) -> str:
         """The type of a boot disk."""
@@ -87,14 +84,11 @@ class Types:
             rows[region_of_zone(zone)] = row
         facts = {}
         for region, offered in zones.items():
-            # Every worker tries the zones in the same order.
-            ours = self._options.zones.get(region, tuple(sorted(offered)))
             is_arm = rows[region].architecture == "ARM64"
             facts[region] = TypeFacts(
                 vcpus=rows[region].guest_cpus,
                 architecture="arm64" if is_arm else "x86_64",
-                zones=tuple(zone for zone in ours if zone in offered),
-                offered=tuple(sorted(offered)),
+                zones=tuple(sorted(offered)),
             )
         return facts
 
