@@ -121,7 +121,7 @@ _PATTERNS: Final = [
     )
     for (method, path), named in ROUTES.items()
 ]
-#: The version of each provider that the fake knows; disks and sizes have some of their own. They are
+#: The version of each provider that the fake knows; disks and sizes have their own. They are
 #: the defaults in azure-mgmt-compute 39.0.0, azure-mgmt-network 33.1.0 and azure-mgmt-resource
 #: 26.0.0 (as read on 2026-11-27), and that of permissions and role assignments.
 _VERSIONS: Final = {
