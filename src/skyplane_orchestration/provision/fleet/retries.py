@@ -115,7 +115,7 @@ def ask(
 def while_refused(
     request: Callable[[], T], clock: Clock, codes: Collection[str], waits_s: Iterable[float]
 ) -> T:
-    """What a request gives, repeated while the cloud refuses it with one of these codes.
+    """What a request gives, repeated while the cloud refuses it with one of the codes.
 
     Raises Refusal: it still does after the waits, or refuses it with another expected code.
     """
