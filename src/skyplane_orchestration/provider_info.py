@@ -7,98 +7,43 @@ releases.
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from skyplane_orchestration.client_settings import MEANINGS, ClientSettings
+from skyplane_orchestration.model.fleet import LOCAL
+from skyplane_orchestration.model.text_values import options_of
 
 _NAME: Final = "Skyplane"
 
 CONNECTION_TYPE: Final = "skyplane"
 
-#: Fields of the connection's `extra`, by name.
+#: Type of a setting -> its name in the schema of a form.
+_KINDS: Final = {str: "string", Path: "string", int: "integer", float: "number"}
+
+
+def _form_field(name: str, hint: Any, what: str) -> dict[str, Any]:
+    """A setting of clients in the connection's form."""
+    (kind,) = (one for one in options_of(hint) if one is not type(None))
+    schema: dict[str, Any] = {"type": [_KINDS.get(kind, "object"), "null"]}
+    if name == "provisioner":
+        schema["default"] = LOCAL
+    if kind not in _KINDS:
+        what = f"JSON object. {what}"
+    return {
+        "label": re.sub(r" s$", " (s)", name.replace("_", " ").capitalize()),
+        "description": what,
+        "schema": schema,
+    }
+
+
+#: Fields of the connection's `extra`, by name. The secret is its password.
 CONNECTION_FIELDS: Final[dict[str, dict[str, Any]]] = {
-    "deployment": {
-        "label": "Deployment",
-        "description": "Name of this installation, such as prod-eu. It is part of every fleet's "
-        "key, so two installations must not share it.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "provisioner": {
-        "label": "Provisioner",
-        "description": "Where gateways run: local starts them as processes on the worker, ssh on "
-        "the machines of the hosts, cloud on instances that it launches as the clouds say; "
-        "aws, gcp or azure on instances in that cloud only.",
-        "schema": {"type": ["string", "null"], "default": "local"},
-    },
-    "grid": {
-        "label": "Grid",
-        "description": "Name or directory of the grid to plan on; empty for the shipped grid.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "hosts_file": {
-        "label": "Hosts file",
-        "description": "File on the worker with the machines of each region, for the provisioner "
-        "ssh.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "hosts": {
-        "label": "Hosts",
-        "description": "JSON object with the content of a hosts file, in its place; without the "
-        "fields python and image.",
-        "schema": {"type": ["object", "null"]},
-    },
-    "clouds_file": {
-        "label": "Clouds file",
-        "description": "File on the worker with what instances run and the settings of each cloud, "
-        "for the provisioner cloud.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "clouds": {
-        "label": "Clouds",
-        "description": "JSON object with the content of a clouds file, in its place, such as "
-        '{"image": "...", "control_cidrs": ["203.0.113.7/32"], "aws": {"credential_ref": '
-        '"airflow:aws_gateways"}}.',
-        "schema": {"type": ["object", "null"]},
-    },
-    "run_root": {
-        "label": "Run directory",
-        "description": "Directory of local fleets on a worker; all tasks of a fleet must see the "
-        "same directory. Empty for a directory of the worker's user.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "processes_per_instance": {
-        "label": "Processes per instance",
-        "description": "Gateway processes of each instance. Empty for as many as give each "
-        "processor of the worker a gateway, 8 at most.",
-        "schema": {"type": ["integer", "null"]},
-    },
-    "max_active_fleets": {
-        "label": "Most fleets",
-        "description": "Highest number of living fleets of the deployment. A task that needs "
-        "another one waits. Empty for no limit.",
-        "schema": {"type": ["integer", "null"]},
-    },
-    "gateway_settings": {
-        "label": "Gateway settings",
-        "description": "JSON object with fields of every gateway's configuration, such as "
-        '{"ack_deadline_s": 60, "stall_deadline_s": 120}. Empty for the defaults.',
-        "schema": {"type": ["object", "null"]},
-    },
-    "start_within_s": {
-        "label": "Start within (s)",
-        "description": "Longest time from provision to transfer, including the time in the "
-        "scheduler's queue.",
-        "schema": {"type": ["number", "null"]},
-    },
-    "lease_s": {
-        "label": "Lease (s)",
-        "description": "Gateways end after this time without contact to the transfer.",
-        "schema": {"type": ["number", "null"]},
-    },
-    "hard_end_s": {
-        "label": "Hard end (s)",
-        "description": "Gateways end after this time in any case.",
-        "schema": {"type": ["number", "null"]},
-    },
+    name: _form_field(name, hint, MEANINGS[name])
+    for name, hint in get_type_hints(ClientSettings).items()
+    if name != "fleet_secret"
 }
 
 #: Layout of the connection form.

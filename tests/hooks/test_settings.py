@@ -53,8 +53,8 @@ def test_all_fields() -> None:
     assert settings.grid == "/grids/mine"
     assert settings.max_active_fleets == 4
     assert settings.run_root == Path("/run/fleets")
-    provisioner: Any = settings.open()
-    assert type(settings.open("auto")) is SmallJobsProvisioner
+    provisioner: Any = settings.open_provisioner()
+    assert type(settings.open_provisioner("auto")) is SmallJobsProvisioner
     assert provisioner.options.gateway_settings == {"ack_deadline_s": 30, "stall_deadline_s": 45.5}
     assert provisioner.options.processes_per_instance == 3
     assert settings.times == FleetTimes(start_within_s=30, lease_s=60, hard_end_s=3600)
@@ -66,7 +66,7 @@ def test_invalid_gateway_settings_are_refused_before_the_start() -> None:
     for useless in ({"directory": "/"}, {"stall_deadline_s": 1}):
         settings = Settings.from_connection(FakeConnection(None, {"gateway_settings": useless}))
         with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
-            settings.open()
+            settings.open_provisioner()
 
 
 @pytest.mark.parametrize("name", ["processes_per_instance", "max_active_fleets"])
@@ -99,7 +99,7 @@ def test_every_field_of_the_form_is_accepted() -> None:
     # The first excludes `hosts`, and the others `ssh`.
     for name in ("hosts_file", "run_root", "clouds_file", "clouds"):
         del values[name]
-    provisioner = Settings.from_connection(FakeConnection(None, values)).open()
+    provisioner = Settings.from_connection(FakeConnection(None, values)).open_provisioner()
     assert isinstance(provisioner, SshProvisioner)
     assert [host.address for host in provisioner.options.all_hosts()] == ["10.0.0.5"]
 
@@ -109,7 +109,7 @@ def test_clouds_may_be_in_the_connection_as_an_object_or_as_text() -> None:
     for given in (clouds, json.dumps(clouds)):
         extra = {"provisioner": "cloud", "deployment": "prod", "clouds": given}
         settings = Settings.from_connection(FakeConnection(None, extra))
-        assert settings.open().name == "cloud"
+        assert settings.open_provisioner().name == "cloud"
         assert "10.0.0.0" not in repr(settings)
 
 
@@ -120,7 +120,7 @@ def test_the_example_of_a_page_can_be_used(page: str, repository: Path) -> None:
     block = re.search(r"<!-- test: airflow_extra -->\s*```json\n(.*?)```", text, re.DOTALL)
     assert block is not None
     settings = Settings.from_connection(FakeConnection(SECRET, json.loads(block[1])))
-    assert settings.open().name == "cloud"
+    assert settings.open_provisioner().name == "cloud"
 
 
 def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.stores.s3.client import open_client
+from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import InvalidLocation
 from skyplane_orchestration.grids import load_grid
 from skyplane_orchestration.model.fleet import GatewayPlace
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.provision.in_process.small_jobs import (
     SmallJobsProvisioner,
     is_small_beside_clouds,
@@ -56,7 +56,9 @@ def plan_of(job: TransferJob, provisioner: Any, *, may_assume: bool = True) -> A
 def test_a_plan_for_this_machine_needs_no_region(
     source: Location, destination: Location, place: GatewayPlace
 ) -> None:
-    plan = plan_of(TransferJob(source, destination, volume_gb=20), ProvisionerChoice().open(place))
+    plan = plan_of(
+        TransferJob(source, destination, volume_gb=20), ClientSettings().open_provisioner(place)
+    )
     assert plan.src == plan.dst
     assert plan.src == (KNOWN.region if KNOWN in (source, destination) else "local:this-machine")
     unknown = [one for one in (source, destination) if not one.region and one.kind != "file"]
@@ -96,7 +98,7 @@ def test_gateways_on_instances_need_the_region_unless_the_job_is_small(
 def test_a_plan_that_is_shown_needs_the_region() -> None:
     job = TransferJob(KNOWN, PLACES["azure"], volume_gb=1)
     with pytest.raises(InvalidLocation, match="give destination_region"):
-        plan_of(job, ProvisionerChoice().open(), may_assume=False)
+        plan_of(job, ClientSettings().open_provisioner(), may_assume=False)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,9 @@ def test_s3_signs_for_the_region_of_the_aws_cli(
 
 def planned(place: Location, tag: str) -> Location:
     """The place as the source of a job whose plan has that region at both ends."""
-    plan = plan_of(TransferJob(PLACES["file"], KNOWN, volume_gb=1), ProvisionerChoice().open())
+    plan = plan_of(
+        TransferJob(PLACES["file"], KNOWN, volume_gb=1), ClientSettings().open_provisioner()
+    )
     job = TransferJob(place, KNOWN)
     return preflight.with_planned_regions(job, replace(plan, src=tag, dst=tag), NONE).source
 

@@ -24,6 +24,7 @@ from skyplane_orchestration.cli.argument_types import (
 )
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.other_tools import advice_for_option
+from skyplane_orchestration.client_settings import MEANINGS, PROVISIONERS
 from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
 from skyplane_orchestration.model.flat_job import location_of
 from skyplane_orchestration.model.fleet import LOCAL
@@ -37,7 +38,7 @@ from skyplane_orchestration.model.job import (
 )
 from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.output_format import MANIFESTS
-from skyplane_orchestration.provision.choice import PROVISIONERS
+from skyplane_orchestration.provision.provisioner import FleetTimes
 
 log = logging.getLogger(__name__)
 
@@ -404,30 +405,31 @@ def add_budget(parser: Parser, default: str) -> None:
     )
 
 
+def _what(name: str) -> str:
+    """The help of an option: the first sentence of what a setting of clients is."""
+    what = MEANINGS[name]
+    return what[0].lower() + what[1:].partition(". ")[0].rstrip(".")
+
+
 def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("fleet")
     group.add_argument(
         "--deployment",
         default=os.environ.get("SKYPLANE_DEPLOYMENT", "") or DEFAULT_DEPLOYMENT,
         metavar="NAME",
-        help="installation that owns the fleets (default: $SKYPLANE_DEPLOYMENT, else local)",
+        help=f"{_what('deployment')} (default: $SKYPLANE_DEPLOYMENT, else local)",
     )
     add_path = partial(group.add_argument, type=Path)
-    add_path("--run-root", metavar="DIR", help="directory of the gateways' files on this machine")
+    add_path("--run-root", metavar="DIR", help=_what("run_root"))
     group.add_argument(
         "--provisioner",
         choices=PROVISIONERS,
         default=LOCAL,
-        help="where gateways run: as processes of this machine, of machines over ssh, or on"
-        " instances in all clouds of the clouds file, or in one of them (default: local)",
+        help=f"{_what('provisioner')} (default: local)",
     )
-    add_path("--hosts", metavar="FILE", help="machines of each region, for --provisioner ssh")
-    add_path(
-        "--clouds",
-        metavar="FILE",
-        help="what instances run, and the settings of each cloud, for --provisioner cloud, aws,"
-        " gcp or azure",
-    )
+    for option in ("hosts", "clouds"):
+        file = f"{option}_file"
+        add_path(f"--{option}", dest=file, metavar="FILE", help=_what(file))
     return group
 
 
@@ -443,7 +445,7 @@ def add_common(
             "--processes-per-instance",
             type=whole_number_from(1),
             metavar="N",
-            help="gateway processes of each instance (default: $SKYPLANE_PROCESSES_PER_INSTANCE,"
+            help=f"{_what('processes_per_instance')} (default: $SKYPLANE_PROCESSES_PER_INSTANCE,"
             " else one per processor, 8 at most)",
         )
         _add_times(parser)
@@ -455,12 +457,9 @@ def _add_times(parser: Parser) -> None:
     group = parser.add_argument_group(
         "leases", "gateways end by themselves when one of the times is over"
     )
-    for name, what in (
-        ("start-within-s", "seconds to wait for the transfer to start (default: 900)"),
-        ("lease-s", "seconds without contact to this command (default: 120)"),
-        ("hard-end-s", "seconds in all (default: 86400)"),
-    ):
-        group.add_argument(f"--{name}", type=float, metavar="S", help=what)
+    for one in fields(FleetTimes):
+        what = f"{_what(one.name)} (default: {one.default:g} s)"
+        group.add_argument(f"--{one.name.replace('_', '-')}", type=float, metavar="S", help=what)
 
 
 # ---------------------------------------------------------------- values

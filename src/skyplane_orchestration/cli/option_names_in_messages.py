@@ -7,9 +7,6 @@ from typing import Final
 
 from skyplane_gateway.common.wording import FieldName, in_words_of
 
-#: Field -> where the parser keeps the option's value, for other names.
-_DESTINATIONS: Final = {"clouds_file": "clouds", "hosts_file": "hosts"}
-
 #: Prefix of an end's arguments -> that of its options.
 _ENDS: Final = {"source": "src", "destination": "dst"}
 
@@ -31,7 +28,7 @@ def with_option_names(message: str, options: argparse.Namespace | None) -> str:
 
 def _option_of(parser: argparse.ArgumentParser | None, field: FieldName) -> str:
     """The option for a field; empty for one that the subcommand does not have."""
-    name = _DESTINATIONS.get(field.name) or _of_end(field.name) or field.name
+    name = _of_end(field.name) or field.name
     actions = [one for one in parser._actions if one.dest == name] if parser else []
     exact = [one for one in actions if field.value and repr(one.const) == field.value]
     # The option that takes any value stands before those for one of them.

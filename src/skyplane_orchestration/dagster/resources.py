@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import dagster as dg
 from pydantic import Field, field_validator
 
+from skyplane_orchestration.client_settings import MEANINGS, ClientSettings
 from skyplane_orchestration.dagster.one_op import Event, OneOp
-from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.fleet import GatewayPlace
     from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.job import TransferJob
-    from skyplane_orchestration.provision.choice import ProvisionerChoice
     from skyplane_orchestration.provision.provisioner import Finding
     from skyplane_orchestration.security.store_credentials import CredentialSources
+
+
+_SETTINGS: Final = {one.name: one for one in fields(ClientSettings)}
+
+
+def _setting(name: str, **more: Any) -> Any:
+    """The field of a setting of clients, with its default and what it is."""
+    one = _SETTINGS[name]
+    default = {} if one.default is MISSING else one.default
+    return Field(default=default, description=MEANINGS[name], **more)
 
 
 class SkyplaneResource(
@@ -30,65 +40,20 @@ class SkyplaneResource(
 ):
     """Settings that all processes of one Dagster deployment share, since ops may run in several."""
 
-    deployment: str = Field(
-        default=DEFAULT_DEPLOYMENT,
-        description="Name of the installation, such as prod-eu; a sweep removes only its fleets.",
-    )
-    fleet_secret: str | None = Field(
-        default=None,
-        repr=False,
-        description="Secret of at least 32 bytes, as EnvVar. Without it, a file of this user,"
-        " for one machine only.",
-    )
-    grid: str = Field(default="shipped", description="Name or directory of the grid to plan on.")
-    provisioner: str = Field(
-        default="local",
-        description="Where gateways run: local, as processes of this machine; ssh, of the machines"
-        " in hosts_file; cloud, on instances that it launches as clouds says; aws, gcp or azure,"
-        " on instances in that cloud only.",
-    )
-    hosts_file: str | None = Field(
-        default=None, description="File with the machines of each region, for ssh."
-    )
-    clouds_file: str | None = Field(
-        default=None,
-        description="File with what instances run and the settings of each cloud, for cloud.",
-    )
-    clouds: dict[str, Any] | None = Field(
-        default=None,
-        repr=False,
-        description="The content of such a file, in its place: image, control_cidrs, and an object"
-        " for each cloud.",
-    )
-    run_root: str | None = Field(
-        default=None, description="Directory of the gateways' files on this machine."
-    )
-    processes_per_instance: int | None = Field(
-        default=None,
-        ge=1,
-        description="Gateway processes of each instance. Without it, as many as give each processor"
-        " of the machine a gateway, 8 at most.",
-    )
-    max_active_fleets: int | None = Field(
-        default=None,
-        ge=1,
-        description="Highest number of living fleets of the deployment. A run that needs another"
-        " one waits. Without it, there is no limit.",
-    )
-    gateway_settings: dict[str, Any] = Field(
-        default={},
-        description="More fields of every gateway's configuration, such as ack_deadline_s and"
-        " stall_deadline_s.",
-    )
-    start_within_s: float = Field(
-        default=900.0, gt=0, description="Longest time from provision to transfer."
-    )
-    lease_s: float = Field(
-        default=120.0, gt=0, description="Gateways end after this time without contact."
-    )
-    hard_end_s: float = Field(
-        default=86400.0, gt=0, description="Gateways end after this time in any case."
-    )
+    deployment: str = _setting("deployment")
+    fleet_secret: str | None = _setting("fleet_secret", repr=False)
+    grid: str = _setting("grid")
+    provisioner: str = _setting("provisioner")
+    hosts_file: str | None = _setting("hosts_file")
+    clouds_file: str | None = _setting("clouds_file")
+    clouds: dict[str, Any] | None = _setting("clouds", repr=False)
+    run_root: str | None = _setting("run_root")
+    processes_per_instance: int | None = _setting("processes_per_instance", ge=1)
+    max_active_fleets: int | None = _setting("max_active_fleets", ge=1)
+    gateway_settings: dict[str, Any] = _setting("gateway_settings")
+    start_within_s: float = _setting("start_within_s", gt=0)
+    lease_s: float = _setting("lease_s", gt=0)
+    hard_end_s: float = _setting("hard_end_s", gt=0)
 
     @field_validator("processes_per_instance", "max_active_fleets", mode="wrap")
     @classmethod
@@ -141,19 +106,7 @@ class SkyplaneResource(
 
     def client(self, identity: RunIdentity, gateways: GatewayPlace = "always") -> Client:
         """A client for a run; `gateways` as in `run`. Raises ConfigurationInvalid."""
-        # Imported here: the client and its planner are not loaded with the definitions.
-        from skyplane_orchestration.client import Client, FleetTimes
-        from skyplane_orchestration.security.authority import FleetSecret
-
-        return Client(
-            identity=identity,
-            provisioner=self._choice().open(gateways, self.credential_sources()),
-            secret=FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None,
-            grid=self.grid,
-            credentials=self.credential_sources(),
-            times=FleetTimes(self.start_within_s, self.lease_s, self.hard_end_s),
-            max_active_fleets=self.max_active_fleets,
-        )
+        return self._settings().client(identity, gateways, self.credential_sources())
 
     def check(self) -> tuple[Finding, ...]:
         """Whether fleets can be brought up; `text` says what is there, or what is missing.
@@ -166,20 +119,13 @@ class SkyplaneResource(
 
     def command(self, *words: str) -> str:
         """A command line of `skyplane-orch` that finds the fleets of this resource."""
-        return self._choice().command(self.deployment, *words)
+        return self._settings().command(*words)
 
-    def _choice(self) -> ProvisionerChoice:
-        from skyplane_orchestration.provision.choice import ProvisionerChoice
-
-        return ProvisionerChoice(
-            provisioner=self.provisioner,
-            run_root=Path(self.run_root) if self.run_root else None,
-            hosts_file=Path(self.hosts_file) if self.hosts_file else None,
-            clouds_file=Path(self.clouds_file) if self.clouds_file else None,
-            clouds=self.clouds,
-            processes_per_instance=self.processes_per_instance,
-            gateway_settings=self.gateway_settings,
-        )
+    def _settings(self) -> ClientSettings:
+        given = {name: getattr(self, name) for name in _SETTINGS if hasattr(self, name)}
+        files = {name: given[name] for name in ("hosts_file", "clouds_file", "run_root")}
+        paths = {name: Path(path) if path else None for name, path in files.items()}
+        return ClientSettings(**{**given, **paths})
 
     def credential_sources(self) -> CredentialSources:
         """The resolver of `credential_ref`s; override this to add schemes."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, get_type_hints
 
 from skyplane_gateway.common.schema import parsed
-from skyplane_orchestration.client import FleetTimes
+from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.connection_fields import ConnectionLike, typed_field
 from skyplane_orchestration.hooks.ssh_connections import (
@@ -15,38 +15,15 @@ from skyplane_orchestration.hooks.ssh_connections import (
     GetConnection,
     with_ssh_connections,
 )
-from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
-from skyplane_orchestration.provision.choice import ProvisionerChoice
-from skyplane_orchestration.provision.provisioner import require_fleet_limit
-from skyplane_orchestration.security.authority import FleetSecret
 
 _WHAT: Final = "the skyplane connection"
 #: Fields of a host that choose what runs there.
 _PROGRAMS: Final = frozenset({"image", "python"})
 
 
-@dataclass(frozen=True, slots=True)
-class Settings(ProvisionerChoice):
-    """Settings of the clients of one connection, beside those of its provisioner.
-
-    Args:
-        deployment: name of the installation; part of every fleet key.
-        grid: name or directory of the grid.
-        max_active_fleets: highest number of living fleets of the deployment with which a new one
-            may start, itself included; None: no limit.
-        secret: fleet secret; None: a file of the worker's user, for one machine only.
-        times: leases of the fleets.
-    """
-
-    deployment: str = DEFAULT_DEPLOYMENT
-    grid: str = "shipped"
-    max_active_fleets: int | None = None
-    secret: FleetSecret | None = field(default=None, repr=False)
-    times: FleetTimes = field(default_factory=FleetTimes)
-
-    def __post_init__(self) -> None:
-        ProvisionerChoice.__post_init__(self)
-        require_fleet_limit(self.max_active_fleets)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(ClientSettings):
+    """Settings of the clients of one connection."""
 
     @classmethod
     def from_connection(cls, connection: ConnectionLike) -> Settings:
@@ -60,8 +37,7 @@ class Settings(ProvisionerChoice):
             for name, value in connection.extra_dejson.items()
             if value not in ("", None, {})
         }
-        types = {**get_type_hints(cls), **get_type_hints(FleetTimes), "fleet_secret": str}
-        del types["secret"], types["times"]
+        types = get_type_hints(ClientSettings)
         unknown = sorted(set(extra) - set(types))
         if unknown:
             raise ConfigurationInvalid(
@@ -74,11 +50,9 @@ class Settings(ProvisionerChoice):
             else typed_field(types[name], value, name, _WHAT)
             for name, value in extra.items()
         }
-        secret = given.pop("fleet_secret", None)
-        secret = connection.password or secret
-        leases = {one.name: given.pop(one.name) for one in fields(FleetTimes) if one.name in given}
-        times = FleetTimes(**leases)
-        return cls(**given, secret=FleetSecret.from_text(secret) if secret else None, times=times)
+        if connection.password:
+            given["fleet_secret"] = connection.password
+        return cls(**given)
 
     def with_ssh_connections(self, get_connection: GetConnection) -> Settings:
         """The same settings, with the hosts that are connections of type `ssh`.

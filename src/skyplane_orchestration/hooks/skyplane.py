@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from skyplane_orchestration.hooks.connection_fields import StoreConnection
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.provision.provisioner import Provisioner
     from skyplane_orchestration.transfer.context import StopAt
 
 
@@ -112,17 +111,9 @@ class SkyplaneHook(BaseHook):
         stop_at: StopAt | None = None,
     ) -> Client:
         """A client for a run that another process has begun. Raises ConfigurationInvalid."""
-        settings, sources = self.settings, self._sources()
-        return Client(
-            identity=identity,
-            provisioner=self._open_provisioner(gateways, sources),
-            secret=settings.secret,
-            grid=settings.grid,
-            credentials=sources,
-            times=settings.times,
-            max_active_fleets=settings.max_active_fleets,
-            stop_at=stop_at,
-        )
+        settings = self.settings.with_ssh_connections(self._ssh_connection)
+        sources = CredentialSources({CREDENTIAL_SCHEME: self.resolve_credentials})
+        return settings.client(identity, gateways, sources, stop_at=stop_at)
 
     def run(
         self,
@@ -167,9 +158,6 @@ class SkyplaneHook(BaseHook):
         collector.add_input_asset(context=self, uri=dataset_of(job.source).asset_uri)
         collector.add_output_asset(context=self, uri=dataset_of(job.destination).asset_uri)
 
-    def _sources(self) -> CredentialSources:
-        return CredentialSources({CREDENTIAL_SCHEME: self.resolve_credentials})
-
     def resolve_credentials(self, connection_id: str, location: Location) -> Credentials | None:
         """Raises ConfigurationInvalid: the connection is missing or cannot be used."""
         connection = self._store_connection(connection_id, location)
@@ -203,10 +191,6 @@ class SkyplaneHook(BaseHook):
         except AirflowNotFoundException as error:
             raise ConfigurationInvalid(f"there is no connection {connection_id!r}{what}") from error
         return found
-
-    def _open_provisioner(self, place: GatewayPlace, sources: CredentialSources) -> Provisioner:
-        settings = self.settings.with_ssh_connections(self._ssh_connection)
-        return settings.open(place, sources)
 
     def _ssh_connection(self, connection_id: str) -> SshConnection:
         what = f", which is a host in the skyplane connection {self.skyplane_conn_id!r}"

@@ -50,7 +50,7 @@ def add(commands: arguments.Subparsers) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
-        client = open_client(options, grid=options.grid)
+        client = open_client(options)
         comparison = _comparison(options, client)
     if console.is_json:
         console.write_json(comparison.to_dict())

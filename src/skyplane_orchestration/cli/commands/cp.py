@@ -88,7 +88,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             raise ConfigurationInvalid(
                 "--manifest lists what was copied, and --dry-run copies nothing; use --json"
             )
-        client = open_client(options, run=options.run or "", grid=options.grid)
+        client = open_client(options, run=options.run or "")
         job = _job(options, client)
         if options.dry_run:
             return _dry_run(job, client, console)

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         with as_bad_input():
             if options.region:
                 raise ConfigurationInvalid("--region needs --cloud")
-            client = open_client(options, grid=options.grid)
+            client = open_client(options)
         checks = list(_checks(client))
     if console.is_json:
         console.write_json({"checks": [asdict(check) for check in checks], **document})
@@ -105,7 +105,9 @@ def _cloud_report(options: argparse.Namespace) -> CloudReport:
     from skyplane_orchestration.security.store_credentials import CredentialSources
 
     with as_bad_input():
-        cloud = open_one_cloud(options.cloud, options.clouds, options.region, CredentialSources())
+        cloud = open_one_cloud(
+            options.cloud, options.clouds_file, options.region, CredentialSources()
+        )
     return report_on(cloud, options.deployment)
 
 
@@ -114,9 +116,9 @@ def _ranges(options: argparse.Namespace) -> tuple[Finding, ...]:
     from skyplane_orchestration.provision.cloud_registry import read_clouds
     from skyplane_orchestration.provision.fleet.ingress_rules import odd_ranges
 
-    if options.clouds is None:
+    if options.clouds_file is None:
         return ()
-    return odd_ranges(read_clouds(options.clouds).options.control_cidrs)
+    return odd_ranges(read_clouds(options.clouds_file).options.control_cidrs)
 
 
 def _checks(client: Client) -> Iterator[Check]:

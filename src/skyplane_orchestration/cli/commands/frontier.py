@@ -52,7 +52,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         if options.plot is not None:
             require_picture(options.plot)
-        client = open_client(options, grid=options.grid)
+        client = open_client(options)
         found = _find_plans(options, client)
     if options.plot is not None:
         with as_bad_input():

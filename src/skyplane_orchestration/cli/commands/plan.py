@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         if options.plot is not None:
             require_picture(options.plot)
-        client = open_client(options, grid=options.grid)
+        client = open_client(options)
         if options.further:
             plan = multicast_plan.make_plan(options, client)
         else:

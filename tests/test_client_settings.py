@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.transfer import samples
 
+from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.choice import ProvisionerChoice
 from skyplane_orchestration.provision.local.hosts import host_identity
 
 HOSTS = Path("hosts.yaml")
@@ -42,7 +42,7 @@ HOSTS = Path("hosts.yaml")
 )
 def test_settings_of_another_provisioner_are_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=says):
-        ProvisionerChoice(**settings)
+        ClientSettings(**settings)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_command_names_the_same_provisioner_and_deployment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SKYPLANE_DEPLOYMENT", raising=False)
-    command = ProvisionerChoice(**settings).command(deployment, "resume", "3f9c2a1b")
+    command = ClientSettings(**settings, deployment=deployment).command("resume", "3f9c2a1b")
     assert command == "skyplane-orch resume 3f9c2a1b" + options
 
 
@@ -88,19 +88,19 @@ def test_a_command_overrides_the_deployment_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SKYPLANE_DEPLOYMENT", "prod")
-    choice = ProvisionerChoice()
-    assert choice.command("local", "sweep") == "skyplane-orch sweep --deployment local"
-    assert choice.command("prod", "sweep") == "skyplane-orch sweep --deployment prod"
+    for name in ("local", "prod"):
+        command = ClientSettings(deployment=name).command("sweep")
+        assert command == f"skyplane-orch sweep --deployment {name}"
 
 
 @pytest.mark.parametrize("made_by", ["local", "ssh", "cloud"])
 @pytest.mark.parametrize(
     "choice",
     [
-        ProvisionerChoice(),
-        ProvisionerChoice("ssh", hosts={"local:rack": [{"address": "192.0.2.1"}]}),
-        ProvisionerChoice(
-            "aws",
+        ClientSettings(),
+        ClientSettings(provisioner="ssh", hosts={"local:rack": [{"address": "192.0.2.1"}]}),
+        ClientSettings(
+            provisioner="aws",
             clouds={
                 "image": f"registry.example/gateway@sha256:{'0' * 64}",
                 "control_cidrs": ["203.0.113.7/32"],
@@ -110,9 +110,9 @@ def test_a_command_overrides_the_deployment_of_the_environment(
     ],
     ids=lambda choice: choice.provisioner,
 )
-def test_a_fleet_of_another_provisioner_is_refused(choice: ProvisionerChoice, made_by: str) -> None:
+def test_a_fleet_of_another_provisioner_is_refused(choice: ClientSettings, made_by: str) -> None:
     """Else its teardown would end nothing, and call the gateways that answer ended."""
-    provisioner = choice.open()
+    provisioner = choice.open_provisioner()
     fleet = Fleet.without_gateways("f1ee7", "test", samples.PLAN)
     fleet = replace(fleet, provisioner=made_by, host=host_identity())
     if made_by == provisioner.name:

@@ -1,4 +1,4 @@
-"""Chooses a provisioner by its name, for the command, the Airflow hook and the Dagster resource."""
+"""Settings of clients; the command, the Airflow hook and the Dagster resource use these names."""
 
 from __future__ import annotations
 
@@ -15,46 +15,83 @@ from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import CLOUD, LOCAL, SSH, GatewayPlace
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.location import CLOUDS
-from skyplane_orchestration.provision.local.settings import check_processes_per_instance
+from skyplane_orchestration.provision.provisioner import FleetTimes, require_fleet_limit
 
 if TYPE_CHECKING:
+    from skyplane_orchestration.client import Client
+    from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.provision.provisioner import Provisioner
+    from skyplane_orchestration.security.authority import FleetSecret
     from skyplane_orchestration.security.store_credentials import CredentialSources
+    from skyplane_orchestration.transfer.context import StopAt
 
 PROVISIONERS: Final = (LOCAL, SSH, CLOUD, *CLOUDS)
 
+_TIMES: Final = FleetTimes()
 
-@dataclass(frozen=True, slots=True)
-class ProvisionerChoice:
-    """A provisioner and its settings.
+#: What every face says of a setting.
+MEANINGS: Final = {
+    "deployment": "Name of this installation, such as prod-eu. It is part of every fleet's key,"
+    " and a sweep removes only its fleets, so two installations must not share it.",
+    "fleet_secret": "Secret of at least 32 bytes, the same for all processes. Without it, a file"
+    " of this user, for one machine only.",
+    "grid": "Name or directory of the grid to plan on.",
+    "provisioner": "Where gateways run: local, as processes of this machine; ssh, of the machines"
+    " of the hosts; cloud, on instances that it launches as the clouds say; aws, gcp or azure,"
+    " on instances in that cloud only.",
+    "hosts_file": "File with the machines of each region, for the provisioner ssh.",
+    "hosts": "The content of a hosts file, in its place.",
+    "clouds_file": "File with what instances run and the settings of each cloud, for the"
+    " provisioners cloud, aws, gcp and azure.",
+    "clouds": "The content of a clouds file, in its place: image, control_cidrs, and an object for"
+    " each cloud.",
+    "run_root": "Directory of the gateways' files on this machine. All tasks of a local fleet must"
+    " see the same one.",
+    "processes_per_instance": "Gateway processes of each instance. Without it, as many as give"
+    " each processor of the machine a gateway, 8 at most.",
+    "max_active_fleets": "Highest number of living fleets of the deployment. A run that needs"
+    " another one waits. Without it, there is no limit.",
+    "gateway_settings": "More fields of every gateway's configuration, such as ack_deadline_s and"
+    " stall_deadline_s.",
+    "start_within_s": "Longest time from provision to transfer, the time in a scheduler's queue"
+    " included.",
+    "lease_s": "Gateways end after this time without contact.",
+    "hard_end_s": "Gateways end after this time in any case.",
+}
 
-    Args:
-        provisioner: `local`: processes of this machine. `ssh`: processes of the machines in
-            `hosts_file`. `cloud`: on instances in the plan's regions, as `clouds_file` says. `aws`,
-            `gcp`, `azure`: the same in the regions of that cloud only.
-        run_root: directory of local fleets; None for the default.
-        hosts_file: YAML or JSON file, see docs/how-to/ssh-hosts.md.
-        hosts: the content of such a file, in its place. It may also hold private keys.
-        clouds_file: YAML or JSON file, see docs/how-to/cloud-instances.md.
-        clouds: the content of such a file, in its place.
-        processes_per_instance: gateways of each instance; None for the provisioner's default.
-        gateway_settings: more fields of every gateway's configuration.
 
-    Raises ConfigurationInvalid for an unknown name, or settings of another provisioner.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What all processes of one deployment share; `MEANINGS` describes each field.
+
+    Raises ConfigurationInvalid for a value that cannot be, or settings of another provisioner.
     """
 
+    deployment: str = DEFAULT_DEPLOYMENT
+    fleet_secret: str | None = field(default=None, repr=False)
+    grid: str = "shipped"
     provisioner: str = LOCAL
-    run_root: Path | None = None
     hosts_file: Path | None = None
     hosts: Mapping[str, Any] | None = field(default=None, repr=False)
     clouds_file: Path | None = None
     clouds: Mapping[str, Any] | None = field(default=None, repr=False)
+    run_root: Path | None = None
     processes_per_instance: int | None = None
+    max_active_fleets: int | None = None
     gateway_settings: Mapping[str, Any] = field(default_factory=dict)
+    start_within_s: float = _TIMES.start_within_s
+    lease_s: float = _TIMES.lease_s
+    hard_end_s: float = _TIMES.hard_end_s
 
     def __post_init__(self) -> None:
+        from skyplane_orchestration.provision.local.settings import check_processes_per_instance
+
         check(self)
         check_processes_per_instance(self.processes_per_instance)
+        require_fleet_limit(self.max_active_fleets)
+        _ = self.times
+        if self.fleet_secret:
+            _ = self.secret
         if self.provisioner not in PROVISIONERS:
             raise ConfigurationInvalid(
                 f"there is no provisioner {self.provisioner!r}; this release has"
@@ -94,11 +131,22 @@ class ProvisionerChoice:
             )
 
     @property
+    def times(self) -> FleetTimes:
+        """The leases of the fleets."""
+        return FleetTimes(self.start_within_s, self.lease_s, self.hard_end_s)
+
+    @property
+    def secret(self) -> FleetSecret | None:
+        from skyplane_orchestration.security.authority import FleetSecret
+
+        return FleetSecret.from_text(self.fleet_secret) if self.fleet_secret else None
+
+    @property
     def _is_on_instances(self) -> bool:
         return self.provisioner in (CLOUD, *CLOUDS)
 
-    def command(self, deployment: str, *words: str) -> str:
-        """A command line of `skyplane-orch` that finds the fleets of this choice.
+    def command(self, *words: str) -> str:
+        """A command line of `skyplane-orch` that finds the fleets of one deployment.
 
         Args:
             words: the subcommand and its own arguments.
@@ -113,13 +161,36 @@ class ProvisionerChoice:
             named += ["--clouds", str(self.clouds_file or "CLOUDS.yaml")]
         if self.provisioner != LOCAL:
             named = ["--provisioner", self.provisioner, *named]
-        if {deployment, os.environ.get("SKYPLANE_DEPLOYMENT") or deployment} != {
-            DEFAULT_DEPLOYMENT
-        }:
-            named += ["--deployment", deployment]
+        usual = os.environ.get("SKYPLANE_DEPLOYMENT") or self.deployment
+        if {self.deployment, usual} != {DEFAULT_DEPLOYMENT}:
+            named += ["--deployment", self.deployment]
         return shlex.join(["skyplane-orch", *words, *named])
 
-    def open(
+    def client(
+        self,
+        identity: RunIdentity,
+        gateways: GatewayPlace = "always",
+        sources: CredentialSources | None = None,
+        *,
+        price_overrides: Path | None = None,
+        stop_at: StopAt | None = None,
+    ) -> Client:
+        """A client for a run; see `open_provisioner` and `Client`. Raises as these."""
+        from skyplane_orchestration.client import Client
+
+        return Client(
+            identity=identity,
+            provisioner=self.open_provisioner(gateways, sources),
+            secret=self.secret,
+            grid=self.grid,
+            price_overrides=price_overrides,
+            credentials=sources,
+            times=self.times,
+            max_active_fleets=self.max_active_fleets,
+            stop_at=stop_at,
+        )
+
+    def open_provisioner(
         self, place: GatewayPlace = "always", sources: CredentialSources | None = None
     ) -> Provisioner:
         """The provisioner.
