@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from azure.storage.blob import ContainerClient
-from tests.e2e.test_cli_cp import answer_of, orch
+from tests.e2e.test_cli_cp import answer_of, orch_here
 from tests.faults import azurite
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ def test_escaped_keys_are_verified(
     with ContainerClient.from_connection_string(connection, name) as client:
         client.create_container()
         escape = ("--on-illegal-key", "escape", "--json")
-        assert answer_of(orch(home, "cp", "-r", *ends, *escape))["copied"] == 3
-        report = answer_of(orch(home, "verify", "-r", *ends, *escape, "--extra"))
+        assert answer_of(orch_here(home, "cp", "-r", *ends, *escape))["copied"] == 3
+        report = answer_of(orch_here(home, "verify", "-r", *ends, *escape, "--extra"))
         assert (report["equal"], report["extra"]) == (3, 0)
         client.delete_blob("to/a\N{SINGLE HIGH-REVERSED-9 QUOTATION MARK}5Cb")
-        report = answer_of(orch(home, "verify", "-r", *ends, *escape), code=1)
+        report = answer_of(orch_here(home, "verify", "-r", *ends, *escape), code=1)
         assert [row["kind"] for row in report["differences"]] == ["missing"]
         assert report["differences"][0]["source"].endswith("a\\b")
 
@@ -81,11 +81,11 @@ def test_marks_of_folders_become_folders(
         for mark in ("in", "in/full", "in/empty"):
             client.upload_blob(mark, b"", metadata={"hdi_isfolder": "true"})
         client.upload_blob("in/full/part-0", b"rows")
-    result = answer_of(orch(home, "cp", "-r", *ends))
+    result = answer_of(orch_here(home, "cp", "-r", *ends))
     assert (result["copied"], result["failed"], result["warnings"]) == (3, 0, [])
     assert (tmp_path / "out/full/part-0").read_text() == "rows"
     assert (tmp_path / "out/empty").is_dir()
-    assert answer_of(orch(home, "sync", *ends))["copied"] == 0
-    report = answer_of(orch(home, "verify", "-r", *ends))
+    assert answer_of(orch_here(home, "sync", *ends))["copied"] == 0
+    report = answer_of(orch_here(home, "verify", "-r", *ends))
     assert (report["is_equal"], report["equal"]) == (True, 3)
     assert home.traces() == []

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
+
+from skyplane_orchestration.cli.main import main
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server
@@ -31,6 +36,19 @@ def orch(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=120,
         check=False,
     )
+
+
+def orch_here(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As `orch`, inside this process: a second sooner, for tests of what the command does."""
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, home.environment, clear=True),
+        contextlib.chdir(home.directory),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        code = main(arguments)
+    return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
 
 
 def answer_of(done: subprocess.CompletedProcess[str], code: int = 0) -> dict[str, Any]:
@@ -73,7 +91,7 @@ def test_a_directory_goes_to_a_bucket_and_back(
     assert there.digests(bucket, "some/prefix/") == digests_of(objects)
 
     back = tmp_path / "back"
-    down = orch(home, "cp", "-r", url, str(back), "--src-endpoint", there.endpoint, "--json")
+    down = orch_here(home, "cp", "-r", url, str(back), "--src-endpoint", there.endpoint, "--json")
     assert answer_of(down)["copied"] == len(objects)
     found = {
         str(path.relative_to(back)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -98,7 +116,7 @@ def test_a_bucket_goes_to_another_endpoint_over_relays(
         "--min-throughput-gbps", "4.1", "--instance-limit", "1",
     )  # fmt: skip
     manifest = ("--manifest", str(tmp_path / "manifest.parquet"))
-    dry = answer_of(orch(home, *command, "--dry-run"))
+    dry = answer_of(orch_here(home, *command, "--dry-run"))
     assert dry["summary"]["objects"] == dry["summary"]["copy"] == len(objects)
     assert dry["summary"]["bytes"] == sum(map(len, objects.values()))
     assert {
@@ -110,7 +128,7 @@ def test_a_bucket_goes_to_another_endpoint_over_relays(
     } in dry["objects"]
     assert there.digests(destination) == {}
 
-    result = answer_of(orch(home, *command, *manifest))
+    result = answer_of(orch_here(home, *command, *manifest))
     assert result["copied"] == len(objects)
     assert any(edge["src"] not in (here.region, there.region) for edge in result["edges"])
     assert there.digests(destination, "q/") == digests_of(objects)
@@ -137,20 +155,22 @@ def test_the_steps_one_by_one(
         f"s3://{source}/", f"s3://{destination}/",
         "--src-endpoint", here.endpoint, "--dst-endpoint", there.endpoint,
     )  # fmt: skip
-    plan = orch(home, "plan", *ends, "--instance-limit", "1", "--json")
+    plan = orch_here(home, "plan", *ends, "--instance-limit", "1", "--json")
     assert answer_of(plan)["src"] == here.region
     (tmp_path / "plan.json").write_text(plan.stdout)
     document = str(tmp_path / "fleet.json")
-    up = orch(home, "provision", str(tmp_path / "plan.json"), "--run", "nightly", "-o", document)
+    up = orch_here(
+        home, "provision", str(tmp_path / "plan.json"), "--run", "nightly", "-o", document
+    )
     assert up.returncode == 0, up.stderr
     fleet = json.loads(Path(document).read_text())
     assert " up in " in up.stderr
-    again = orch(home, "provision", str(tmp_path / "plan.json"), "--run", "nightly")
+    again = orch_here(home, "provision", str(tmp_path / "plan.json"), "--run", "nightly")
     assert answer_of(again)["gateways"] == fleet["gateways"]
 
-    moved = orch(home, "transfer", *ends, "-r", "--fleet", document, "--json")
+    moved = orch_here(home, "transfer", *ends, "-r", "--fleet", document, "--json")
     assert answer_of(moved)["copied"] == 2
-    status = answer_of(orch(home, "status", "--fleet", document, "--json"))
+    status = answer_of(orch_here(home, "status", "--fleet", document, "--json"))
     assert {gateway["state"] for gateway in status["gateways"].values()} == {"running"}
     led = [one for gateway in status["gateways"].values() for one in gateway["leading"].values()]
     assert [transfer["state"] for transfer in led] == ["succeeded"]
@@ -158,17 +178,17 @@ def test_the_steps_one_by_one(
     assert status["estimated_usd"] == answer_of(plan)["cost"]["total_usd"]
     assert there.digests(destination).keys() == {"one", "two"}
 
-    swept = answer_of(orch(home, "sweep", "--dry-run", "--older-than-s", "0", "--json"))
+    swept = answer_of(orch_here(home, "sweep", "--dry-run", "--older-than-s", "0", "--json"))
     assert [orphan["key"] for orphan in swept["orphans"]] == [fleet["key"]]
-    down = answer_of(orch(home, "teardown", "--fleet", document, "--json"))
+    down = answer_of(orch_here(home, "teardown", "--fleet", document, "--json"))
     nodes = [gateway["node"] for gateway in fleet["gateways"]]
     assert down == {"fleet": fleet["key"], "provisioner": "local", "stopped": nodes}
-    twice = answer_of(orch(home, "teardown", "--fleet-key", fleet["key"], "--json"))
+    twice = answer_of(orch_here(home, "teardown", "--fleet-key", fleet["key"], "--json"))
     assert twice["stopped"] == []
     assert home.traces() == []
-    gone = orch(home, "status", "--fleet", document, "--json")
+    gone = orch_here(home, "status", "--fleet", document, "--json")
     assert answer_of(gone, code=1)["gateways"][fleet["gateways"][0]["node"]]["error"]["code"]
-    lost = orch(home, "transfer", *ends, "-r", "--fleet", document)
+    lost = orch_here(home, "transfer", *ends, "-r", "--fleet", document)
     assert lost.returncode == 1
     assert lost.stderr.startswith("skyplane-orch: the fleet is gone")
 
@@ -183,17 +203,17 @@ def test_archived_objects_are_refused_before_a_byte_moves(
         client.put_object(Bucket=bucket, Key=key, Body=b"body", StorageClass=storage_class)  # type: ignore[arg-type]
     command = ("cp", "-r", f"s3://{bucket}/", f"{tmp_path}/out", "--src-endpoint", here.endpoint)
 
-    dry = answer_of(orch(home, *command, "--dry-run", "--json"))
+    dry = answer_of(orch_here(home, *command, "--dry-run", "--json"))
     assert (dry["summary"]["copy"], dry["summary"]["refuse"]) == (1, 1)
-    plan = answer_of(orch(home, "plan", *command[2:], "--json"))
+    plan = answer_of(orch_here(home, "plan", *command[2:], "--json"))
     assert "the volume counts 1 archived object" in plan["notes"][-1]
-    result = answer_of(orch(home, *command, "--json"), code=1)["result"]
+    result = answer_of(orch_here(home, *command, "--json"), code=1)["result"]
     assert (result["copied"], result["failures"][0]["code"]) == (1, "not-restored")
     assert "aws s3api restore-object" in result["failures"][0]["reason"]
-    result = answer_of(orch(home, *command, "--on-archived-object", "skip", "--json"))
+    result = answer_of(orch_here(home, *command, "--on-archived-object", "skip", "--json"))
     assert (result["copied"], result["skipped"]) == (1, 1)
     assert "has archived them: 1 object" in result["warnings"][0]
     # The server lists no restores.
     client.restore_object(Bucket=bucket, Key="cold", RestoreRequest={"Days": 1})
-    result = answer_of(orch(home, *command, "--on-archived-object", "read", "--json"))
+    result = answer_of(orch_here(home, *command, "--on-archived-object", "read", "--json"))
     assert (result["copied"], (tmp_path / "out/cold").read_bytes()) == (2, b"body")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.test_cli_cp import answer_of, orch
+from tests.e2e.test_cli_cp import answer_of, orch_here
 from tests.faults import fake_gcs, strict_gcs
 
 from skyplane_gateway.common.objects import ObjectAttributes
@@ -54,7 +54,7 @@ def test_objects_go_from_s3_to_google(
     # The region of the bucket is looked up, and the emulator is the environment's.
     at_google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": google.url})
     url = f"gs://{bucket}/q/"
-    to_google = orch(
+    to_google = orch_here(
         at_google, "cp", "-r", f"s3://{source}/p/", url, "--src-endpoint", here.endpoint,
         "--chunk-mib", "5", "--gateways", "always", "--json",
     )  # fmt: skip
@@ -70,7 +70,7 @@ def test_objects_go_from_s3_to_google(
     assert list(store.list_uploads("")) == []
 
     ends = (f"s3://{source}/p/", url, "--src-endpoint", here.endpoint)
-    report = answer_of(orch(at_google, "verify", "-r", "--extra", *ends, "--json"))
+    report = answer_of(orch_here(at_google, "verify", "-r", "--extra", *ends, "--json"))
     assert (report["is_equal"], report["equal"], report["extra"]) == (True, len(objects), 0)
     # Google's checksums count, and moto's do not.
     assert report["read_bytes"] == sum(map(len, objects.values()))
@@ -88,7 +88,7 @@ def test_the_service_itself_copies_large_objects_between_its_buckets(
     written = {key: source.put(key, body, attributes=attributes) for key, body in bodies.items()}
     at_google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": google.url})
     ends = (f"gs://{there[0]}/", f"gs://{there[1]}/")
-    copied = orch(at_google, "cp", "-r", *ends, "--chunk-mib", "5", "--json")
+    copied = orch_here(at_google, "cp", "-r", *ends, "--chunk-mib", "5", "--json")
     result = answer_of(copied)
     assert (result["copied"], result["server_side"], result["warnings"]) == (2, 1, [])
     for key, info in written.items():
@@ -117,14 +117,14 @@ def test_text_that_no_header_of_s3_holds_goes_there_and_comes_back(
     at_google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": google.url})
     to_s3 = ("--dst-endpoint", here.endpoint, "--chunk-mib", "5", "--json")
     ends = (f"gs://{there}/", f"s3://{bucket}/in/")
-    result = answer_of(orch(at_google, "cp", "-r", *ends, *to_s3))
+    result = answer_of(orch_here(at_google, "cp", "-r", *ends, *to_s3))
     assert (result["copied"], result["metadata_not_carried"]) == (2, 0)
     returned = (f"s3://{bucket}/in/", f"gs://{back}/", "--src-endpoint", here.endpoint, "--json")
-    assert answer_of(orch(at_google, "cp", "-r", *returned))["copied"] == 2
+    assert answer_of(orch_here(at_google, "cp", "-r", *returned))["copied"] == 2
     for key in ("small", "large"):
         assert has_attributes(again.head(key), odd)
     omitted = (*ends, *to_s3, "--dst-option", "non-ascii=omit", "--conflict", "replace")
-    result = answer_of(orch(at_google, "cp", "-r", *omitted))
+    result = answer_of(orch_here(at_google, "cp", "-r", *omitted))
     assert result["not_carried_by_name"] == {"user-metadata": 2}
     source.close()
     again.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.test_cli_cp import answer_of, orch
+from tests.e2e.test_cli_cp import answer_of, orch_here
 from tests.faults import http_proxy
 from tests.faults.http_rules import Rule
 
@@ -50,7 +50,7 @@ def test_the_steps_of_a_command_share_one_listing_of_the_source(
     there.fill(far, "q/", {key: OBJECTS[key] for key in list(OBJECTS)[:5]})
     ends = (f"s3://{near}/p/", f"s3://{far}/q/")
     endpoints = ("--src-endpoint", source.url, "--dst-endpoint", there.endpoint)
-    result = answer_of(orch(home, *command.split(), *ends, *endpoints, "--json"))
+    result = answer_of(orch_here(home, *command.split(), *ends, *endpoints, "--json"))
     assert (result["failed"], result["skipped"]) == (0, 5 if "sync" in command else 0)
     assert result["copied"] == {"filters": 10, "sync": 7, "delete": 7}.get(name, 12)
     assert there.digests(far, "q/").keys() == OBJECTS.keys() - (
@@ -99,7 +99,7 @@ def test_a_second_page_that_is_none_is_no_success(
     )
     ends = (f"s3://{near}/p/", f"s3://{far}/q/")
     endpoints = ("--src-endpoint", source.url, "--dst-endpoint", there.endpoint)
-    done = orch(home, *command.split(), *ends, *endpoints)
+    done = orch_here(home, *command.split(), *ends, *endpoints)
     assert done.returncode != 0, done.stdout
     assert "the answer is no ListBucketResult" in done.stderr
     assert "Traceback" not in done.stderr

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.e2e.held_store import MIB, PATIENCE_S, HeldStore, take
-from tests.e2e.test_cli_cp import answer_of, orch
+from tests.e2e.test_cli_cp import answer_of, orch_here
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_orchestration.model.job import Limits, TransferJob
@@ -93,14 +93,14 @@ def test_the_command_says_so_and_can_be_told_not_to(
     for end in ("src", "dst"):
         command += [f"--{end}-region", kit.SOURCE, f"--{end}-endpoint", held.proxy.url]
         command += [f"--{end}-option", "checksum=trusted"]
-    preview = orch(home, *command, "--dry-run")
+    preview = orch_here(home, *command, "--dry-run")
     assert "the store itself copies large ones" in preview.stdout
-    done = orch(home, *command, "--json")
+    done = orch_here(home, *command, "--json")
     result = answer_of(done)
     assert (result["copied"], result["server_side"]) == (3, 2)
     assert "large objects by the store itself" in done.stderr
     require_copied(held)
     require_only_small_bodies_read(held)
-    result = answer_of(orch(home, *command, "--json", "--server-side-copy", "never"))
+    result = answer_of(orch_here(home, *command, "--json", "--server-side-copy", "never"))
     assert (result["copied"], result["server_side"]) == (3, 0)
     require_copied(held)
