@@ -81,21 +81,16 @@ def end(
 
     request = TransferRequest(KEY, job, CredentialSources())
     submitted = SubmittedTransfer(KEY, status.epoch, "a", joined=False)
-    clock = Clock(wall=lambda: 1000.0)
     context: Any = SimpleNamespace(
-        fleets=SimpleNamespace(control=open_), clock=clock, poll_s=1.0, stop_at=None
+        identity=SimpleNamespace(may_be_repeated=may_be_repeated),
+        fleets=SimpleNamespace(control=open_),
+        clock=Clock(wall=lambda: 1000.0),
+        rng=random.Random(1),
+        poll_s=1.0,
     )
     with Monitor(request, FLEET, submitted, context) as monitor:
         monitor.is_abandoned = is_abandoned
-        return finalize(
-            request,
-            monitor,
-            status,
-            manifest=manifest,
-            clock=clock,
-            rng=random.Random(1),
-            may_be_repeated=may_be_repeated,
-        )
+        return finalize(monitor, status, manifest)
 
 
 @pytest.mark.parametrize(

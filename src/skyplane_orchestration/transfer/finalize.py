@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import (
     AlreadyExists,
     BudgetReached,
@@ -28,7 +26,6 @@ from skyplane_orchestration.model.resume_handle import (
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.recovery.destination_cleanup import abort_uploads, remove_journals
 from skyplane_orchestration.storage.open import journal_folder
-from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.move import Removal, remove_sources
 from skyplane_orchestration.transfer.path_conflicts import with_put_back
 from skyplane_orchestration.transfer.results import result_of
@@ -47,40 +44,32 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 _FAILS_AGAIN: Final = frozenset((AlreadyExists.code, MetadataNotCarried.code))
 
 
-def finalize(
-    request: TransferRequest,
-    monitor: Monitor,
-    status: TransferStatus,
-    *,
-    manifest: str | None,
-    clock: Clock,
-    rng: random.Random,
-    may_be_repeated: bool = True,
-) -> TransferResult:
+def finalize(monitor: Monitor, status: TransferStatus, manifest: str | None) -> TransferResult:
     """The result of an ended transfer, with its resume handle if it has one; its gateways released.
 
     Deletes the journals of a success, and those that nothing can go on by: of a failure that
-    cannot be resumed, unless it `may_be_repeated` under its key and has copied something.
+    cannot be resumed, unless its run may be repeated under its key and it has copied something.
 
     Raises StoreError if only the manifest cannot be written.
     """
     try:
-        result = _result(request, monitor, status, manifest, rng)
+        result = _result(monitor, status, manifest)
     except BaseException:
         monitor.control.release(monitor.submitted)
         raise
     _log_tracebacks(result, monitor)
     if result.succeeded:
-        remains = _release_success(request, monitor)
+        remains = _release_success(monitor)
         result = replace(result, warnings=(*result.warnings, *remains))
         return monitor.budget.with_totals(result)
     has_use = result.state != "failed" or _can_be_resumed(result, monitor, status)
+    may_be_repeated = monitor.context.identity.may_be_repeated
     keeps_journals = has_use or (may_be_repeated and status.copied > 0)
-    folder = None if keeps_journals else journal_folder(request.job)
+    folder = None if keeps_journals else journal_folder(monitor.request.job)
     monitor.control.release(monitor.submitted, journals_in=folder)
     result = monitor.budget.with_totals(result)
     if result.state == "failed" and has_use:
-        return _with_resume_handle(result, request, monitor, clock.wall())
+        return _with_resume_handle(result, monitor)
     return result
 
 
@@ -95,28 +84,22 @@ def require_success(result: TransferResult, status: TransferStatus) -> TransferR
     )
 
 
-def _result(
-    request: TransferRequest,
-    monitor: Monitor,
-    status: TransferStatus,
-    manifest: str | None,
-    rng: random.Random,
-) -> TransferResult:
-    job = request.job
+def _result(monitor: Monitor, status: TransferStatus, manifest: str | None) -> TransferResult:
+    job = monitor.request.job
     warnings = list(monitor.warnings)
     uri = ""
     try:
         if not monitor.is_abandoned:
             # A resume needs the uploads of an abandoned transfer.
-            warnings += abort_uploads(job, status.open_uploads, request.credentials)
+            warnings += abort_uploads(job, status.open_uploads, monitor.request.credentials)
             if not job.delete:
-                uri = _write_manifest(request, monitor, manifest)
+                uri = _write_manifest(monitor, manifest)
         result = result_of(job, monitor.fleet, status, manifest_uri=uri, warnings=tuple(warnings))
         if job.delete and not monitor.is_abandoned:
-            return _delete_extra(request, monitor, result, manifest, rng)
+            return _delete_extra(monitor, result, manifest)
         # The orchestrator that fetched the success of an abandoned move has deleted its sources.
         if job.move and result.succeeded and not monitor.is_abandoned:
-            return _delete_sources(request, monitor, result, rng)
+            return _delete_sources(monitor, result)
         return result
     except SkyplaneError as error:
         if status.state == "succeeded":
@@ -126,26 +109,21 @@ def _result(
         return result_of(job, monitor.fleet, status, warnings=tuple(warnings))
 
 
-def _write_manifest(request: TransferRequest, monitor: Monitor, manifest: str | None) -> str:
+def _write_manifest(monitor: Monitor, manifest: str | None) -> str:
     if manifest is None:
         return ""
     from skyplane_orchestration.storage.object_manifest import write_manifest
 
     rows = monitor.control.report_rows(monitor.submitted)
+    request = monitor.request
     return write_manifest(manifest, request.job, rows, request.credentials)
 
 
-def _delete_extra(
-    request: TransferRequest,
-    monitor: Monitor,
-    result: TransferResult,
-    manifest: str | None,
-    rng: random.Random,
-) -> TransferResult:
+def _delete_extra(monitor: Monitor, result: TransferResult, manifest: str | None) -> TransferResult:
     """Delete what only the destination has, after a success; write the manifest with these rows."""
     from skyplane_orchestration.transfer.deletes import delete_extra
 
-    job, credentials = request.job, request.credentials
+    job, credentials, rng = monitor.request.job, monitor.request.credentials, monitor.context.rng
     with closing(RowSpool()) as rows:
         if manifest is not None:
             # Now: the lead's lease may end while deletes run.
@@ -161,14 +139,13 @@ def _delete_extra(
     return replace(result, manifest_uri=uri)
 
 
-def _delete_sources(
-    request: TransferRequest, monitor: Monitor, result: TransferResult, rng: random.Random
-) -> TransferResult:
+def _delete_sources(monitor: Monitor, result: TransferResult) -> TransferResult:
     """Delete what was copied at the source; the result with what became of that."""
     removal = Removal()
     trouble = ""
     try:
         rows = monitor.control.report_rows(monitor.submitted)
+        request, rng = monitor.request, monitor.context.rng
         remove_sources(request.job, rows, request.credentials, removal, rng)
     except ConfigurationInvalid as error:
         return replace(result, state="failed", error=error.message, error_code=error.code)
@@ -197,8 +174,9 @@ def _log_tracebacks(result: TransferResult, monitor: Monitor) -> None:
             log.error("end of the log of %s:\n%s", node, tail)
 
 
-def _release_success(request: TransferRequest, monitor: Monitor) -> tuple[str, ...]:
+def _release_success(monitor: Monitor) -> tuple[str, ...]:
     """Release the gateways and delete the journals; warnings for what stays."""
+    request = monitor.request
     if monitor.control.release(monitor.submitted, journals_in=journal_folder(request.job)):
         return ()
     # No sink could delete them.
@@ -207,18 +185,16 @@ def _release_success(request: TransferRequest, monitor: Monitor) -> tuple[str, .
     )
 
 
-def _with_resume_handle(
-    result: TransferResult, request: TransferRequest, monitor: Monitor, now_unix_s: float
-) -> TransferResult:
+def _with_resume_handle(result: TransferResult, monitor: Monitor) -> TransferResult:
     text = ResumeHandle(
-        job=request.job,
+        job=monitor.request.job,
         plan=monitor.fleet.plan,
         fleet_key=monitor.fleet.key,
         generation=monitor.fleet.generation,
         deployment=monitor.fleet.deployment,
         transfer_key=monitor.submitted.transfer_key,
         epoch=monitor.submitted.epoch,
-        expires_unix_s=now_unix_s + RESUME_TTL_S,
+        expires_unix_s=monitor.context.clock.wall() + RESUME_TTL_S,
     ).to_text()
     if len(text) > MAX_TEXT_BYTES:
         warning = "the job and its plan are too long for a resume handle; run it again instead"

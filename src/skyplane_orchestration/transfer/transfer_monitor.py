@@ -71,6 +71,7 @@ class Monitor:
     """Follows one submitted transfer. `run` needs its context manager; `poll` does not.
 
     Attributes:
+        request, context: what is copied, and by whom.
         fleet, submitted, control: where the transfer runs now.
         warnings: events that the user should see.
         budget: the cost so far.
@@ -96,8 +97,8 @@ class Monitor:
         self.has_answered = False
         self.is_abandoned = False
         self._exceeded: BudgetReached | Stopped | None = None
-        self._request = request
-        self._context = context
+        self.request = request
+        self.context = context
         self._on_status = on_status
         self._on_submitted = on_submitted
         self._failover = Failover(Tenure(submitted.lead, submitted.epoch))
@@ -107,7 +108,7 @@ class Monitor:
         self._session = ExitStack()
 
     def __enter__(self) -> Monitor:
-        self.control = self._session.enter_context(self._context.fleets.control(self.fleet))
+        self.control = self._session.enter_context(self.context.fleets.control(self.fleet))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -131,7 +132,7 @@ class Monitor:
 
     def follow(self, for_s: float) -> WatchEnd | None:
         """Poll for some seconds; why another process has to go on, or None if none has to."""
-        clock = self._context.clock
+        clock = self.context.clock
         end_s = clock.monotonic() + for_s
         while (end := self.poll()) is None and (left_s := end_s - clock.monotonic()) > 0:
             clock.sleep(min(self._pauses.next_s(), left_s))
@@ -165,7 +166,7 @@ class Monitor:
             if isinstance(action, Poll):
                 answer = self._status if isinstance(event, Answered) else None
                 if pause_s := self._pauses.after(answer):
-                    self._context.clock.sleep(pause_s)
+                    self.context.clock.sleep(pause_s)
 
     def _given_up(self, action: GiveUp) -> TransferStatus:
         # The last status of a displaced lead is not the end of the transfer.
@@ -247,15 +248,15 @@ class Monitor:
         return Answered(status.epoch, _has_progress(status))
 
     def _overdue(self) -> Stopped | None:
-        stop_at = self._context.stop_at
-        if stop_at is None or self._context.clock.wall() < stop_at.unix_s:
+        stop_at = self.context.stop_at
+        if stop_at is None or self.context.clock.wall() < stop_at.unix_s:
             return None
         return Stopped(stop_at.reason)
 
     def _renew_credentials(self) -> None:
         epoch = self.submitted.epoch
         self._renewal.poll(
-            self._status, lambda: self.control.renew_credentials(self._request, epoch)
+            self._status, lambda: self.control.renew_credentials(self.request, epoch)
         )
 
     def _stop(self, exceeded: SkyplaneError) -> bool:
@@ -282,7 +283,7 @@ class Monitor:
         key = self.submitted.transfer_key
         log.warning("transfer %s: asking %s to lead epoch %d", key, lead, epoch)
         try:
-            submitted = self.control.take_over(self._request, order)
+            submitted = self.control.take_over(self.request, order)
         except StaleEpoch as error:
             return Displaced(error.message)
         except SkyplaneError as error:
@@ -292,11 +293,11 @@ class Monitor:
     def _restore(self) -> Event:
         log.warning("fleet %s is broken; bringing it up again", self.fleet.key)
         try:
-            self.fleet = self._context.fleets.restore(self.fleet)
+            self.fleet = self.context.fleets.restore(self.fleet)
         except SkyplaneError as error:
             return RestoreFailed(error.message)
         self._session.close()
-        self.control = self._session.enter_context(self._context.fleets.control(self.fleet))
+        self.control = self._session.enter_context(self.context.fleets.control(self.fleet))
         self.warnings.append("the fleet was broken and was brought up again")
         if self._on_submitted is not None:
             self._on_submitted(self.fleet, self.submitted)

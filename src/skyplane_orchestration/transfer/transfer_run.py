@@ -174,12 +174,11 @@ class TransferRun:
 
     def wait(self, submitted: SubmittedTransfer) -> TransferResult:
         """Follow a submitted transfer to its end; see `Client.finish`."""
-        context = self._context
         with Monitor(
             self._request,
             self.fleet,
             submitted,
-            context,
+            self._context,
             on_status=self._was_polled,
             on_submitted=self._was_submitted,
         ) as monitor:
@@ -187,15 +186,7 @@ class TransferRun:
             with timed("transfer: moving the objects"):
                 status = monitor.run()
             with timed("transfer: conclusion"):
-                result = finalize(
-                    self._request,
-                    monitor,
-                    status,
-                    manifest=self._options.manifest,
-                    clock=context.clock,
-                    rng=context.rng,
-                    may_be_repeated=context.identity.may_be_repeated,
-                )
+                result = finalize(monitor, status, self._options.manifest)
         return require_success(result, status)
 
     def _was_submitted(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
