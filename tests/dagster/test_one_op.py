@@ -14,6 +14,7 @@ from skyplane_orchestration.dagster import SkyplaneResource, skyplane_assets
 from skyplane_orchestration.errors import (
     PlanInfeasible,
     StoreUnavailable,
+    TooManyFleets,
     TransferFailed,
 )
 from skyplane_orchestration.model.identity import RunIdentity
@@ -89,6 +90,12 @@ def test_a_copy_without_work_has_no_plan(lab: Lab) -> None:
     metadata = told(lab.materialize(assets_of(JOBS), selection=["paris"]))["paris"]
     assert "skyplane/plan" not in metadata
     assert metadata["skyplane/objects"] == 30
+
+
+def test_it_waits_for_the_end_of_another_fleet(lab: Lab) -> None:
+    lab.client.full = [TooManyFleets.of("prod", 2, ("aa", "bb"))] * 3
+    assert lab.materialize(assets_of(JOBS), selection=["paris"]).success
+    assert lab.client.full == []
 
 
 def test_an_ordinary_asset_gives_its_job(lab: Lab) -> None:

@@ -38,19 +38,18 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult, failed_result
 from skyplane_orchestration.transfer.actual_cost import own_costs
-from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
+from skyplane_orchestration.transfer.progress_log import heading
 from skyplane_orchestration.transfer.task_log import (
+    RunLog,
     log_failures,
     log_fleet,
     log_full,
     log_result,
-    log_submitted,
     log_teardown,
 )
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
-    from skyplane_orchestration.transfer.control import SubmittedTransfer
 
 Document = dict[str, Any]
 
@@ -287,22 +286,8 @@ def copied(
     Without a fleet the job has one of its own, which ends with it.
     """
     log.info(heading(job))
-
-    def on_fleet(fleet: Fleet) -> None:
-        fleets.append(fleet)
-        log_fleet(log, fleet)
-
-    def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
-        fleets.append(fleet)
-        log_submitted(log, submitted)
-
     run = partial(client.transfer, job, fleets[-1]) if fleets else partial(client.run, job)
-    result = run(
-        on_fleet=on_fleet,
-        on_submitted=on_submitted,
-        on_status=ProgressLog(log.info),
-        manifest=manifest,
-    )
+    result = run(**RunLog(log, fleets).arguments(manifest))
     log_result(log, result)
     return result
 

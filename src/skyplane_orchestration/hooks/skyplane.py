@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
@@ -31,8 +31,8 @@ from skyplane_orchestration.provider_info import (
 )
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources, purpose_of
-from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
-from skyplane_orchestration.transfer.task_log import log_full, log_result
+from skyplane_orchestration.transfer.progress_log import heading
+from skyplane_orchestration.transfer.task_log import RunLog, log_result
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -141,12 +141,7 @@ class SkyplaneHook(BaseHook):
         job = self.placed_job(job)
         self.log.info("%s", heading(job))
         self._report_ends(job)
-        result = client.run(
-            job,
-            manifest=manifest,
-            on_status=ProgressLog(self.log.info),
-            on_full=partial(log_full, self.log),
-        )
+        result = client.run(job, **RunLog(self.log, []).arguments(manifest))
         log_result(self.log, result)
         return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,8 +20,8 @@ from skyplane_orchestration.operators.arguments import Document, Flag
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
 from skyplane_orchestration.report.documents import LINEAGE
-from skyplane_orchestration.transfer.progress_log import ProgressLog, heading
-from skyplane_orchestration.transfer.task_log import log_result, log_submitted
+from skyplane_orchestration.transfer.progress_log import heading
+from skyplane_orchestration.transfer.task_log import RunLog, log_result
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.status import TransferStatus
     from skyplane_orchestration.transfer.control import SubmittedTransfer
-    from skyplane_orchestration.transfer.run_options import OnStatus
+    from skyplane_orchestration.transfer.run_options import RunArguments
 
 
 class SkyplaneTransferOperator(SkyplaneFleetOperator):
@@ -123,21 +123,58 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
     def work(self, context: Context, client: Client) -> dict[str, Any]:
         job = self.hook.placed_job(self.transfer_job())
         self.log.info("%s", heading(job))
-        if not self.deferrable:
-            do = self._run_in_one_task if self._is_one_task else self._transfer_on_fleet
-            return self._conclude(context, job, *do(context, client, job))
-        begun = self._begin(context, client, job)
-        if isinstance(begun, WatchedTransfer):
-            watched = replace(begun, deadline_unix_s=self.deadline_unix_s(context))
+        fleet = None if self._is_one_task else self._given_fleet()
+        fleets = [] if fleet is None else [fleet]
+        # The client itself ends a transfer on a fleet of its own.
+        arguments = self._run_arguments(context, client, fleets, cancels=fleet is not None)
+        try:
+            if self.deferrable:
+                done = client.job_run(job).begin(fleet, **arguments)
+            elif fleet is None:
+                done = client.run(job, **arguments)
+            else:
+                done = client.transfer(job, fleet, **arguments)
+        finally:
+            self._running = None
+        if isinstance(done, WatchedTransfer):
+            watched = replace(done, deadline_unix_s=self.deadline_unix_s(context))
             return self._follow(context, client, watched)
-        return self._conclude(context, job, None, begun)
+        return self._conclude(context, job, fleets[-1] if fleets else None, done)
+
+    def _run_arguments(
+        self, context: Context, client: Client, fleets: list[Fleet], *, cancels: bool = True
+    ) -> RunArguments:
+        """How a run tells what it does; `fleets` gets each fleet that it uses.
+
+        Keeps the last status for a task that is cut off, and with `cancels` the transfer, which
+        `on_kill` then cancels.
+        """
+        run = RunLog(self.log, fleets)
+
+        def on_status(status: TransferStatus) -> None:
+            run.on_status(status)
+            if fleets:
+                self._seen = (fleets[-1], status)
+
+        def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
+            run.on_submitted(fleet, submitted)
+            if cancels:
+                self._running = (client, fleet, submitted)
+
+        return {
+            **run.arguments(self.manifest),
+            "on_status": on_status,
+            "on_submitted": on_submitted,
+            "on_full": self.on_full(context),
+        }
 
     def _follow(self, context: Context, client: Client, watched: WatchedTransfer) -> dict[str, Any]:
         """Follow the transfer in the slot for its first seconds; free the slot after them."""
         self._running = (client, watched.fleet, watched.submitted)
         message = ""
         try:
-            watch = client.watch(watched, on_status=self._on_status([watched.fleet]))
+            arguments = self._run_arguments(context, client, [watched.fleet])
+            watch = client.watch(watched, on_status=arguments["on_status"])
             end: str | None = watch.follow(self.defer_after_s)
         except SkyplaneError as error:
             end, message = "error", str(error)
@@ -175,19 +212,10 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         if event["message"]:
             self.log.warning("the transfer could not be watched: %s", event["message"])
         fleets = [watched.fleet]
-
-        def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
-            fleets.append(fleet)
-            self._running = (client, fleet, submitted)
-
+        arguments = self._run_arguments(context, client, fleets)
         self._running = (client, watched.fleet, watched.submitted)
         try:
-            result = client.finish(
-                watched,
-                on_submitted=on_submitted,
-                on_status=self._on_status(fleets),
-                manifest=self.manifest,
-            )
+            result = client.finish(watched, **arguments)
         finally:
             self._running = None
         return self._conclude(context, watched.job, fleets[-1], result)
@@ -201,19 +229,6 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
             context["outlet_events"][outlet].extra = facts
         log_result(self.log, result)
         return result.to_dict()
-
-    def _begin(
-        self, context: Context, client: Client, job: TransferJob
-    ) -> TransferResult | WatchedTransfer:
-        fleets: list[Fleet] = []
-        return client.job_run(job).begin(
-            None if self._is_one_task else self._given_fleet(),
-            manifest=self.manifest,
-            on_status=self._on_status(fleets),
-            on_submitted=lambda _, submitted: log_submitted(self.log, submitted),
-            on_fleet=fleets.append,
-            on_full=self.on_full(context),
-        )
 
     def _defer(self, client: Client, watched: WatchedTransfer) -> NoReturn:
         """Free the slot until the trigger's event. Raises TaskDeferred."""
@@ -232,54 +247,6 @@ class SkyplaneTransferOperator(SkyplaneFleetOperator):
         if not self.fleet:
             raise ConfigurationInvalid("the provision task left no fleet; run it again")
         return Fleet.from_dict(self.fleet)
-
-    def _run_in_one_task(
-        self, context: Context, client: Client, job: TransferJob
-    ) -> tuple[Fleet | None, TransferResult]:
-        fleets: list[Fleet] = []
-        result = client.run(
-            job,
-            manifest=self.manifest,
-            on_status=self._on_status(fleets),
-            on_fleet=fleets.append,
-            on_full=self.on_full(context),
-        )
-        return fleets[0] if fleets else None, result
-
-    def _transfer_on_fleet(
-        self, context: Context, client: Client, job: TransferJob
-    ) -> tuple[Fleet | None, TransferResult]:
-        # The client may replace the fleet during the transfer.
-        fleets = [self._given_fleet()]
-
-        def on_submitted(fleet: Fleet, submitted: SubmittedTransfer) -> None:
-            fleets.append(fleet)
-            self._running = (client, fleet, submitted)
-            log_submitted(self.log, submitted)
-
-        try:
-            result = client.transfer(
-                job,
-                fleets[0],
-                on_submitted=on_submitted,
-                on_status=self._on_status(fleets),
-                manifest=self.manifest,
-                on_full=self.on_full(context),
-            )
-        finally:
-            self._running = None
-        return fleets[-1], result
-
-    def _on_status(self, fleets: Sequence[Fleet]) -> OnStatus:
-        """Logs the progress, and keeps the last status for a task that is cut off."""
-        log = ProgressLog(self.log.info)
-
-        def on_status(status: TransferStatus) -> None:
-            log(status)
-            if fleets:
-                self._seen = (fleets[-1], status)
-
-        return on_status
 
     def report_timeout(self, context: Context) -> None:
         if self._seen is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from skyplane_orchestration.formatting import counted, duration, size, throughput, usd
 from skyplane_orchestration.model.fleet import where_gateways_run
+from skyplane_orchestration.transfer.progress_log import ProgressLog
 
 if TYPE_CHECKING:
     from skyplane_orchestration.errors import TooManyFleets
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.provisioner import TeardownReport
     from skyplane_orchestration.transfer.control import SubmittedTransfer
     from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
+    from skyplane_orchestration.transfer.run_options import RunArguments
 
 #: Failed objects and swept uploads in a log; the manifest and the report have all.
 _MAX_ROWS: Final = 20
@@ -38,6 +41,38 @@ class TaskLogger(Protocol):
     def error(self, message: str, /, *args: Any) -> Any: ...
 
     def log(self, level: int, message: str, /, *args: Any) -> Any: ...
+
+
+class RunLog:
+    """Logs what a run does, and waits while the deployment has too many fleets.
+
+    Attributes:
+        fleets: gets each fleet that the run uses.
+    """
+
+    def __init__(self, log: TaskLogger, fleets: list[Fleet]) -> None:
+        self.fleets = fleets
+        self.on_status = ProgressLog(log.info)
+        self._log = log
+
+    def on_fleet(self, fleet: Fleet) -> None:
+        self.fleets.append(fleet)
+        log_fleet(self._log, fleet)
+
+    def on_submitted(self, fleet: Fleet, submitted: SubmittedTransfer) -> None:
+        self.fleets.append(fleet)
+        verb = "joined" if submitted.joined else "submitted"
+        self._log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
+
+    def arguments(self, manifest: str | None) -> RunArguments:
+        """What the verbs that run a job take."""
+        return {
+            "manifest": manifest,
+            "on_fleet": self.on_fleet,
+            "on_submitted": self.on_submitted,
+            "on_status": self.on_status,
+            "on_full": partial(log_full, self._log),
+        }
 
 
 def log_fleet(log: TaskLogger, fleet: Fleet) -> None:
@@ -69,11 +104,6 @@ def cost_text(result: TransferResult) -> str:
     estimate = result.estimated_usd
     beside = "" if estimate is None else f", estimated {usd(estimate)}"
     return f"cost {usd(result.cost.total_usd)} at the plan's prices{beside}"
-
-
-def log_submitted(log: TaskLogger, submitted: SubmittedTransfer) -> None:
-    verb = "joined" if submitted.joined else "submitted"
-    log.info("%s transfer %s at %s", verb, submitted.transfer_key, submitted.lead)
 
 
 def log_result(log: TaskLogger, result: TransferResult) -> None:

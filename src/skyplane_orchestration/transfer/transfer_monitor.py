@@ -71,7 +71,7 @@ class Monitor:
     """Follows one submitted transfer. `run` needs its context manager; `poll` does not.
 
     Attributes:
-        request, context: what is copied, and by whom.
+        request, context: the transfer as a fleet gets it, and the run that follows it.
         fleet, submitted, control: where the transfer runs now.
         warnings: events that the user should see.
         budget: the cost so far.
