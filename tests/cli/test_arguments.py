@@ -93,17 +93,13 @@ def test_the_rule_for_refused_launches_is_for_subcommands_that_launch() -> None:
         planning.parse_args(["--on-no-capacity", "fail"])
 
 
-@pytest.mark.parametrize("text", ["0", "0.0", "1e-3", "60"])
-def test_prove_s_warns_that_it_has_no_effect(text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_prove_s_warns_that_it_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     parser = Parser(prog="x")
     planner_options.add_proof(parser)
     parser.parse_args([])
     assert not caplog.messages
-    parser.parse_args(["--prove-s", text])
+    parser.parse_args(["--prove-s", "60"])
     assert "--prove-s has no effect" in caplog.text
-    for bad in ("-1", "nan", "inf", "soon"):
-        with pytest.raises(ConfigurationInvalid, match="above zero"):
-            parser.parse_args(["--prove-s", bad])
 
 
 def test_a_policy_that_matches_no_region_is_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 from skyplane_gateway.common.object_filter import doubtful_lines, keys_of_lines
 from skyplane_orchestration.cli.console import print_error
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.output_format import suffix_of
 
 
@@ -73,46 +71,7 @@ def written_as(*suffixes: str) -> Callable[[str], str]:
     return output_file
 
 
-def _number_that(is_right: Callable[[float], bool], what: str) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and is_right(value)):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-        return value
-
-    return number
-
-
-number_above_zero = _number_that(lambda value: value > 0, "a number above zero")
-number_from_zero = _number_that(lambda value: value >= 0, "zero or a number above zero")
-share = _number_that(lambda value: 0 <= value < 1, "a number from 0 to below 1")
-
-
-def whole_number_from(least: int) -> Callable[[str], int]:
-    """The converter of an option that counts something."""
-
-    def whole_number(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
-        return int(text)
-
-    return whole_number
-
-
 def vcpu_quota(text: str) -> tuple[str, int]:
     """`CLOUD=N` -> (CLOUD, N)."""
-    cloud, count = instance_type(text)
-    return cloud, whole_number_from(1)(count)
-
-
-def instance_type(text: str) -> tuple[str, str]:
-    """`CLOUD=TYPE` -> (CLOUD, TYPE); an unknown cloud would have no effect."""
-    cloud, name = pair(text)
-    if cloud not in KNOWN_CLOUDS:
-        raise argparse.ArgumentTypeError(
-            f"unknown cloud {cloud!r}; use one of {', '.join(KNOWN_CLOUDS)}"
-        )
-    return cloud, name
+    cloud, count = pair(text)
+    return cloud, int(count)

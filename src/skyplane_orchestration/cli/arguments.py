@@ -9,35 +9,29 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import Any, Final, NoReturn, get_args, get_type_hints
+from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from skyplane_gateway.common.job_rules import ConflictRule, JobRules, Verification
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.cli.argument_types import (
     header,
     keys_of_file,
-    number_above_zero,
     pair,
-    whole_number_from,
     written_as,
 )
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.other_tools import advice_for_option
-from skyplane_orchestration.client_settings import MEANINGS, PROVISIONERS
+from skyplane_orchestration.client_settings import MEANINGS, PROVISIONERS, ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
 from skyplane_orchestration.model.flat_job import location_of
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
-from skyplane_orchestration.model.job import (
-    Encryption,
-    Limits,
-    Policy,
-    ServerSideRule,
-    TransferJob,
-)
+from skyplane_orchestration.model.job import Limits, Policy, TransferJob
 from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.output_format import MANIFESTS
+from skyplane_orchestration.model.text_values import options_of
 from skyplane_orchestration.provision.provisioner import FleetTimes
 
 log = logging.getLogger(__name__)
@@ -53,9 +47,6 @@ _REFERENCES: Final = ("profile:", "env:")
 
 #: Prefix of an end's options -> name of the end.
 END_NAMES: Final = {"src": "source", "dst": "destination"}
-
-#: Field -> its default.
-_DEFAULTS: Final = {one.name: one.default for one in (*fields(TransferJob), *fields(Policy))}
 
 #: The result of `parser.add_subparsers()`; argparse has no public type for it.
 Subparsers = Any
@@ -110,33 +101,26 @@ def add_flags(group: argparse._ActionsContainer, **flags: str) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
 
 
-def add_choice(
-    group: argparse._ActionsContainer, name: str, rule: Any, what: str, default: Any = None
-) -> None:
-    """An option with the values of a field of the job.
+def add_fields(group: argparse._ActionsContainer, kind: Callable[..., Any], **what: str) -> None:
+    """Options for fields of a job, of their names and types; the job itself checks the values.
 
     Args:
-        name: of the field.
-        rule: its type.
-        default: None for that of the job's field.
+        kind: what has the fields: a dataclass, or a function of such arguments.
+        what: field -> its help, after the word that stands for a value that is free.
     """
-    group.add_argument(
-        f"--{name.replace('_', '-')}",
-        choices=get_args(rule),
-        default=_DEFAULTS[name] if default is None else default,
-        help=f"{what} (default: %(default)s)",
-    )
-
-
-def add_rules(group: argparse._ActionsContainer, kind: type[Any]) -> None:
-    """An option for each field of `JobRules` that says what it does: a flag, or a choice."""
-    hints = get_type_hints(kind)
-    for one in fields(kind):
-        what = one.metadata.get("what", "")
-        if what and hints[one.name] is bool:
-            add_flags(group, **{one.name: what})
-        elif what:
-            add_choice(group, one.name, hints[one.name], what, one.default)
+    hints, parameters = get_type_hints(kind), signature(kind).parameters
+    for name, text in what.items():
+        option = f"--{name.replace('_', '-')}"
+        hint = next(one for one in options_of(hints[name]) if one is not type(None))
+        if hint is bool:
+            add_flags(group, **{name: text})
+        elif get_origin(hint) is Literal:
+            choices, default = get_args(hint), parameters[name].default
+            text = f"{text} (default: %(default)s)"
+            group.add_argument(option, choices=choices, default=default, help=text)
+        else:
+            metavar, _, text = text.partition(" ")
+            group.add_argument(option, type=hint, metavar=metavar, help=text)
 
 
 def add_list(
@@ -246,27 +230,27 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
             help="copy only the keys in FILE, one per line, relative to SRC; - reads stdin"
             f"{what} (repeatable)",
         )
-    for name, what in (("newer", "at this time or later"), ("older", "before this time")):
-        group.add_argument(
-            f"--{name}-than",
-            metavar="TIME",
-            help=f"copy only objects that were modified {what}: a duration before now such as"
-            " 24h or 7d (s, m, h, d, w), a date, or a time such as 2026-01-31T06:00:00Z",
-        )
-    for name, what in (("min", "smaller"), ("max", "larger")):
-        group.add_argument(
-            f"--{name}-size",
-            metavar="SIZE",
-            help=f"skip {what} objects: a number and a unit B, K, M, G, T or P, in powers of"
-            " 1024, such as 10M",
-        )
+    time = (
+        "a duration before now such as 24h or 7d (s, m, h, d, w), a date, or a time such as"
+        " 2026-01-31T06:00:00Z"
+    )
+    size = "a number and a unit B, K, M, G, T or P, in powers of 1024, such as 10M"
+    add_fields(
+        group,
+        TransferJob,
+        newer_than=f"TIME copy only objects that were modified at this time or later: {time}",
+        older_than=f"TIME copy only objects that were modified before this time: {time}",
+        min_size=f"SIZE skip smaller objects: {size}",
+        max_size=f"SIZE skip larger objects: {size}",
+    )
 
 
 def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
     _add_conflict(group)
-    add_rules(group, JobRules)
+    rules = {one.name: one.metadata.get("what", "") for one in fields(JobRules)}
+    add_fields(group, JobRules, **{name: what for name, what in rules.items() if what})
     add_list(
         group,
         "--last",
@@ -293,8 +277,7 @@ def add_manifest(group: argparse._ActionsContainer) -> None:
 def _add_conflict(group: argparse._ArgumentGroup) -> None:
     """The conflict rule, and the names that some rules have in rclone."""
     rules = group.add_mutually_exclusive_group()
-    what = "what to do if the object exists at the destination"
-    add_choice(rules, "conflict", ConflictRule, what)
+    add_fields(rules, JobRules, conflict="what to do if the object exists at the destination")
     short: tuple[tuple[str, ConflictRule, str], ...] = (
         (
             "--checksum",
@@ -320,8 +303,12 @@ def _add_attributes(parser: Parser) -> None:
     group = parser.add_argument_group(
         "metadata", "of the objects that are written to a bucket, in place of that of SRC"
     )
-    group.add_argument("--content-type", metavar="TYPE", help="such as text/html; charset=utf-8")
-    group.add_argument("--cache-control", metavar="TEXT", help="such as max-age=3600")
+    add_fields(
+        group,
+        TransferJob,
+        content_type="TYPE such as text/html; charset=utf-8",
+        cache_control="TEXT such as max-age=3600",
+    )
     add_list(
         group,
         "--header",
@@ -353,7 +340,7 @@ def _add_demands(group: argparse._ArgumentGroup) -> None:
             dest="verify",
             action="store_const",
             const=how,
-            default=_DEFAULTS["verify"],
+            default=JobRules().verify,
             help=what,
         )
     group.add_argument(
@@ -366,43 +353,32 @@ def _add_demands(group: argparse._ArgumentGroup) -> None:
 
 def _add_sending(group: argparse._ArgumentGroup) -> None:
     """How the bytes go."""
-    add_choice(
+    add_fields(
         group,
-        "encrypt",
-        Encryption,
-        "encrypt from the source gateways to the sink gateways; auto: unless all are on one"
+        TransferJob,
+        encrypt="encrypt from the source gateways to the sink gateways; auto: unless all are on one"
         " machine",
     )
-    group.add_argument(
-        "--chunk-mib",
-        type=whole_number_from(1),
-        metavar="MIB",
-        help="largest object sent whole, and size of the parts of larger objects, 5 to 512"
+    add_fields(
+        group,
+        Limits,
+        chunk_mib="MIB largest object sent whole, and size of the parts of larger objects, 5 to 512"
         f" (default: {Limits().whole_mib}, and parts of {Limits().part_mib})",
     )
-    group.add_argument(
-        "--bwlimit",
-        metavar="RATE",
-        help="send at most so many bytes per second: a number and a unit, as for --min-size,"
-        " such as 10M (default: no limit)",
-    )
-    add_choice(
+    add_fields(
         group,
-        "server_side_copy",
-        ServerSideRule,
-        "auto: in one region of one service the store itself copies large objects; never:"
-        " all bytes pass through the gateways",
+        TransferJob,
+        bwlimit="RATE send at most so many bytes per second: a number and a unit, as for"
+        " --min-size, such as 10M (default: no limit)",
+        server_side_copy="auto: in one region of one service the store itself copies large"
+        " objects; never: all bytes pass through the gateways",
     )
 
 
 def add_budget(parser: Parser, default: str) -> None:
     """The highest cost of a transfer, for subcommands that make no plan."""
-    parser.add_argument(
-        "--max-job-usd",
-        type=number_above_zero,
-        metavar="Z",
-        help=f"stop the transfer when it has cost Z USD (default: {default})",
-    )
+    what = f"Z stop the transfer when it has cost Z USD (default: {default})"
+    add_fields(parser, Policy, max_job_usd=what)
 
 
 def _what(name: str) -> str:
@@ -441,25 +417,22 @@ def add_common(
     if has_run:
         parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
     if has_times:
-        fleet.add_argument(
-            "--processes-per-instance",
-            type=whole_number_from(1),
-            metavar="N",
-            help=f"{_what('processes_per_instance')} (default: $SKYPLANE_PROCESSES_PER_INSTANCE,"
-            " else one per processor, 8 at most)",
+        what = f"{_what('processes_per_instance')} (default: $SKYPLANE_PROCESSES_PER_INSTANCE, else"
+        add_fields(
+            fleet,
+            ClientSettings,
+            processes_per_instance=f"N {what} one per processor, 8 at most)",
         )
-        _add_times(parser)
+        leases = parser.add_argument_group(
+            "leases", "gateways end by themselves when one of the times is over"
+        )
+        times = {
+            one.name: f"S {_what(one.name)} (default: {one.default:g} s)"
+            for one in fields(FleetTimes)
+        }
+        add_fields(leases, FleetTimes, **times)
     add_output(parser)
     parser.set_defaults(run_command=run, parser=parser)
-
-
-def _add_times(parser: Parser) -> None:
-    group = parser.add_argument_group(
-        "leases", "gateways end by themselves when one of the times is over"
-    )
-    for one in fields(FleetTimes):
-        what = f"{_what(one.name)} (default: {one.default:g} s)"
-        group.add_argument(f"--{one.name.replace('_', '-')}", type=float, metavar="S", help=what)
 
 
 # ---------------------------------------------------------------- values
@@ -509,19 +482,17 @@ def excluded_keys(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a dataclass that the subcommand has an option for, of the same name."""
-    names = (field.name for field in fields(kind))
-    return {name: getattr(options, name) for name in names if hasattr(options, name)}
+    """The fields of a dataclass that an option of the same name gives."""
+    given = {one.name: getattr(options, one.name, None) for one in fields(kind)}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
     """The job of a subcommand that copies, with more of its fields. Raises ConfigurationInvalid."""
     given = fields_from(TransferJob, options)
     for name in ("max_delete", "allow_unmatched_patterns"):
-        if given.get(name) not in (None, False) and not given["delete"]:
+        if given.get(name) and not given["delete"]:
             raise ConfigurationInvalid(Text(FieldName(name), " needs ", FieldName("delete")))
-    if given.get("max_delete") is None:
-        given.pop("max_delete", None)
     given |= {
         "source": location_from(options, "src"),
         "destination": location_from(options, "dst"),

@@ -40,5 +40,4 @@ def print_may_still_run(options: argparse.Namespace, key: str, error: SkyplaneEr
 
 
 def _settings_of(options: argparse.Namespace) -> ClientSettings:
-    given = fields_from(ClientSettings, options)
-    return ClientSettings(**{name: value for name, value in given.items() if value is not None})
+    return ClientSettings(**fields_from(ClientSettings, options))

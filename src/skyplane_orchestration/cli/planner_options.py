@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from skyplane_orchestration.cli.argument_types import (
     commas,
-    instance_type,
-    number_above_zero,
-    number_from_zero,
-    share,
+    pair,
     vcpu_quota,
-    whole_number_from,
 )
 from skyplane_orchestration.cli.arguments import (
     Parser,
-    add_choice,
+    add_fields,
     add_flags,
     add_list,
     fields_from,
@@ -27,10 +23,9 @@ from skyplane_orchestration.cli.arguments import (
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,
-    NetworkTierRule,
-    NoCapacityRule,
     Objective,
     Policy,
+    TransferJob,
 )
 from skyplane_orchestration.model.objective_choice import OBJECTIVE_NAMES, chosen_objective
 
@@ -45,18 +40,14 @@ def add_objective(
     what: str = "at most one; default: the cheapest plan at the rate of the direct path",
 ) -> None:
     group = parser.add_argument_group("objective", what)
-    one = group.add_mutually_exclusive_group()
-    for name, metavar, what in (
-        ("min-throughput-gbps", "X", "the cheapest plan at X Gbit/s or more"),
-        ("max-usd-per-gb", "Y", "the fastest plan for at most Y USD per GB"),
-        ("max-cost-usd", "Z", "the fastest plan for at most Z USD in total"),
-        (
-            "deadline-s",
-            "S",
-            "the cheapest plan that ends within S seconds, start of the gateways included",
-        ),
-    ):
-        one.add_argument(f"--{name}", type=number_above_zero, metavar=metavar, help=what)
+    add_fields(
+        group.add_mutually_exclusive_group(),
+        chosen_objective,
+        min_throughput_gbps="X the cheapest plan at X Gbit/s or more",
+        max_usd_per_gb="Y the fastest plan for at most Y USD per GB",
+        max_cost_usd="Z the fastest plan for at most Z USD in total",
+        deadline_s="S the cheapest plan that ends within S seconds, start of the gateways included",
+    )
     add_flags(
         group,
         exactly="with --min-throughput-gbps: plan for exactly X Gbit/s, even if a faster plan is"
@@ -67,59 +58,41 @@ def add_objective(
 def add_limits(parser: Parser, *, launches: bool = False) -> None:
     """Limits, policy and grid; `launches` for subcommands that also start the gateways."""
     group = parser.add_argument_group("limits")
-    group.add_argument(
-        "--volume-gb",
-        type=number_above_zero,
-        metavar="V",
-        help="GB (1e9 bytes) to copy; required for total costs and times between region tags",
+    add_fields(
+        group,
+        TransferJob,
+        volume_gb="V GB (1e9 bytes) to copy; required for total costs and times between region"
+        " tags",
+        objects="N number of objects to copy, for the cost of requests",
     )
-    group.add_argument(
-        "--objects",
-        type=whole_number_from(0),
-        metavar="N",
-        help="number of objects to copy, for the cost of requests",
-    )
-    group.add_argument(
-        "--instance-limit",
-        type=whole_number_from(1),
-        metavar="N",
-        help="maximum instances per region",
-    )
+    add_fields(group, Limits, instance_limit="N maximum instances per region")
     add_list(
         group,
         "--instance-type",
         "CLOUD=TYPE",
         "instance type in all regions of that cloud (default: the best in each region)",
         dest="instance_types",
-        type=instance_type,
+        type=pair,
     )
     what = "maximum vCPUs per region of that cloud"
     add_list(group, "--vcpu-quota", "CLOUD=N", what, type=vcpu_quota)
-    for end, verb, does in (("source", "read", "delivers"), ("destination", "write", "accepts")):
-        group.add_argument(
-            f"--{end}-{verb}-gbps",
-            type=number_above_zero,
-            metavar="X",
-            help=f"maximum Gbit/s that the {end}'s store {does}",
-        )
-    group.add_argument(
-        "--safety-margin",
-        type=share,
-        default=0.0,
-        metavar="SHARE",
-        help="plan with rates between regions lowered by this share, such as 0.1",
+    add_fields(
+        group,
+        Limits,
+        source_read_gbps="X maximum Gbit/s that the source's store delivers",
+        destination_write_gbps="X maximum Gbit/s that the destination's store accepts",
+        safety_margin="SHARE plan with rates between regions lowered by this share, such as 0.1",
     )
     policy = _add_policy(parser)
     if not launches:
         # One release refuses what once were regions.
         parser.add_argument("--exclude", type=_not_keys, help=argparse.SUPPRESS)
     if launches:
-        add_choice(
+        add_fields(
             policy,
-            "on_no_capacity",
-            NoCapacityRule,
-            "what to do if a cloud refuses an instance, by a quota or for want of capacity:"
-            " replan for the same objective with what is left, or fail",
+            Policy,
+            on_no_capacity="what to do if a cloud refuses an instance, by a quota or for want of"
+            " capacity: replan for the same objective with what is left, or fail",
         )
     add_grid(parser)
 
@@ -142,22 +115,17 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
     group.add_argument(
         "--relays",
         dest="max_relays",
-        type=whole_number_from(0),
+        type=int,
         metavar="K",
         help="maximum number of relay regions",
     )
-    group.add_argument(
-        "--max-job-usd",
-        type=number_above_zero,
-        metavar="Z",
-        help="refuse a plan that costs more than Z USD, and stop a transfer that has cost Z USD",
-    )
-    add_choice(
+    add_fields(
         group,
-        "network_tier",
-        NetworkTierRule,
-        "how bytes leave Google Cloud for other clouds: premium; standard, where the region"
-        " has it; or auto, the cheaper one in each region",
+        Policy,
+        max_job_usd="Z refuse a plan that costs more than Z USD, and stop a transfer that has cost"
+        " Z USD",
+        network_tier="how bytes leave Google Cloud for other clouds: premium; standard, where the"
+        " region has it; or auto, the cheaper one in each region",
     )
     return group
 
@@ -165,16 +133,15 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
 def add_proof(parser: Parser) -> None:
     parser.add_argument(
         "--prove-s",
-        type=_ignored_seconds,
+        type=_ignored,
         metavar="S",
         help="has no effect: every plan states its gap; the next release refuses it",
     )
 
 
-def _ignored_seconds(text: str) -> float:
-    seconds = number_from_zero(text)
+def _ignored(text: str) -> str:
     log.warning("--prove-s has no effect: every plan states its gap; the next release refuses it")
-    return seconds
+    return text
 
 
 def add_grid(parser: Parser) -> None:

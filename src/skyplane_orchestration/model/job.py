@@ -50,13 +50,15 @@ NetworkTierRule = Literal["premium", "standard", "auto"]
 _LEAST_BYTES_PER_S: Final = 1024
 
 
-def _positive(name: str, value: float | None) -> None:
+def require_positive(name: str, value: float | None) -> None:
+    """Raise ConfigurationInvalid for a number that is given and not above zero."""
     if value is not None and value <= 0:
         where = Text(FieldName(name))
         raise ConfigurationInvalid(where + f" must be a number above zero, not {value!r}")
 
 
-def _at_least(name: str, value: int | None, least: int, what: str = "") -> None:
+def require_at_least(name: str, value: int | None, least: int, what: str = "") -> None:
+    """Raise ConfigurationInvalid for a number that is given and less than `least`."""
     if value is not None and value < least:
         where = Text(FieldName(name), what)
         raise ConfigurationInvalid(where + f" must be a whole number from {least}, not {value!r}")
@@ -77,7 +79,7 @@ class MinimizeCost:
 
     def __post_init__(self) -> None:
         check(self)
-        _positive("min_throughput_gbps", self.min_throughput_gbps)
+        require_positive("min_throughput_gbps", self.min_throughput_gbps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,8 @@ class MaximizeThroughput:
         check(self)
         if (self.max_usd_per_gb is None) == (self.max_cost_usd is None):
             raise ConfigurationInvalid.about("give either {max_usd_per_gb} or {max_cost_usd}")
-        _positive("max_usd_per_gb", self.max_usd_per_gb)
-        _positive("max_cost_usd", self.max_cost_usd)
+        require_positive("max_usd_per_gb", self.max_usd_per_gb)
+        require_positive("max_cost_usd", self.max_cost_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Deadline:
 
     def __post_init__(self) -> None:
         check(self)
-        _positive("seconds", self.seconds)
+        require_positive("seconds", self.seconds)
 
 
 Objective = MinimizeCost | MaximizeThroughput | Deadline
@@ -158,7 +160,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         check(self)
-        _at_least("instance_limit", self.instance_limit, 1)
+        require_at_least("instance_limit", self.instance_limit, 1)
         for name in ("vcpu_quota", "instance_types"):
             if unknown := sorted(set(getattr(self, name)) - set(KNOWN_CLOUDS)):
                 raise ConfigurationInvalid(
@@ -166,16 +168,16 @@ class Limits:
                     + f"; the clouds are {', '.join(KNOWN_CLOUDS)}"
                 )
         for cloud, vcpus in self.vcpu_quota.items():
-            _at_least("vcpu_quota", vcpus, 1, f" of {cloud}")
+            require_at_least("vcpu_quota", vcpus, 1, f" of {cloud}")
         for name in ("source_read_gbps", "destination_write_gbps"):
-            _positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
         if not 0 <= self.safety_margin < 1:
             raise ConfigurationInvalid.about(
                 "{safety_margin} must be a number from 0 to below 1, not {given!r}",
                 given=self.safety_margin,
             )
-        _at_least("max_relays", self.max_relays, 0)
-        _at_least("chunk_mib", self.chunk_mib, 1)
+        require_at_least("max_relays", self.max_relays, 0)
+        require_at_least("chunk_mib", self.chunk_mib, 1)
         if self.chunk_mib is not None and not 5 <= self.chunk_mib <= 512:
             # S3 refuses parts below 5 MiB; above 512 MiB a retry costs more than it saves.
             raise ConfigurationInvalid.about(
@@ -250,7 +252,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         check(self)
-        _positive("max_job_usd", self.max_job_usd)
+        require_positive("max_job_usd", self.max_job_usd)
         for name in _OLD_NAMES.values():
             _check_regions(name, getattr(self, name))
 
@@ -359,13 +361,15 @@ class TransferJob(JobRules):
         check(self)
         self._check_filter()
         if self.bwlimit is not None and not holds_template(self.bwlimit):
-            _at_least("bwlimit", self.bytes_per_s, _LEAST_BYTES_PER_S, " in bytes per second")
+            require_at_least(
+                "bwlimit", self.bytes_per_s, _LEAST_BYTES_PER_S, " in bytes per second"
+            )
         if not holds_template(self.max_delete):
             DeleteLimit.from_text(self.max_delete)
         if self.delete:
             self._check_delete()
-        _positive("volume_gb", self.volume_gb)
-        _at_least("objects", self.objects, 0)
+        require_positive("volume_gb", self.volume_gb)
+        require_at_least("objects", self.objects, 0)
         if self.move and self.verify == "none":
             raise ConfigurationInvalid.about(
                 "a {move} deletes the source, so what was written must be verified; leave out "

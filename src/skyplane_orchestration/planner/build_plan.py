@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.grids import FROM_RULES, Grid
 from skyplane_orchestration.grids.grid import MEASURED, MIXED, MODELLED
 from skyplane_orchestration.grids.price_rules import STANDARD
-from skyplane_orchestration.model.job import Limits
+from skyplane_orchestration.model.job import Limits, require_at_least, require_positive
 from skyplane_orchestration.model.plan import (
     GridReference,
     InstanceGroup,
@@ -45,6 +46,11 @@ class PlanRequest:
     volume_gb: float | None
     objects: int | None
     limits: Limits
+
+    def __post_init__(self) -> None:
+        check(self)
+        require_positive("volume_gb", self.volume_gb)
+        require_at_least("objects", self.objects, 0)
 
     @property
     def dst(self) -> str:

@@ -15,12 +15,11 @@ from skyplane_gateway.stores import check_destination_key, escape_name, head_all
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.errors import (
     ChecksumMismatch,
-    ConfigurationInvalid,
     NotFound,
     PreconditionFailed,
     StoreError,
 )
-from skyplane_orchestration.model.job import TransferJob
+from skyplane_orchestration.model.job import TransferJob, require_at_least
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister, require_file, require_some
 from skyplane_orchestration.storage.open import open_ends, rule_of
@@ -140,8 +139,7 @@ def verify_job(
         EmptySource, NotFound: there is nothing to compare with.
         StoreError: an end is missing, closed to us, or cannot be listed.
     """
-    if parallel < 1:
-        raise ConfigurationInvalid(f"parallel must be at least 1, not {parallel}")
+    require_at_least("parallel", parallel, 1)
     with open_ends(job, credentials) as (source, destination):
         comparison = _Comparison(source, destination, listing_only=listing_only, download=download)
         tally = _Tally(job, with_extra=with_extra, has_checksums=not listing_only)

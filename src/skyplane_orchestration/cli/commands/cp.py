@@ -50,11 +50,11 @@ def add(commands: arguments.Subparsers) -> None:
         delete="after all copies are verified, delete objects that exist only at DST; filters"
         " protect what they leave out",
     )
-    sync.add_argument(
-        "--max-delete",
-        metavar="N|P%",
-        help="with --delete: refuse to run if it would delete more than N objects, or more than"
-        f" P percent of those at DST (default: {DEFAULT_MAX_DELETE.replace('%', '%%')})",
+    arguments.add_fields(
+        sync,
+        TransferJob,
+        max_delete="N|P% with --delete: refuse to run if it would delete more than N objects, or"
+        f" more than P percent of those at DST (default: {DEFAULT_MAX_DELETE.replace('%', '%%')})",
     )
     arguments.add_flags(
         sync,

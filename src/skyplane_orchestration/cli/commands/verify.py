@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from skyplane_gateway.common.job_rules import IllegalKeyRule
 from skyplane_orchestration.cli import arguments
-from skyplane_orchestration.cli.argument_types import whole_number_from
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
-from skyplane_orchestration.errors import EmptySource, NotFound
+from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound
 from skyplane_orchestration.model.job import TransferJob
 
 if TYPE_CHECKING:
@@ -24,13 +22,8 @@ def add(commands: arguments.Subparsers) -> None:
     )
     arguments.add_ends(parser, arguments.ANY_PLACE)
     group = arguments.add_keys(parser, "compare")
-    arguments.add_choice(
-        group,
-        "on_illegal_key",
-        IllegalKeyRule,
-        "as in the copy: an object whose key DST cannot hold is missing, left out, or looked for"
-        " under its escaped key",
-    )
+    what = "as in the copy: an object whose key DST cannot hold is missing, left out, or looked for"
+    arguments.add_fields(group, TransferJob, on_illegal_key=f"{what} under its escaped key")
     arguments.add_flags(
         group,
         allow_empty="succeed if there is nothing to compare",
@@ -43,7 +36,7 @@ def add(commands: arguments.Subparsers) -> None:
     )
     group.add_argument(
         "--parallel",
-        type=whole_number_from(1),
+        type=int,
         metavar="N",
         help="objects to compare at the same time (default: 8)",
     )
@@ -65,7 +58,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         )
         for place in (job.source, job.destination):
             client.check_place(place)
-    with as_bad_input(EmptySource, NotFound):
+    with as_bad_input(ConfigurationInvalid, EmptySource, NotFound):
         report = client.verify(
             job,
             with_extra=options.extra,
