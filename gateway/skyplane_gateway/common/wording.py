@@ -98,7 +98,3 @@ def with_parts(text: str, parts: object) -> str:
 
 def _parts_of(text: str | FieldName) -> tuple[str | FieldName, ...]:
     return text.parts if isinstance(text, Text) else (text,)
-
-
-def argument(name: str) -> Text:
-    return Text(FieldName(name))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from skyplane_gateway.common.wording import argument
+from skyplane_gateway.common.wording import with_fields
 from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import MissingExtra, SkyplaneError
 from skyplane_orchestration.provision.local.launch import require_open_files
@@ -56,7 +56,8 @@ def _run_root(root: RunRoot) -> Finding:
     parent = next(parent for parent in path.parents if parent.exists())
     if os.access(parent, os.W_OK | os.X_OK):
         return Finding(name, True, f"{path} will be created on first use")
-    return Finding(name, False, f"{path} cannot be created; choose another " + argument("run_root"))
+    text = with_fields("{path} cannot be created; choose another {run_root}", path=path)
+    return Finding(name, False, text)
 
 
 def _open_files(options: LocalOptions) -> Finding:

@@ -26,7 +26,6 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from skyplane_gateway.common.clock import Clock
-from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.provision.local import machine
@@ -211,9 +210,10 @@ class RunRoot:
         try:
             machine.make_root(self.path)
         except OSError as error:
-            raise ConfigurationInvalid(
-                f"the run directory {self.path} cannot be used: {error.strerror}; choose another "
-                + argument("run_root")
+            raise ConfigurationInvalid.about(
+                "the run directory {path} cannot be used: {why}; choose another {run_root}",
+                path=self.path,
+                why=error.strerror,
             ) from error
 
     @contextlib.contextmanager

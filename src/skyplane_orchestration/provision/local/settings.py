@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from skyplane_gateway.common.wording import argument
 from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid
 
@@ -58,10 +57,10 @@ def check_gateway_settings(settings: Mapping[str, Any]) -> None:
 def check_processes_per_instance(given: int | None) -> None:
     """Raises ConfigurationInvalid."""
     if given is not None and not 1 <= given <= MAX_CONNECTIONS:
-        raise ConfigurationInvalid(
-            argument("processes_per_instance")
-            + f" must be a whole number from 1 to {MAX_CONNECTIONS}, not"
-            f" {given}"
+        raise ConfigurationInvalid.about(
+            "{processes_per_instance} must be a whole number from 1 to {most}, not {given}",
+            most=MAX_CONNECTIONS,
+            given=given,
         )
 
 
