@@ -87,16 +87,6 @@ def test_its_event_comes_ten_seconds_after_the_deferral_or_later(
     assert waited_s == 10.0 if polls < 12 else waited_s > 10.0
 
 
-def test_an_error_at_once_waits_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_client(_: object) -> None:
-        raise ConfigurationInvalid("there is no connection 'other'")
-
-    monkeypatch.setattr(SkyplaneTransferTrigger, "_client", no_client)
-    clock = ManualClock()
-    events_of(trigger_of(FakeClient()), clock)
-    assert clock.now_s == 1010.0
-
-
 def test_a_lead_that_is_silent_is_not_told_to_forget_the_trigger(client: WatchingClient) -> None:
     client.watch_ = FakeWatch(["silent"], has_answered=False)
     assert [(e["end"], e["has_answered"]) for e in events_of(trigger_of(client))] == [
@@ -105,13 +95,16 @@ def test_a_lead_that_is_silent_is_not_told_to_forget_the_trigger(client: Watchin
     assert client.watch_.left == 0
 
 
-def test_an_error_wakes_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_at_once_wakes_the_worker_after_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def no_client(_: object) -> None:
         raise ConfigurationInvalid("there is no connection 'other'")
 
     monkeypatch.setattr(SkyplaneTransferTrigger, "_client", no_client)
-    (event,) = events_of(trigger_of(FakeClient()))
-    assert event["end"] == "error"
+    clock = ManualClock()
+    (event,) = events_of(trigger_of(FakeClient()), clock)
+    assert (event["end"], clock.now_s) == ("error", 1010.0)
     assert "no connection" in event["message"]
 
 

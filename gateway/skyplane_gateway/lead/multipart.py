@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from skyplane_gateway.common.checksum import combine
+from skyplane_gateway.common.checksum import combined
 from skyplane_gateway.common.errors import (
     ChecksumMismatch,
     NotFound,
@@ -425,7 +425,7 @@ def _checksum_of(copy: _Copy) -> int:
     if copy.is_server_side and info.crc32c is not None:
         # Not every store computes those of the parts. The commit compares that of the whole.
         return info.crc32c
-    crc32c = _combined(copy.parts)
+    crc32c = combined((part.crc32c or 0, part.size_bytes) for part in copy.parts)
     if info.crc32c not in (None, crc32c):
         raise CopyAgain(
             ChecksumMismatch(
@@ -434,13 +434,6 @@ def _checksum_of(copy: _Copy) -> int:
             )
         )
     return crc32c
-
-
-def _combined(parts: Sequence[PartInfo]) -> int:
-    whole = 0
-    for part in parts:
-        whole = combine(whole, part.crc32c or 0, part.size_bytes)
-    return whole
 
 
 def _has_attributes_of(left: UploadRow | None, info: ObjectInfo) -> bool:

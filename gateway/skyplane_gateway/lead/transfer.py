@@ -84,8 +84,7 @@ class LeadTransfer:
 
     Args:
         ack_deadline_s: longest silence of a route that has chunks in flight.
-        stall_deadline_s: longest time without any delivery before the transfer fails; twice
-            `ack_deadline_s` by default.
+        stall_deadline_s: longest time without any delivery before the transfer fails.
     """
 
     def __init__(
@@ -97,9 +96,9 @@ class LeadTransfer:
         topology: Topology,
         peers: Peers,
         ack_deadline_s: float,
+        stall_deadline_s: float,
         clock: Clock,
         rng: random.Random,
-        stall_deadline_s: float | None = None,
     ) -> None:
         self.transfer_key = transfer_key
         self.epoch = epoch
@@ -110,21 +109,20 @@ class LeadTransfer:
         self._peers = peers
         self._ack_deadline_s = ack_deadline_s
         retries = Retries(rng)
-        stall_s = 2 * ack_deadline_s if stall_deadline_s is None else stall_deadline_s
-        self._dispatcher = Dispatcher(topology.routes, peers.sink_capacity_bytes, stall_s)
-        self._sinks = SinkPool(peers.sinks, stall_deadline_s=stall_s, retries=retries)
+        self._dispatcher = Dispatcher(topology.routes, peers.sink_capacity_bytes, stall_deadline_s)
+        self._sinks = SinkPool(peers.sinks, stall_deadline_s=stall_deadline_s, retries=retries)
         self._delivery = ChunkDelivery(
             self._dispatcher,
             peers.sources,
             {sink.node: sink for sink in peers.sinks},
             ack_deadline_s=ack_deadline_s,
-            stall_deadline_s=stall_s,
+            stall_deadline_s=stall_deadline_s,
             retries=retries,
         )
         source = SourceStore(
             peers.store,
             peers.threads,
-            deadline_s=stall_s,
+            deadline_s=stall_deadline_s,
             progress=self.progress,
             retries=retries,
             listed=peers.listed,

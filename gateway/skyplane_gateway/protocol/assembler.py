@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from skyplane_gateway.common.buffers import ChunkBuffer
-from skyplane_gateway.common.checksum import combine, crc32c
+from skyplane_gateway.common.checksum import combined, crc32c
 from skyplane_gateway.common.errors import Overloaded
 from skyplane_gateway.protocol.chunk_manifest import (
     ChunkManifest,
@@ -100,11 +100,8 @@ class ChunkAssembler:
     def crc32c(self) -> int:
         """Checksum of the complete chunk, combined from those of its frames."""
         self._require_complete()
-        value = 0
-        for number in range(len(self._spans)):
-            span = self._spans[number]
-            value = combine(value, span.crc32c, span.length_bytes)
-        return value
+        spans = (self._spans[number] for number in range(len(self._spans)))
+        return combined((span.crc32c, span.length_bytes) for span in spans)
 
     def objects(self) -> Iterator[tuple[ObjectEntry, memoryview]]:
         """Each object of a complete batch with its payload; empty if the chunk is a part."""

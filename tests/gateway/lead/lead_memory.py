@@ -264,6 +264,7 @@ async def lead(case: str, count: int) -> dict[str, Any]:
                 threads=threads,
             ),
             ack_deadline_s=600.0,
+            stall_deadline_s=1200.0,
             clock=SYSTEM_CLOCK,
             rng=random.Random(1),
         )
