@@ -163,6 +163,8 @@ def test_a_machine_that_could_not_be_placed_is_deleted(harness: AzureHarness) ->
     cloud = prepared(harness.azure())
     with pytest.raises(CapacityUnavailable, match="ZonalAllocationFailed"):
         cloud.launch(a_request())
+    while cloud.describe(FLEET.fleet_key, [REGION]):
+        pass
     assert harness.arm.virtual_machines() == []
     assert harness.arm.state.of_kind(ADDRESSES) == []
 

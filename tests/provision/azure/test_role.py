@@ -12,13 +12,17 @@ from tests.provision.azure.samples import FLEET, REGION, WORKERS, a_request
 from tests.provision.azure.test_launch import IDENTITY
 
 from skyplane_orchestration.provision.azure import AzureOptions
-from skyplane_orchestration.provision.azure.checks import ONLY_DOCTOR, needed
+from skyplane_orchestration.provision.azure.checks import needed
 from skyplane_orchestration.provision.azure.error_mapping import action_of
 from skyplane_orchestration.provision.fleet.machines import Ingress
 from strict_clouds.arm_state import NETWORKS
 from strict_clouds.arm_wire import ROUTES, SUBSCRIPTION
 
 ROOT: Final = f"/subscriptions/{SUBSCRIPTION}"
+#: Of `doctor` alone; fleets do without.
+ONLY_DOCTOR: Final = frozenset(
+    {"Microsoft.Authorization/permissions/read", "Microsoft.Network/locations/usages/read"}
+)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
+from skyplane_orchestration.errors import CloudUnavailable
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, filter_of, for_fleet
 from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
 from skyplane_orchestration.provision.fleet.ingress_rules import normal
@@ -126,12 +126,8 @@ class Firewalls:
                 f"AWS says that the security group {name} exists in {region}, and does not show"
                 " it; try again"
             )
-        found = ALPHABET.fleet_of(as_mapping(group.get("Tags", [])))
-        if found is None or found.fleet_key != fleet.fleet_key:
-            raise ConfigurationInvalid(
-                f"the security group {name} of {vpc_id} in {region} does not have the tags of"
-                f" fleet {fleet.fleet_key}; delete it, or give it the tags again"
-            )
+        what = f"the security group {name} of {vpc_id} in {region}"
+        ALPHABET.check_owner(what, as_mapping(group.get("Tags", [])), fleet)
         self._ids[fleet.fleet_key, region] = group["GroupId"]
         return group
 

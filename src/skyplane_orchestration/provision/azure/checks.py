@@ -8,15 +8,12 @@ are made, which also find what roles do not tell: deny assignments, and conditio
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.errors import (
-    CloudAccessDenied,
-    InstanceTypeNotOffered,
-    SkyplaneError,
-)
+from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffered, SkyplaneError
 from skyplane_orchestration.provision.azure.describe import power_states
 from skyplane_orchestration.provision.azure.options import Kind, Resource, region_tag
 from skyplane_orchestration.provision.azure.types import region_quotas
@@ -33,10 +30,6 @@ _NAME: Final = "azure permissions"
 #: The type that plans use by default.
 _ANY_TYPE: Final = "Standard_D4s_v5"
 
-#: Of `doctor` alone; fleets do without.
-ONLY_DOCTOR: Final = frozenset(
-    {"Microsoft.Authorization/permissions/read", "Microsoft.Network/locations/usages/read"}
-)
 _ASSIGN_IDENTITY: Final = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action"
 _JOIN_SUBNET: Final = f"{Kind.NETWORK}/subnets/join/action"
 #: Type -> what every fleet does with it, on the subscription. A test compares the actions with the
@@ -103,11 +96,9 @@ def _permissions(api: AzureApi, read: list[Finding]) -> list[Finding]:
         try:
             roles = list(_roles(api, scope))
         except SkyplaneError as error:
-            text, is_denied = (
-                f"not known for {scope}: {error}",
-                isinstance(error, CloudAccessDenied),
-            )
-            unknown.append(Finding(_NAME, is_denied, text, is_warning=True))
+            text = f"not known for {scope}: {error}"
+            is_ok = isinstance(error, CloudAccessDenied)
+            unknown.append(Finding(_NAME, is_ok, text, is_warning=True))
             continue
         missing += [
             f"{action} on {scope}"
@@ -119,34 +110,32 @@ def _permissions(api: AzureApi, read: list[Finding]) -> list[Finding]:
         text = f"these are missing: {', '.join(missing)}"
         return [Finding(_NAME, False, text), *others, *unknown]
     if not unknown and all(one.is_ok for one in read):
-        text = (
-            "roles allow all that fleets need; not checked: deny assignments, and conditions of"
-            " role assignments"
-        )
-        unknown.append(Finding(_NAME, True, text))
+        text = "roles allow all that fleets need; not checked: deny assignments, and conditions of"
+        unknown.append(Finding(_NAME, True, f"{text} role assignments"))
     return [*read, *unknown]
 
 
 def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
     """Scope (a resource id) -> the actions that fleets with these options need there."""
     subscription = f"/subscriptions/{options.subscription_id}"
-    always = {f"{kind}/{verb}" for kind, verbs in _ALWAYS.items() for verb in verbs.split()}
-    found: dict[str, set[str]] = {subscription: always}
+    found: dict[str, set[str]] = defaultdict(set)
+    found[subscription] |= {
+        f"{kind}/{verb}" for kind, verbs in _ALWAYS.items() for verb in verbs.split()
+    }
     if options.public_address:
         found[subscription] |= {f"{Kind.ADDRESS}/join/action", f"{Kind.ADDRESS}/write"}
     if not options.regions or set(options.regions) - set(options.subnets):
         found[subscription].add(_JOIN_SUBNET)
     for subnet in options.subnets.values():
-        found.setdefault(subnet, set()).add(_JOIN_SUBNET)
+        found[subnet].add(_JOIN_SUBNET)
     if options.managed_identity:
-        found.setdefault(options.managed_identity, set()).add(_ASSIGN_IDENTITY)
+        found[options.managed_identity].add(_ASSIGN_IDENTITY)
     if options.disk_encryption_set:
-        action = "Microsoft.Compute/diskEncryptionSets/read"
-        found.setdefault(options.disk_encryption_set, set()).add(action)
+        found[options.disk_encryption_set].add("Microsoft.Compute/diskEncryptionSets/read")
     for image in options.images.values():
         if image.startswith("/"):
             kind = "galleries/images/versions" if "/galleries/" in image.lower() else "images"
-            found.setdefault(image, set()).add(f"Microsoft.Compute/{kind}/read")
+            found[image].add(f"Microsoft.Compute/{kind}/read")
     return {scope: frozenset(actions) for scope, actions in found.items()}
 
 

@@ -153,32 +153,30 @@ class AzureApi:
             return _json_of(answer.http_response)
 
         def meaning(error: BaseException) -> Answer | SkyplaneError | None:
-            response: Any = error.response if isinstance(error, HttpResponseError) else None
-            # Something else may have answered, such as a proxy.
-            if (
-                isinstance(error, HttpResponseError)
-                and response is not None
-                and not isinstance(error, DecodeError)
-            ):
-                # An operation that failed is told of by a request that looks at it.
-                asked = response.request if response.status_code >= 400 else None
-                return answered(
-                    action_of(asked.method, asked.url)
-                    if asked
-                    else action_of(method, self.id_of(path)),
-                    str(getattr(error.error, "code", "") or ""),
-                    int(response.status_code),
-                    str(getattr(error.error, "message", "") or error.reason or ""),
-                    where,
-                )
-            if isinstance(error, ClientAuthenticationError) and response is None:
+            if not isinstance(error, HttpResponseError):
+                return None
+            response: Any = error.response
+            if response is None and isinstance(error, ClientAuthenticationError):
                 return CloudAccessDenied(
                     f"{what}: the credentials for azure cannot be used; use `az login`, set"
                     " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or name a"
                     f" connection in credential_ref ({error.message})",
                     of_credentials=True,
                 )
-            return None
+            if response is None or isinstance(error, DecodeError):
+                return None  # Something else may have answered, such as a proxy.
+            asked = response.request
+            # An operation that failed is told of by a request that looks at it.
+            is_own = response.status_code < 400
+            return answered(
+                action_of(method, self.id_of(path))
+                if is_own
+                else action_of(asked.method, asked.url),
+                str(getattr(error.error, "code", "") or ""),
+                int(response.status_code),
+                str(getattr(error.error, "message", "") or error.reason or ""),
+                where,
+            )
 
         return ask(
             send,

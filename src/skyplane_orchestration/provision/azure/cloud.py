@@ -16,7 +16,7 @@ from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure.checks import findings, usable_regions
 from skyplane_orchestration.provision.azure.describe import delete, group_of, leftovers, ours
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
-from skyplane_orchestration.provision.azure.launch import Launcher
+from skyplane_orchestration.provision.azure.launch import Launch
 from skyplane_orchestration.provision.azure.network import Networks
 from skyplane_orchestration.provision.azure.options import (
     ALPHABET,
@@ -81,7 +81,6 @@ class AzureCloud:
         self._networks = Networks(self._api)
         self._sizes = Sizes(self._api)
         self._powers: AnswerCache[str, Mapping[str, str]] = AnswerCache(_POWER_LIFE_S, clock)
-        self._launcher = Launcher(self._api, self._sizes)
 
     @property
     def store_identity(self) -> str:
@@ -124,7 +123,7 @@ class AzureCloud:
         in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
 
     def launch(self, request: LaunchRequest) -> Instance:
-        return self._launcher.launch(request)
+        return Launch(self._api, self._sizes, request).run()
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
         """The other tags stay as they are."""

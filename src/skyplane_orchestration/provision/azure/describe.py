@@ -36,14 +36,7 @@ if TYPE_CHECKING:
 _POWER: Final = "PowerState/"
 #: A machine that was shut down inside is billed as before, and one that was deallocated still has
 #: a disk and an address that are billed. So neither has ended: somebody has to delete it.
-_STATES: Final[Mapping[str, InstanceState]] = {
-    "starting": "starting",
-    "running": "running",
-    "stopping": "ending",
-    "stopped": "ending",
-    "deallocating": "ending",
-    "deallocated": "ending",
-}
+_STATES: Final[Mapping[str, InstanceState]] = {"starting": "starting", "running": "running"}
 #: Of machines whose power is not told.
 _PROGRESS: Final[Mapping[str, InstanceState]] = {"Failed": "ending", "Succeeded": "running"}
 FIREWALL: Final = "network-security-group"

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from skyplane_orchestration.errors import CapacityUnavailable, CloudUnavailable, QuotaExceeded
+from skyplane_orchestration.errors import CloudUnavailable, QuotaExceeded
 from skyplane_orchestration.provision.azure.describe import as_instance, machines_of, power_of
 from skyplane_orchestration.provision.azure.error_mapping import (
     CHANGED,
@@ -46,6 +46,7 @@ from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_dow
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
     launch_in_turn,
+    none_alive,
     oldest_first,
 )
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
@@ -53,7 +54,7 @@ from skyplane_orchestration.provision.fleet.user_data import with_last_act
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.types import Sizes
+    from skyplane_orchestration.provision.azure.types import Size, Sizes
 
 #: There is a machine of this name. The second comes where Azure ignores the condition and the
 #: boot scripts differ, as they do for each launch; the third while one of this name is deleted.
@@ -88,49 +89,48 @@ _DELETE: Final = r"""
 """
 
 
-class Launcher:
-    """Launches instances. Threads may share it."""
+class Launch:
+    """One launch."""
 
-    def __init__(self, api: AzureApi, sizes: Sizes) -> None:
+    def __init__(self, api: AzureApi, sizes: Sizes, request: LaunchRequest) -> None:
         self._api = api
         self._options = api.options
         self._sizes = sizes
+        self._request = request
+        self._group = group_name(request.tags.fleet_key)
+        self._what = f"launching {request.instance} ({request.instance_type}) in {request.region}"
+        self._is_spot = api.options.spot_relays and not request.is_end
 
-    def launch(self, request: LaunchRequest) -> Instance:
+    @cached_property
+    def _size(self) -> Size:
+        return self._sizes.of(self._request.region, self._request.instance_type)
+
+    def run(self) -> Instance:
         """See `Machines.launch`."""
-        alive = oldest_first(one for one in self._named(request) if one.is_alive)
-        failed: list[str] = []
-        first = request.launch_number
-        try:
-            instance = (
-                alive[0]
-                if alive
-                else launch_in_turn(
-                    request,
-                    range(first, first + MOST_NUMBERS),
-                    self._sizes.zones(request.region, request.instance_type),
-                    attempt=partial(self._attempt, request, failed),
-                    named=partial(self._named, request),
-                    translate=translate,
-                )
+        request, first = self._request, self._request.launch_number
+        alive = oldest_first(one for one in self._named() if one.is_alive)
+        instance = (
+            alive[0]
+            if alive
+            else launch_in_turn(
+                request,
+                range(first, first + MOST_NUMBERS),
+                self._sizes.zones(request.region, request.instance_type),
+                attempt=self._attempt,
+                named=self._named,
+                translate=translate,
             )
-        except CapacityUnavailable:
-            # Nobody waits for these if another zone has room: it would only delay that machine.
-            for name in failed:
-                self._delete(request, name, is_awaited=True)
-            raise
+        )
         if instance is None:
-            raise CloudUnavailable(
-                f"launching {request.instance}: Azure has {MOST_NUMBERS} launches of it and none"
-                " that is alive; try again later"
-            )
+            raise none_alive("Azure", request)
         if self._options.self_delete_role:
-            self._allow_to_delete_itself(request, self._path(request, machine_of(instance)))
+            self._allow_to_delete_itself(self._path(machine_of(instance)))
         return instance
 
-    def _allow_to_delete_itself(self, request: LaunchRequest, path: str) -> None:
+    def _allow_to_delete_itself(self, path: str) -> None:
         """Give a machine's identity the role on the machine; again is no error."""
-        machine = self._api.find(f"looking for {request.instance}", path)
+        instance = self._request.instance
+        machine = self._api.find(f"looking for {instance}", path)
         if machine is None:
             return  # It has ended meanwhile.
         # Of its only identity: a user-assigned one, or its own.
@@ -143,122 +143,93 @@ class Launcher:
             # Azure then does not look for an identity that may be too new to be found.
             "principalType": "ServicePrincipal",
         }
-        # Without a look at its end: it has ended with the answer, and a look needs another
-        # permission.
+        # Without a look at its end: it has ended with the answer, and a look needs a permission.
         self._api.call(
-            f"allowing {request.instance} to delete itself",
+            f"allowing {instance} to delete itself",
             "PUT",
             f"{machine['id']}/providers/Microsoft.Authorization/roleAssignments/{name}",
             {"properties": properties},
-            where=request.region,
+            where=self._request.region,
         )
 
-    def _attempt(
-        self, request: LaunchRequest, failed: list[str], number: int, zone: str
-    ) -> Instance | None:
-        """See `launch_in_turn`. Adds to `failed` a machine whose deletion it has begun."""
-        name = machine_name(request, number, zone)
+    def _attempt(self, number: int, zone: str) -> Instance | None:
+        """See `launch_in_turn`."""
+        name = machine_name(self._request, number, zone)
         try:
-            self._make(request, name, zone)
+            self._make(name, zone)
         except Refusal as refusal:
             if refusal.code in NO_CAPACITY:
                 # Azure keeps some machines that it could not place.
-                kept = self._found(request, name)
+                kept = self._found(name)
                 if kept is not None and kept.is_alive:
                     return kept
                 if kept is not None:
-                    failed.append(name)
-                    self._delete(request, name, is_awaited=False)
+                    # Without a wait: another zone may have room, and a teardown waits for it.
+                    what = f"deleting the machine of {kept.instance} that could not be placed"
+                    self._api.call(what, "DELETE", f"{self._path(name)}?forceDeletion=true")
                 raise
             if refusal.code not in _EXISTS:
-                raise self._error(request, refusal) from refusal
-        return self._found(request, name)
+                raise self._error(refusal) from refusal
+        return self._found(name)
 
-    def _make(self, request: LaunchRequest, name: str, zone: str) -> None:
+    def _make(self, name: str, zone: str) -> None:
         """Address, interface and machine. Raises Refusal for what `_attempt` handles."""
-        put = partial(
-            self._api.call,
-            f"launching {request.instance} ({request.instance_type}) in {request.region}",
-            "PUT",
-            where=request.region,
-            is_awaited=True,
-        )
+        region = self._request.region
+        put = partial(self._api.call, self._what, "PUT", where=region, is_awaited=True)
         if self._options.public_address:
-            path = self._path(request, name + IP, Kind.ADDRESS)
-            put(path, self._address(request), expected={NO_GROUP})
-        path = self._path(request, name + NIC, Kind.INTERFACE)
-        put(path, self._interface(request, name), expected={NO_GROUP})
+            put(self._path(name + IP, Kind.ADDRESS), self._address(), expected={NO_GROUP})
+        put(self._path(name + NIC, Kind.INTERFACE), self._interface(name), expected={NO_GROUP})
         put(
-            self._path(request, name),
-            self._machine(request, name, zone),
+            self._path(name),
+            self._machine(name, zone),
             headers={"If-None-Match": "*"},
             expected={*NO_CAPACITY, *VCPU_QUOTA, *_EXISTS, NO_GROUP},
         )
 
-    def _error(self, request: LaunchRequest, refusal: Refusal) -> Exception:
-        what = f"launching {request.instance} ({request.instance_type})"
+    def _error(self, refusal: Refusal) -> Exception:
+        request, what = self._request, self._what
         if refusal.code == NO_GROUP:
             return torn_down(f"{what}: its resource group")
-        size = self._sizes.of(request.region, request.instance_type)
-        usage = exceeded(
-            self._api,
-            request.region,
-            size.vcpus,
-            size.family,
-            is_spot=self._is_spot(request),
-        )
+        usage = exceeded(self._api, request.region, self._size, is_spot=self._is_spot)
         if usage is None:
             if refusal.code == "QuotaExceeded":
                 return translate(refusal.answer, what)
             return CloudUnavailable(f"{what}: Azure refuses it: {refusal.answer.message}")
+        quota = f"{usage.name} ({usage.what})"
         return QuotaExceeded(
-            f"{what}: Azure refuses {refusal.answer.action} ({refusal.code}); the quota"
-            f" {usage.name} ({usage.what}) of {request.region} is used up, {usage.used} of"
-            f" {usage.limit}: end other instances, plan with fewer, or ask for more in the portal"
-            " under Quotas",
-            quota=f"{usage.name} ({usage.what})",
+            f"{what}: Azure refuses {refusal.answer.action} ({refusal.code}); the quota {quota} of"
+            f" {request.region} is used up, {usage.used} of {usage.limit}: end other instances,"
+            " plan with fewer, or ask for more in the portal under Quotas",
+            quota=quota,
             # Azure does not tell which other types are of the family.
             series="" if usage.name in (REGIONAL, SPOT) else request.instance_type,
         )
 
-    def _found(self, request: LaunchRequest, name: str) -> Instance | None:
-        path = f"{self._path(request, name)}?$expand=instanceView"
-        machine = self._api.find(f"looking for {request.instance}", path)
+    def _found(self, name: str) -> Instance | None:
+        path = f"{self._path(name)}?$expand=instanceView"
+        machine = self._api.find(f"looking for {self._request.instance}", path)
         return None if machine is None else as_instance(machine, power_of(machine), "")
 
-    def _named(self, request: LaunchRequest) -> Iterator[Instance]:
+    def _named(self) -> Iterator[Instance]:
         """The instances of this name. One call, and one for each."""
-        for machine in machines_of(self._api, group_name(request.tags.fleet_key), [request.region]):
+        for machine in machines_of(self._api, self._group, [self._request.region]):
             found = as_instance(machine, "", "")
-            if found is not None and found.instance == request.instance:
+            if found is not None and found.instance == self._request.instance:
                 # The list does not tell whether they run.
-                look = self._found(request, machine["name"])
+                look = self._found(machine["name"])
                 if look is not None:
                     yield look
 
-    def _delete(self, request: LaunchRequest, name: str, *, is_awaited: bool) -> None:
-        """Of a machine that Azure keeps although it could not place it."""
-        self._api.call(
-            f"deleting the machine of {request.instance} that could not be placed",
-            "DELETE",
-            f"{self._path(request, name)}?forceDeletion=true",
-            is_awaited=is_awaited,
-        )
-
-    def _is_spot(self, request: LaunchRequest) -> bool:
-        return self._options.spot_relays and not request.is_end
-
-    def _address(self, request: LaunchRequest) -> dict[str, Any]:
+    def _address(self) -> dict[str, Any]:
         properties = {
             "publicIPAllocationMethod": "Static",
             "publicIPAddressVersion": "IPv4",
             "deleteOption": "Delete",
         }
-        body = self._options.body(request.tags, request.region, properties)
-        return {**body, "sku": {"name": "Standard"}}
+        return {**self._body(properties), "sku": {"name": "Standard"}}
 
-    def _interface(self, request: LaunchRequest, name: str) -> dict[str, Any]:
-        fleet_key, region = request.tags.fleet_key, request.region
+    def _interface(self, name: str) -> dict[str, Any]:
+        fleet_key, region = self._request.tags.fleet_key, self._request.region
         # That of the options, or of the fleet's own network.
         own = f"{network_path(fleet_key, region)}/subnets/{SUBNET}"
         subnet = self._options.subnets.get(region) or self._api.id_of(own)
@@ -269,29 +240,28 @@ class Launcher:
         }
         if self._options.public_address:
             configuration["publicIPAddress"] = {
-                "id": self._api.id_of(self._path(request, name + IP, Kind.ADDRESS)),
+                "id": self._api.id_of(self._path(name + IP, Kind.ADDRESS)),
                 "properties": {"deleteOption": "Delete"},
             }
-        size = self._sizes.of(region, request.instance_type)
         properties = {
-            "enableAcceleratedNetworking": size.is_accelerated,
+            "enableAcceleratedNetworking": self._size.is_accelerated,
             "networkSecurityGroup": {"id": self._api.id_of(firewall_path(fleet_key, region))},
             "ipConfigurations": [{"name": "primary", "properties": configuration}],
         }
-        return self._options.body(request.tags, region, properties)
+        return self._body(properties)
 
-    def _machine(self, request: LaunchRequest, name: str, zone: str) -> dict[str, Any]:
-        """The body of the request for a virtual machine."""
-        options = self._options
-        interface = self._api.id_of(self._path(request, name + NIC, Kind.INTERFACE))
+    def _machine(self, name: str, zone: str) -> dict[str, Any]:
+        request, options = self._request, self._options
+        interface = self._api.id_of(self._path(name + NIC, Kind.INTERFACE))
         key = {"path": f"/home/{_USER}/.ssh/authorized_keys", "keyData": _key_of_nobody()}
+        ends_with_it = {"primary": True, "deleteOption": "Delete"}
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": request.instance_type},
-            "storageProfile": self._storage(request, name),
+            "storageProfile": self._storage(name),
             "osProfile": {
                 "computerName": name,
                 "adminUsername": _USER,
-                "customData": base64.b64encode(self._user_data(request, name).encode()).decode(),
+                "customData": base64.b64encode(self._user_data(name).encode()).decode(),
                 "allowExtensionOperations": False,
                 "linuxConfiguration": {
                     "disablePasswordAuthentication": True,
@@ -299,51 +269,41 @@ class Launcher:
                 },
             },
             "networkProfile": {
-                "networkInterfaces": [
-                    {"id": interface, "properties": {"primary": True, "deleteOption": "Delete"}}
-                ]
+                "networkInterfaces": [{"id": interface, "properties": ends_with_it}]
             },
             # Kept by Azure itself; no storage account is needed.
             "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
         }
-        if self._is_spot(request):
-            properties |= {
-                "priority": "Spot",
-                "evictionPolicy": "Delete",
-                "billingProfile": {"maxPrice": -1},
-            }
-        tags = {"instance": request.instance, "launch": request.launch_id}
-        body = options.body(request.tags, request.region, properties, **tags)
+        if self._is_spot:
+            spot = {"priority": "Spot", "evictionPolicy": "Delete"}
+            properties |= {**spot, "billingProfile": {"maxPrice": -1}}
+        body = self._body(properties, instance=request.instance, launch=request.launch_id)
         if zone:
             body["zones"] = [zone]
         if request.is_end and options.managed_identity:
-            body["identity"] = {
-                "type": "UserAssigned",
-                "userAssignedIdentities": {options.managed_identity: {}},
-            }
+            assigned: dict[str, Any] = {options.managed_identity: {}}
+            body["identity"] = {"type": "UserAssigned", "userAssignedIdentities": assigned}
         elif options.self_delete_role:
             # Not besides the other one: SDKs of stores would take this one.
             body["identity"] = {"type": "SystemAssigned"}
         return body
 
-    def _user_data(self, request: LaunchRequest, name: str) -> str:
+    def _user_data(self, name: str) -> str:
         """The boot script, which ends with the deletion of this machine if the options say so."""
+        script = self._request.user_data
         if not self._options.self_delete_role:
-            return request.user_data
-        url = self._api.url_of(self._path(request, name))
+            return script
+        url = self._api.url_of(self._path(name))
         scope = url.partition("/subscriptions/")[0] + "/"
-        return with_last_act(
-            request.user_data, _DELETE.replace("@RESOURCE@", scope).replace("@MACHINE@", url)
-        )
+        return with_last_act(script, _DELETE.replace("@RESOURCE@", scope).replace("@MACHINE@", url))
 
-    def _storage(self, request: LaunchRequest, name: str) -> dict[str, Any]:
-        kind = request.instance_type
-        size = self._sizes.of(request.region, kind)
+    def _storage(self, name: str) -> dict[str, Any]:
+        kind = self._request.instance_type
         disk: dict[str, Any] = {"storageAccountType": "StandardSSD_LRS"}
         if self._options.disk_encryption_set:
             disk["diskEncryptionSet"] = {"id": self._options.disk_encryption_set}
         return {
-            "imageReference": self._options.image_reference(size.architecture, kind),
+            "imageReference": self._options.image_reference(self._size.architecture, kind),
             "osDisk": {
                 "name": f"{name}-disk",
                 "createOption": "FromImage",
@@ -353,8 +313,11 @@ class Launcher:
             },
         }
 
-    def _path(self, request: LaunchRequest, name: str, kind: str = Kind.MACHINE) -> str:
-        return path_of(group_name(request.tags.fleet_key), kind, name)
+    def _body(self, properties: Mapping[str, Any], **tags: str) -> dict[str, Any]:
+        return self._options.body(self._request.tags, self._request.region, properties, **tags)
+
+    def _path(self, name: str, kind: str = Kind.MACHINE) -> str:
+        return path_of(self._group, kind, name)
 
 
 def _key_of_nobody() -> str:

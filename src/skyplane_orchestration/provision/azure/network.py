@@ -58,16 +58,7 @@ class Networks:
         """
         group, found = group_name(fleet.fleet_key), group_of(self._api, fleet.fleet_key)
         if found and properties_of(found).get("provisioningState") != "Deleting":
-            known = ALPHABET.fleet_of(found.get("tags"))
-            if known is None or (known.fleet_key, known.deployment) != (
-                fleet.fleet_key,
-                fleet.deployment,
-            ):
-                raise ConfigurationInvalid(
-                    f"the resource group {group} does not have the tags of fleet"
-                    f" {fleet.fleet_key} of {fleet.deployment!r}; delete it, or give it the tags"
-                    " again"
-                )
+            ALPHABET.check_owner(f"the resource group {group}", found.get("tags"), fleet)
             return
         request = partial(
             self._api.call,

@@ -50,11 +50,14 @@ class Sizes:
 
     def of(self, region: str, instance_type: str) -> Size:
         """Raises InstanceTypeNotOffered."""
-        sizes = self._known.get(region, lambda: self._look_up(region))
-        size = sizes.get(instance_type)
+        size = self.in_region(region).get(instance_type)
         if size is None:
             raise InstanceTypeNotOffered.of(region, instance_type)
         return size
+
+    def in_region(self, region: str) -> dict[str, Size]:
+        """Name -> size, of those that the subscription may use."""
+        return self._known.get(region, lambda: self._look_up(region))
 
     def zones(self, region: str, instance_type: str) -> tuple[str, ...]:
         """The zones to try in turn; one empty name where there are none.
@@ -72,13 +75,9 @@ class Sizes:
         return {
             sku["name"]: _size(sku)
             for sku in found
-            if sku.get("resourceType") == _MACHINES and not _is_closed(sku)
+            if sku.get("resourceType") == _MACHINES
+            and not any(one.get("type") == "Location" for one in sku.get("restrictions") or ())
         }
-
-
-def _is_closed(sku: Resource) -> bool:
-    """Whether the subscription cannot use a size in the whole region."""
-    return any(one.get("type") == "Location" for one in sku.get("restrictions") or ())
 
 
 def _size(sku: Resource) -> Size:
@@ -121,18 +120,10 @@ def usages(api: AzureApi, region: str, provider: str = "Microsoft.Compute") -> d
 def quota_uses(api: AzureApi, sizes: Sizes, region: str) -> tuple[QuotaUse, ...]:
     """vCPUs of the region, of spot instances and of families, and addresses. Three calls."""
     found = usages(api, region) | usages(api, region, "Microsoft.Network")
-    names = (REGIONAL, SPOT, *_families(sizes, region), *_ADDRESSES)
+    known = sizes.in_region(region)
+    families = [known[one].family for one in PLANNED_TYPES if one in known]
+    names = (REGIONAL, SPOT, *families, *_ADDRESSES)
     return tuple(found[name] for name in names if name in found)
-
-
-def _families(sizes: Sizes, region: str) -> list[str]:
-    found = []
-    for instance_type in PLANNED_TYPES:
-        try:
-            found.append(sizes.of(region, instance_type).family)
-        except InstanceTypeNotOffered:
-            continue
-    return found
 
 
 def region_quotas(api: AzureApi, region: str, *, with_spot: bool) -> tuple[RegionQuota, ...]:
@@ -150,13 +141,11 @@ def region_quotas(api: AzureApi, region: str, *, with_spot: bool) -> tuple[Regio
     return tuple(quotas)
 
 
-def exceeded(
-    api: AzureApi, region: str, vcpus: int, family: str, *, is_spot: bool
-) -> QuotaUse | None:
-    """The quota that does not allow so many more vCPUs of a family; None if all do."""
+def exceeded(api: AzureApi, region: str, size: Size, *, is_spot: bool) -> QuotaUse | None:
+    """The quota that does not allow one more instance of a size; None if all do."""
     found = usages(api, region)
-    for name in (SPOT,) if is_spot else (REGIONAL, family):
+    for name in (SPOT,) if is_spot else (REGIONAL, size.family):
         usage = found.get(name)
-        if usage is not None and usage.free is not None and usage.free < vcpus:
+        if usage is not None and usage.free is not None and usage.free < size.vcpus:
             return usage
     return None

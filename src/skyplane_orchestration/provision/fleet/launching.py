@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from skyplane_orchestration.errors import (
+    CloudUnavailable,
     ConfigurationInvalid,
     InstanceTypeNotOffered,
     SkyplaneError,
@@ -26,6 +27,14 @@ MOST_NUMBERS: Final = 16
 def oldest_first(instances: Iterable[Instance]) -> list[Instance]:
     """Sorted by launch, so that all workers keep the same one of two with one name."""
     return sorted(instances, key=lambda one: (one.launched_unix_s, one.cloud_id))
+
+
+def none_alive(cloud: str, request: LaunchRequest) -> CloudUnavailable:
+    """The error for a launch whose numbers all belong to instances that have ended."""
+    return CloudUnavailable(
+        f"launching {request.instance}: {cloud} knows {MOST_NUMBERS} launches of it and shows none"
+        " that is alive; try again later"
+    )
 
 
 def zones_to_try(

@@ -102,6 +102,22 @@ class TagAlphabet:
             }
         )
 
+    def check_owner(self, what: str, named: Mapping[str, str] | None, fleet: FleetTags) -> None:
+        """Raise ConfigurationInvalid for tags of something that has a fleet's name and no other.
+
+        Args:
+            what: the thing, for messages.
+        """
+        found = self.fleet_of(named)
+        if found is None or (found.fleet_key, found.deployment) != (
+            fleet.fleet_key,
+            fleet.deployment,
+        ):
+            raise ConfigurationInvalid(
+                f"{what} does not have the {self.kind}s of fleet {fleet.fleet_key} of"
+                f" {fleet.deployment!r}; delete it, or give it the {self.kind}s again"
+            )
+
     def instance_of(
         self,
         named: Mapping[str, str],

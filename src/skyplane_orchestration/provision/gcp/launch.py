@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
-from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
+from skyplane_orchestration.provision.fleet.launching import (
+    MOST_NUMBERS,
+    launch_in_turn,
+    none_alive,
+)
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.gcp.describe import as_instance, ours
 from skyplane_orchestration.provision.gcp.error_mapping import (
@@ -64,10 +68,7 @@ class Launcher:
             translate=translate,
         )
         if instance is None:
-            raise CloudUnavailable(
-                f"launching {request.instance}: Google Cloud knows {MOST_NUMBERS} instances of this"
-                " name and shows none that is alive; try again later"
-            )
+            raise none_alive("Google Cloud", request)
         return instance
 
     def _in_zone(self, request: LaunchRequest, number: int, zone: str) -> Instance | None:
