@@ -22,6 +22,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     LaunchRequest,
     Machines,
 )
+from skyplane_orchestration.provision.fleet.options import options_from
 from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 from strict_clouds.arm import SUBSCRIPTION
 from strict_clouds.gce import PROJECT
@@ -111,7 +112,7 @@ def _aws() -> Iterator[Account]:
             "ec2:RunInstances",
             ec2,
             "c7gn.large",
-            lambda section: AwsCloud(AwsOptions.from_settings(section)),
+            lambda section: AwsCloud(options_from(AwsOptions, "aws", section)),
         )
 
 
@@ -130,7 +131,7 @@ def _gcp() -> Iterator[Account]:
             "compute.instances.create",
             gce,
             "n2-standard-4",
-            lambda section: GcpCloud(GcpOptions.from_settings(section)),
+            lambda section: GcpCloud(options_from(GcpOptions, "gcp", section)),
         )
 
 
@@ -154,7 +155,7 @@ def _azure() -> Iterator[Account]:
             "Microsoft.Compute/virtualMachines/write",
             arm,
             "Standard_D4s_v5",
-            lambda section: AzureCloud(AzureOptions.from_settings(section)),
+            lambda section: AzureCloud(options_from(AzureOptions, "azure", section)),
         )
 
 

@@ -26,7 +26,7 @@ from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
 from skyplane_orchestration.provision.fleet.boot import InstanceBoot
 from skyplane_orchestration.provision.fleet.machines import Machines
-from skyplane_orchestration.provision.fleet.options import InstanceOptions
+from skyplane_orchestration.provision.fleet.options import InstanceOptions, options_from
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.fleet.user_data import BootSettings
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -45,7 +45,7 @@ def _opened(
     """A cloud by its settings. Raises ConfigurationInvalid, MissingExtra."""
     package = import_module(f"skyplane_orchestration.provision.{name}")
     cloud, options = (getattr(package, one) for one in _CLASSES[name])
-    made: Machines = cloud(options.from_settings(settings), sources, clock)
+    made: Machines = cloud(options_from(options, name, settings), sources, clock)
     return made
 
 

@@ -9,6 +9,7 @@ import pytest
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.aws import AwsOptions
 from skyplane_orchestration.provision.aws.options import region_name
+from skyplane_orchestration.provision.fleet.options import options_from
 
 REGION = "aws:eu-west-3"
 
@@ -32,18 +33,20 @@ REGION = "aws:eu-west-3"
 )
 def test_a_wrong_setting_is_refused_by_its_name(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationInvalid) as caught:
-        AwsOptions.from_settings(settings)
+        options_from(AwsOptions, "aws", settings)
     assert words in str(caught.value)
 
 
 def test_settings_are_plain_json() -> None:
-    options = AwsOptions.from_settings(
+    options = options_from(
+        AwsOptions,
+        "aws",
         {
             "credential_ref": "profile:gateways",
             "regions": [REGION],
             "subnets": {REGION: ["subnet-0123456789abcdef0"]},
             "public_address": False,
-        }
+        },
     )
     assert options.regions == (REGION,)
     assert options.subnets == {REGION: ("subnet-0123456789abcdef0",)}

@@ -9,6 +9,7 @@ import pytest
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.azure import AzureOptions
 from skyplane_orchestration.provision.azure.options import region_tag
+from skyplane_orchestration.provision.fleet.options import options_from
 from strict_clouds.arm import SUBSCRIPTION
 
 
@@ -34,7 +35,7 @@ from strict_clouds.arm import SUBSCRIPTION
 )
 def test_what_cannot_be_used_is_named(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=says):
-        AzureOptions.from_settings({"subscription_id": SUBSCRIPTION, **settings})
+        options_from(AzureOptions, "azure", {"subscription_id": SUBSCRIPTION, **settings})
 
 
 def test_an_image_is_a_name_or_an_id() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.fleet.options import options_from
 from skyplane_orchestration.provision.gcp import GcpOptions
 from skyplane_orchestration.provision.gcp.options import region_name, region_of_zone
 
@@ -14,13 +15,15 @@ PROJECT = "my-project-123"
 
 
 def test_settings_come_from_json() -> None:
-    options = GcpOptions.from_settings(
+    options = options_from(
+        GcpOptions,
+        "gcp",
         {
             "project": PROJECT,
             "regions": ["gcp:us-central1"],
             "zones": {"gcp:us-central1": ["us-central1-b"]},
             "user_labels": {"team": "data"},
-        }
+        },
     )
     assert options.regions == ("gcp:us-central1",)
     assert options.zones == {"gcp:us-central1": ("us-central1-b",)}
@@ -52,12 +55,12 @@ def test_settings_come_from_json() -> None:
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=said):
-        GcpOptions.from_settings({"project": PROJECT, **settings})
+        options_from(GcpOptions, "gcp", {"project": PROJECT, **settings})
 
 
 def test_the_project_is_required() -> None:
     with pytest.raises(ConfigurationInvalid, match="project"):
-        GcpOptions.from_settings({})
+        options_from(GcpOptions, "gcp", {})
 
 
 def test_networks_are_of_the_project_unless_they_say_so() -> None:

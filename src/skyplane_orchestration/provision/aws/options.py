@@ -12,7 +12,6 @@ from skyplane_orchestration.provision.fleet.options import (
     check_architectures,
     check_by_region,
     check_common,
-    cloud_section,
     region_in,
 )
 from skyplane_orchestration.provision.fleet.tags import INSTANCE, TagAlphabet
@@ -41,11 +40,6 @@ _REGION: Final = "aws:eu-west-3"
 #: wildcard of a filter, and none begins with `aws:`, which AWS keeps for itself.
 ALPHABET: Final = TagAlphabet(
     cloud="AWS",
-    kind="tag",
-    prefix="skyplane:",
-    hyphen="-",
-    most_characters=256,
-    most_user_tags=40,
     user_names=re.compile(r"(?!aws:|skyplane:)[\w\s.:/=+\-@]{1,128}\Z"),
     user_values=re.compile(r"(?!aws:)[\w\s.:/=+\-@]{0,256}\Z"),
     user_rule="128 letters, digits, spaces and _.:/=+-@ in names and 256 in values, without a"
@@ -103,11 +97,6 @@ class AwsOptions:
         check_by_region("aws", "subnets", self.subnets, _REGION, _SUBNET, subnet)
         check_architectures("image_parameters of aws", self.image_parameters, AMAZON_LINUX)
         ALPHABET.check_user_tags("user_tags of aws", self.user_tags)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> AwsOptions:
-        """Options from a JSON object. Raises ConfigurationInvalid."""
-        return cloud_section(cls, settings, "the setting aws")
 
 
 def region_name(region: str) -> str:

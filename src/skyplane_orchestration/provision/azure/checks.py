@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffered, SkyplaneError
 from skyplane_orchestration.provision.azure.describe import power_states
-from skyplane_orchestration.provision.azure.options import Kind, Resource, region_tag
+from skyplane_orchestration.provision.azure.options import AzureOptions, Kind, Resource, region_tag
 from skyplane_orchestration.provision.azure.types import region_quotas
 from skyplane_orchestration.provision.fleet.account_check import credentials_finding, outcomes
 from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.options import AzureOptions
     from skyplane_orchestration.provision.azure.types import Sizes
 
 _PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
@@ -94,7 +93,8 @@ def _permissions(api: AzureApi, read: list[Finding]) -> list[Finding]:
     unknown: list[Finding] = []
     for scope, actions in needed(api.options).items():
         try:
-            roles = list(_roles(api, scope))
+            path = f"{scope}/providers/Microsoft.Authorization/permissions"
+            roles = list(api.listed("reading which actions the credentials have", path))
         except SkyplaneError as error:
             text = f"not known for {scope}: {error}"
             is_ok = isinstance(error, CloudAccessDenied)
@@ -139,12 +139,6 @@ def needed(options: AzureOptions) -> dict[str, frozenset[str]]:
     return {scope: frozenset(actions) for scope, actions in found.items()}
 
 
-def _roles(api: AzureApi, scope: str) -> Iterable[Resource]:
-    """What each role of the caller allows at a scope. One call per page."""
-    path = f"{scope}/providers/Microsoft.Authorization/permissions"
-    return api.listed("reading which actions the credentials have", path)
-
-
 def _allows(role: Resource, action: str) -> bool:
     """By patterns with `*`, in any case. Another role may allow what this one leaves out."""
 
@@ -168,15 +162,12 @@ def _attempts(api: AzureApi, sizes: Sizes, region: str) -> list[Callable[[], obj
 
     kinds = (Kind.FIREWALL, Kind.INTERFACE, Kind.ADDRESS, Kind.DISK)
     paths = ["resourceGroups", *(f"providers/{kind}" for kind in kinds)]
-    of_region: list[Callable[[], object]] = [
-        usual_type,
-        lambda: region_quotas(api, region, with_spot=api.options.spot_relays),
-    ]
-    return [
+    always: list[Callable[[], object]] = [
         partial(power_states, api),
         *(lambda path=path: list(api.listed("checking the permissions", path)) for path in paths),
-        *(of_region if region else ()),
     ]
+    quotas = partial(region_quotas, api, region, with_spot=api.options.spot_relays)
+    return [*always, usual_type, quotas] if region else always
 
 
 def _unknown_regions(options: AzureOptions, usable: tuple[str, ...]) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -13,8 +13,8 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
+from skyplane_orchestration.provision.azure import describe
 from skyplane_orchestration.provision.azure.checks import findings, usable_regions
-from skyplane_orchestration.provision.azure.describe import delete, group_of, leftovers, ours
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
 from skyplane_orchestration.provision.azure.launch import Launch
 from skyplane_orchestration.provision.azure.network import Networks
@@ -28,7 +28,6 @@ from skyplane_orchestration.provision.azure.options import (
     path_of,
 )
 from skyplane_orchestration.provision.azure.types import Sizes, quota_uses, region_quotas
-from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
@@ -80,7 +79,7 @@ class AzureCloud:
         self._api = AzureApi(options, sources or CredentialSources(), clock)
         self._networks = Networks(self._api)
         self._sizes = Sizes(self._api)
-        self._powers: AnswerCache[str, Mapping[str, str]] = AnswerCache(_POWER_LIFE_S, clock)
+        self._powers = describe.Powers(_POWER_LIFE_S, clock)
 
     @property
     def store_identity(self) -> str:
@@ -100,17 +99,18 @@ class AzureCloud:
         return self._sizes.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return self._instances(group_name(fleet_key), regions)
+        return describe.ours(self._api, self._powers, group_name(fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         what = f"looking for the fleets of {deployment!r}"
         groups = list(self._api.listed(what, groups_of_deployment(deployment)))
-        instances = in_parallel(
-            [partial(self._instances, group["name"], regions) for group in groups]
+        look = partial(describe.ours, self._api, self._powers, regions=regions)
+        instances = in_parallel([partial(look, group["name"]) for group in groups])
+        rest = in_parallel(
+            [partial(describe.leftovers, self._api, group, regions) for group in groups]
         )
-        rest = in_parallel([partial(leftovers, self._api, group, regions) for group in groups])
         return tuple(chain.from_iterable(instances)), tuple(chain.from_iterable(rest))
 
     def create_firewalls(
@@ -137,7 +137,7 @@ class AzureCloud:
         )
 
     def set_ingress(self, tags: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        self._networks.set_ingress(tags, region, ingress)
+        self._networks.write(tags, region, ingress, is_exact=True)
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         """Forced: there is nothing on the disks to be saved.
@@ -150,11 +150,12 @@ class AzureCloud:
         by_fleet = defaultdict(list)
         for resource in resources:
             by_fleet[resource.tags.fleet_key].append(resource)
-        left = in_parallel([partial(delete, self._api, its) for its in by_fleet.values()])
+        left = in_parallel([partial(describe.delete, self._api, its) for its in by_fleet.values()])
         return tuple(chain.from_iterable(left))
 
     def leftovers(self, fleet_key: str, regions: Sequence[str]) -> tuple[FleetResource, ...]:
-        return leftovers(self._api, group_of(self._api, fleet_key), regions)
+        group = describe.group_of(self._api, fleet_key)
+        return describe.leftovers(self._api, group, regions)
 
     def console_url(self, fleet_key: str, region: str) -> str:
         """The resource group of the fleet, which has its instances in all regions."""
@@ -186,9 +187,6 @@ class AzureCloud:
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
         return findings(self._api, self._sizes)
-
-    def _instances(self, group: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return tuple(ours(self._api, self._powers, group, regions))
 
     def _terminate(self, instance: Instance) -> None:
         what = f"ending {instance.instance}"

@@ -33,6 +33,9 @@ from skyplane_orchestration.provision.parallel import in_parallel
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
 
+#: "all" -> the power states of all machines of the subscription.
+Powers = AnswerCache[str, Mapping[str, str]]
+
 _POWER: Final = "PowerState/"
 #: A machine that was shut down inside is billed as before, and one that was deallocated still has
 #: a disk and an address that are billed. So neither has ended: somebody has to delete it.
@@ -76,11 +79,8 @@ def power_states(api: AzureApi) -> Mapping[str, str]:
 def power_of(machine: Resource) -> str:
     """`running` and others; empty if its view is not there or tells nothing."""
     view = properties_of(machine).get("instanceView") or {}
-    for status in view.get("statuses") or ():
-        code = str(status.get("code", ""))
-        if code.startswith(_POWER):
-            return code.removeprefix(_POWER)
-    return ""
+    codes = (str(status.get("code", "")) for status in view.get("statuses") or ())
+    return next((one.removeprefix(_POWER) for one in codes if one.startswith(_POWER)), "")
 
 
 def machines_of(api: AzureApi, group: str, regions: Collection[str]) -> list[Resource]:
@@ -90,21 +90,21 @@ def machines_of(api: AzureApi, group: str, regions: Collection[str]) -> list[Res
 
 
 def ours(
-    api: AzureApi,
-    powers: AnswerCache[str, Mapping[str, str]],
-    group: str,
-    regions: Collection[str],
-) -> Iterator[Instance]:
+    api: AzureApi, powers: Powers, group: str, regions: Collection[str]
+) -> tuple[Instance, ...]:
     """The instances of a group. Two calls besides the power states."""
     machines = machines_of(api, group, regions)
     if not machines:
-        return
-    addresses = _addresses(api, group)
+        return ()
+    kind, suffix = (Kind.ADDRESS, IP) if api.options.public_address else (Kind.INTERFACE, NIC)
+    found = api.in_group(group, kind)
+    addresses = {one["name"].removesuffix(suffix): _address(one) for one in found}
     known = powers.get("all", partial(power_states, api))
-    for machine in machines:
-        power = known.get(machine["id"].lower(), "")
-        if found := as_instance(machine, power, addresses.get(machine["name"], "")):
-            yield found
+    instances = (
+        as_instance(one, known.get(one["id"].lower(), ""), addresses.get(one["name"], ""))
+        for one in machines
+    )
+    return tuple(one for one in instances if one is not None)
 
 
 def as_instance(machine: Resource, power: str, address: str) -> Instance | None:
@@ -131,12 +131,6 @@ def _state(progress: str, power: str) -> InstanceState:
     if power:
         return _STATES.get(power, "ending")
     return _PROGRESS.get(progress, "starting")
-
-
-def _addresses(api: AzureApi, group: str) -> dict[str, str]:
-    """Machine -> the address to dial. One call."""
-    kind, suffix = (Kind.ADDRESS, IP) if api.options.public_address else (Kind.INTERFACE, NIC)
-    return {one["name"].removesuffix(suffix): _address(one) for one in api.in_group(group, kind)}
 
 
 def _address(resource: Resource) -> str:
@@ -210,23 +204,17 @@ def delete(api: AzureApi, resources: Sequence[FleetResource]) -> tuple[FleetReso
     if is_ending or machines_of(api, name, regions):
         return tuple(resources)
     if any(region_tag(one["location"]) not in regions for one in api.in_group(name)):
-        return _delete_each(api, name, resources)
+        remaining: list[FleetResource] = []
+        for kind in _KINDS:
+            of_kind = [one for one in resources if one.kind == kind]
+            done = in_parallel([partial(_is_deleted, api, name, one) for one in of_kind])
+            remaining += [one for one, is_gone in zip(of_kind, done, strict=True) if not is_gone]
+        return tuple(remaining)
     path = f"resourceGroups/{name}?forceDeletionTypes={_FORCED}"
     expected = NOT_FOUND | GROUP_ENDS | {"Conflict"}
     with contextlib.suppress(Refusal):
         api.call(f"deleting the resource group {name}", "DELETE", path, expected=expected)
     return () if group_of(api, fleet_key) is None else tuple(resources)
-
-
-def _delete_each(
-    api: AzureApi, group: str, resources: Sequence[FleetResource]
-) -> tuple[FleetResource, ...]:
-    remaining: list[FleetResource] = []
-    for kind in _KINDS:
-        of_kind = [one for one in resources if one.kind == kind]
-        done = in_parallel([partial(_is_deleted, api, group, one) for one in of_kind])
-        remaining += [one for one, is_gone in zip(of_kind, done, strict=True) if not is_gone]
-    return tuple(remaining)
 
 
 def _is_deleted(api: AzureApi, group: str, resource: FleetResource) -> bool:

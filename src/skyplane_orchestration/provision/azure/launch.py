@@ -41,7 +41,7 @@ from skyplane_orchestration.provision.azure.options import (
     network_path,
     path_of,
 )
-from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, exceeded
+from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, Size, Sizes, exceeded
 from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
@@ -54,12 +54,11 @@ from skyplane_orchestration.provision.fleet.user_data import with_last_act
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.types import Size, Sizes
 
 #: There is a machine of this name. The second comes where Azure ignores the condition and the
 #: boot scripts differ, as they do for each launch; the third while one of this name is deleted.
 _EXISTS: Final = frozenset({*CHANGED, "PropertyChangeNotAllowed", "Conflict"})
-#: Azure wants one. Nobody can log in: the private half of its key is thrown away.
+#: Azure wants one. Nobody can log in with its key.
 _USER: Final = "skyplane"
 #: Of names of role assignments: the same machine and identity give the same name.
 _NAMES: Final = uuid.UUID("6f0f6a8e-9d0a-4a53-8f5c-0b8f2f1f7c11")
@@ -109,17 +108,13 @@ class Launch:
         """See `Machines.launch`."""
         request, first = self._request, self._request.launch_number
         alive = oldest_first(one for one in self._named() if one.is_alive)
-        instance = (
-            alive[0]
-            if alive
-            else launch_in_turn(
-                request,
-                range(first, first + MOST_NUMBERS),
-                self._sizes.zones(request.region, request.instance_type),
-                attempt=self._attempt,
-                named=self._named,
-                translate=translate,
-            )
+        instance = next(iter(alive), None) or launch_in_turn(
+            request,
+            range(first, first + MOST_NUMBERS),
+            self._sizes.zones(request.region, request.instance_type),
+            attempt=self._attempt,
+            named=self._named,
+            translate=translate,
         )
         if instance is None:
             raise none_alive("Azure", request)
@@ -253,7 +248,10 @@ class Launch:
     def _machine(self, name: str, zone: str) -> dict[str, Any]:
         request, options = self._request, self._options
         interface = self._api.id_of(self._path(name + NIC, Kind.INTERFACE))
-        key = {"path": f"/home/{_USER}/.ssh/authorized_keys", "keyData": _key_of_nobody()}
+        # Its private half is thrown away here.
+        public = Ed25519PrivateKey.generate().public_key()
+        text = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+        key = {"path": f"/home/{_USER}/.ssh/authorized_keys", "keyData": text}
         ends_with_it = {"primary": True, "deleteOption": "Delete"}
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": request.instance_type},
@@ -318,9 +316,3 @@ class Launch:
 
     def _path(self, name: str, kind: str = Kind.MACHINE) -> str:
         return path_of(self._group, kind, name)
-
-
-def _key_of_nobody() -> str:
-    """A public SSH key; its private half is thrown away here."""
-    public = Ed25519PrivateKey.generate().public_key()
-    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

@@ -6,7 +6,7 @@ condition that nobody has changed them meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,17 +86,17 @@ class Networks:
                 f"subnets of azure has none for {region}; without public_address, instances are"
                 " in a subnet that the workers and the other regions reach"
             )
-        self._write(fleet, region, ingress, is_exact=False)
+        self.write(fleet, region, ingress, is_exact=False)
         if region not in self._options.subnets:
             self._ensure_network(fleet, region)
 
-    def set_ingress(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
-        """Set the rules of the firewall to exactly these. Raises CloudUnavailable: it is gone."""
-        self._write(fleet, region, ingress, is_exact=True)
-
-    def _write(
+    def write(
         self, fleet: FleetTags, region: str, ingress: Sequence[Ingress], *, is_exact: bool
     ) -> None:
+        """Give the firewall these rules, and no others if that is wanted.
+
+        Raises CloudUnavailable: it is gone, or others keep changing it.
+        """
         firewall = f"the network security group of fleet {fleet.fleet_key} in {region}"
         wanted, path = normal(ingress), firewall_path(fleet.fleet_key, region)
 
@@ -113,7 +113,7 @@ class Networks:
             if found is not None:
                 body["tags"] = found.get("tags") or body["tags"]
                 condition = {"If-Match": found["etag"]}
-            self._put_in_group(f"setting {firewall}", path, region, body, condition)
+            self._put_in_group(f"setting {firewall}", path, region, body, **condition)
 
         try:
             while_refused(attempt, self._api.clock, CHANGED, _RULE_WAITS_S)
@@ -135,16 +135,11 @@ class Networks:
         self._put_in_group(what, path, region, body)
 
     def _put_in_group(
-        self,
-        what: str,
-        path: str,
-        region: str,
-        body: Mapping[str, Any],
-        condition: Mapping[str, str] | None = None,
+        self, what: str, path: str, region: str, body: Resource, **headers: str
     ) -> None:
         """Put a resource into a new group, which not all regions may know yet.
 
-        Raises Refusal: the condition does not hold.
+        Raises Refusal: a condition of the headers does not hold.
         """
         request = partial(
             self._api.call,
@@ -153,7 +148,7 @@ class Networks:
             path,
             body,
             where=region,
-            headers=condition,
+            headers=headers,
             expected={NO_GROUP, *CHANGED},
             is_awaited=True,
         )

@@ -21,7 +21,6 @@ from skyplane_orchestration.provision.fleet.options import (
     check_by_region,
     check_common,
     check_form,
-    cloud_section,
     image_for,
     region_in,
 )
@@ -66,11 +65,6 @@ Resource = dict[str, Any]
 #: virtual machines allow them; other resources allow longer ones.
 ALPHABET: Final = TagAlphabet(
     cloud="Azure",
-    kind="tag",
-    prefix="skyplane:",
-    hyphen="-",
-    most_characters=256,
-    most_user_tags=40,
     user_names=re.compile(
         r"(?!skyplane:|azure|microsoft|windows)[^<>%&\\?/]{1,512}\Z", re.IGNORECASE
     ),
@@ -161,11 +155,6 @@ class AzureOptions:
             if value := getattr(self, name):
                 check_form(f"{name} of azure", value, form, example)
         ALPHABET.check_user_tags("user_tags of azure", self.user_tags)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> AzureOptions:
-        """Options from a JSON object. Raises ConfigurationInvalid."""
-        return cloud_section(cls, settings, "the setting azure")
 
     def body(
         self,

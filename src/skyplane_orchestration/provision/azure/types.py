@@ -132,13 +132,12 @@ def region_quotas(api: AzureApi, region: str, *, with_spot: bool) -> tuple[Regio
     Families have quotas of their own. They bind some sizes only, so they are not among these.
     """
     found = usages(api, region)
-    quotas = []
     of_relays = {REGIONAL: False, SPOT: True} if with_spot else {REGIONAL: None}
-    for name, who in of_relays.items():
-        usage = found.get(name)
-        limit, used = (usage.limit, usage.used) if usage else (None, 0)
-        quotas.append(RegionQuota(region, name, vcpus=limit, used_vcpus=used, of_relays=who))
-    return tuple(quotas)
+    return tuple(
+        RegionQuota(region, name, vcpus=use.limit, used_vcpus=use.used, of_relays=who)
+        for name, who in of_relays.items()
+        for use in [found.get(name, QuotaUse(region, name, "", None, 0))]
+    )
 
 
 def exceeded(api: AzureApi, region: str, size: Size, *, is_spot: bool) -> QuotaUse | None:

@@ -110,15 +110,17 @@ def _check_provision_s(provision_s: Mapping[str, float]) -> None:
             )
 
 
-def cloud_section(kind: type[T], settings: Mapping[str, Any], what: str) -> T:
+def options_from(kind: type[T], cloud: str, settings: Mapping[str, Any]) -> T:
     """The options of one cloud from a JSON object.
 
     Args:
-        what: name of the object in error messages.
+        kind: their class.
+        cloud: its name, `aws`.
 
     Raises ConfigurationInvalid: it names unknown fields, but not their values, nor keys in place
     of a reference to credentials.
     """
+    what = f"the setting {cloud}"
     known = {field.name for field in fields(kind)}
     if unknown := sorted(str(name) for name in set(settings) - known):
         raise ConfigurationInvalid(f"{what} has {unknown_fields(unknown, known)}")

@@ -25,28 +25,28 @@ class TagAlphabet:
 
     Args:
         cloud: as people write it, for messages.
+        user_names, user_values: forms of tags of users. No name of theirs is one of ours.
+        user_rule: what both allow, in words.
         kind: the cloud's word for a tag.
         prefix: begins the names of our tags.
         hyphen: between the words of a name.
         most_characters: of a value.
+        most_user_tags: of those that a resource may have, ours take the rest.
         refused: a character that values cannot have, `escape` included; None if they have any.
         escape: empty without `refused`.
         is_upper: hexadecimal digits are upper-case.
         reserved: no value may begin with it.
-        most_user_tags: of those that a resource may have, ours take the rest.
-        user_names, user_values: forms of tags of users. No name of theirs is one of ours.
-        user_rule: what both allow, in words.
     """
 
     cloud: str
-    kind: str
-    prefix: str
-    hyphen: str
-    most_characters: int
-    most_user_tags: int
     user_names: re.Pattern[str]
     user_values: re.Pattern[str]
     user_rule: str
+    kind: str = "tag"
+    prefix: str = "skyplane:"
+    hyphen: str = "-"
+    most_characters: int = 256
+    most_user_tags: int = 40
     refused: re.Pattern[str] | None = None
     escape: str = ""
     is_upper: bool = False

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -17,7 +17,6 @@ from skyplane_orchestration.provision.fleet.options import (
     check_by_region,
     check_common,
     check_form,
-    cloud_section,
     region_in,
 )
 from skyplane_orchestration.provision.fleet.tags import TagAlphabet
@@ -148,11 +147,6 @@ class GcpOptions:
             example = "projects/P/locations/L/keyRings/R/cryptoKeys/K"
             check_form("kms_key of gcp", self.kms_key, _KMS_KEY, example)
         ALPHABET.check_user_tags("user_labels of gcp", self.user_labels)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> GcpOptions:
-        """Options from a JSON object. Raises ConfigurationInvalid."""
-        return cloud_section(cls, settings, "the setting gcp")
 
     @property
     def firewall_project(self) -> str:
