@@ -1,4 +1,4 @@
-"""Provisioners: one protocol (`base`), idempotent verbs, tags as the only source of truth.
+"""Provisioners: one protocol (`provisioner`), idempotent verbs, tags as the only source of truth.
 
-This release has one: `local`, whose gateways are processes on the caller's machine.
+`fleet` has instances of clouds and hosts, `local` processes, `in_process` a thread of the caller.
 """

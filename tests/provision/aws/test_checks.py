@@ -153,7 +153,7 @@ def test_a_region_that_the_account_does_not_have_is_one_finding(
     findings = harness.aws(regions=named).check()
     (bad,) = [one for one in findings if not one.is_ok]
     assert bad.name == "aws regions"
-    assert f"does not have {wrong}; correct regions" in bad.text
+    assert f"does not have {wrong}; correct the settings of aws" in bad.text
     assert f"checked in {REGION}" in findings[0].text
 
 

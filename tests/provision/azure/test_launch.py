@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -294,6 +295,13 @@ def test_a_machine_that_runs_stays_alive_when_a_change_fails(harness: AzureHarne
 def test_the_group_has_the_name_of_the_fleet(harness: AzureHarness) -> None:
     prepared(harness.azure())
     assert list(harness.arm.state.groups) == [GROUP]
+
+
+def test_a_quote_in_a_deployment_stays_in_the_filter(harness: AzureHarness) -> None:
+    cloud = harness.azure()
+    cloud.create_firewalls(replace(FLEET, deployment="it's"), [REGION], [WORKERS])
+    _, rest = cloud.list_resources("it's", [REGION])
+    assert [one.tags.deployment for one in rest] == ["it's"]
 
 
 def test_a_group_of_somebody_else_is_refused(harness: AzureHarness) -> None:

@@ -21,7 +21,7 @@ from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
 from skyplane_orchestration.provision.aws.types import region_quotas
-from skyplane_orchestration.provision.fleet.account_check import outcomes
+from skyplane_orchestration.provision.fleet.account_check import outcomes, unknown_regions
 from skyplane_orchestration.provision.fleet.error_rules import Refusal
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.provisioner import Finding
@@ -121,16 +121,9 @@ class Checks:
 
     def _try_regions(self) -> Finding | None:
         """Whether the account has the regions that the options name."""
-        lacking = self._named() - set(enabled_regions(self._api))
-        self._lacking = frozenset(lacking)
-        if not lacking:
-            return None
-        return Finding(
-            "aws regions",
-            False,
-            f"the account does not have {', '.join(sorted(lacking))}; correct regions or subnets of"
-            " aws, or enable the region",
-        )
+        enabled = enabled_regions(self._api)
+        self._lacking = frozenset(self._named()) - set(enabled)
+        return next(iter(unknown_regions("aws", self._named(), enabled)), None)
 
     def _named(self) -> set[str]:
         return {*(self._options.regions or ()), *self._options.subnets}

@@ -17,7 +17,11 @@ from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffe
 from skyplane_orchestration.provision.azure.describe import power_states
 from skyplane_orchestration.provision.azure.options import AzureOptions, Kind, Resource, region_tag
 from skyplane_orchestration.provision.azure.types import region_quotas
-from skyplane_orchestration.provision.fleet.account_check import credentials_finding, outcomes
+from skyplane_orchestration.provision.fleet.account_check import (
+    credentials_finding,
+    outcomes,
+    unknown_regions,
+)
 from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
@@ -73,7 +77,13 @@ def findings(api: AzureApi, sizes: Sizes) -> tuple[Finding, ...]:
             for one in outcomes("azure", name, [partial(_unregistered, api, name)])
         ),
         *_permissions(api, outcomes("azure", home, _attempts(api, sizes, home))),
-        *(() if regions is None else _unknown_regions(options, regions)),
+        *(
+            ()
+            if regions is None
+            else unknown_regions(
+                "azure", {*(options.regions or ()), *options.subnets, *options.zones}, regions
+            )
+        ),
     )
 
 
@@ -168,14 +178,6 @@ def _attempts(api: AzureApi, sizes: Sizes, region: str) -> list[Callable[[], obj
     ]
     quotas = partial(region_quotas, api, region, with_spot=api.options.spot_relays)
     return [*always, usual_type, quotas] if region else always
-
-
-def _unknown_regions(options: AzureOptions, usable: tuple[str, ...]) -> list[Finding]:
-    """Of the regions that the options name."""
-    text = "the subscription has no such region; correct regions, subnets or zones of azure"
-    named = [*(options.regions or ()), *options.subnets, *options.zones]
-    unknown = (region for region in dict.fromkeys(named) if region not in usable)
-    return [Finding(f"azure {region}", False, text) for region in unknown]
 
 
 def _provider(api: AzureApi, name: str) -> Resource:

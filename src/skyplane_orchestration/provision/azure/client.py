@@ -137,12 +137,8 @@ class AzureApi:
         """
 
         def send() -> Resource:
-            request = HttpRequest(
-                method,
-                self.url_of(path),
-                headers={"Accept": "application/json", **(headers or {})},
-                json=body,
-            )
+            sent = {"Accept": "application/json", **(headers or {})}
+            request = HttpRequest(method, self.url_of(path), headers=sent, json=body)
             # The answer as `ARMPolling` takes it; the SDK's own packages ask for it so.
             answer: Any = self._client.send_request(request, _return_pipeline_response=True)
             answer.http_response.raise_for_status()
@@ -213,10 +209,7 @@ class AzureApi:
             return []
 
     def download(self, what: str, url: str, *, most_bytes: int) -> bytes:
-        """The end of what a signed address has; nothing if there is none.
-
-        Raises CloudUnavailable.
-        """
+        """The end of what a signed address has; nothing if there is none. Raises CloudUnavailable."""
 
         def fetch() -> bytes:
             with PipelineClient[HttpRequest, HttpResponse](base_url="", policies=[]) as client:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import Final
+from urllib.parse import quote
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import MissingExtra
@@ -23,7 +24,6 @@ from skyplane_orchestration.provision.azure.options import (
     AzureOptions,
     Kind,
     group_name,
-    groups_of_deployment,
     machine_of,
     path_of,
 )
@@ -105,7 +105,9 @@ class AzureCloud:
         self, deployment: str, regions: Sequence[str]
     ) -> tuple[tuple[Instance, ...], tuple[FleetResource, ...]]:
         what = f"looking for the fleets of {deployment!r}"
-        groups = list(self._api.listed(what, groups_of_deployment(deployment)))
+        value = deployment.replace("'", "''")
+        chosen = f"tagName eq '{ALPHABET.name('deployment')}' and tagValue eq '{value}'"
+        groups = list(self._api.listed(what, f"resourceGroups?$filter={quote(chosen)}"))
         look = partial(describe.ours, self._api, self._powers, regions=regions)
         instances = in_parallel([partial(look, group["name"]) for group in groups])
         rest = in_parallel(

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, cast
-from urllib.parse import quote
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.model.location import parse_region_tag
@@ -198,13 +197,6 @@ def region_tag(location: str) -> str:
 
 def properties_of(resource: Resource) -> Resource:
     return cast("Resource", resource.get("properties") or {})
-
-
-def groups_of_deployment(deployment: str) -> str:
-    """The path of the list of the resource groups of a deployment's fleets."""
-    quoted = deployment.replace("'", "''")
-    chosen = f"tagName eq '{ALPHABET.name('deployment')}' and tagValue eq '{quoted}'"
-    return f"resourceGroups?$filter={quote(chosen, safe='')}"
 
 
 def group_name(fleet_key: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -61,6 +61,13 @@ def credentials_finding(cloud: str, valid: str, error: SkyplaneError | None) -> 
     if error is None or isinstance(error, CloudAccessDenied):
         return Finding(name, True, valid)
     return Finding(name, True, f"not known: {error}", is_warning=True)
+
+
+def unknown_regions(cloud: str, named: Collection[str], usable: Collection[str]) -> list[Finding]:
+    """One finding for all regions that options name and the account does not have, if there are."""
+    lacking = ", ".join(sorted(set(named) - set(usable)))
+    text = f"the account does not have {lacking}; correct the settings of {cloud} that name regions"
+    return [Finding(f"{cloud} regions", False, text)] if lacking else []
 
 
 def outcomes(cloud: str, where: str, attempts: Sequence[Callable[[], object]]) -> list[Finding]:

@@ -13,7 +13,10 @@ from skyplane_orchestration.errors import (
     InstanceTypeNotOffered,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.fleet.account_check import credentials_finding
+from skyplane_orchestration.provision.fleet.account_check import (
+    credentials_finding,
+    unknown_regions,
+)
 from skyplane_orchestration.provision.gcp.describe import usable_regions
 from skyplane_orchestration.provision.gcp.error_mapping import PERMISSIONS
 from skyplane_orchestration.provision.provisioner import Finding
@@ -126,9 +129,8 @@ def _regions(api: GcpApi, options: GcpOptions) -> Finding:
     except SkyplaneError as error:
         return Finding(_REGIONS, False, str(error))
     named = {*(options.regions or ()), *options.zones, *options.subnetworks}
-    if unknown := sorted(named - set(usable)):
-        return Finding(_REGIONS, False, f"the project does not have {', '.join(unknown)}")
-    return Finding(_REGIONS, True, f"the project has {len(usable)} regions")
+    found = Finding(_REGIONS, True, f"the project has {len(usable)} regions")
+    return next(iter(unknown_regions("gcp", named, usable)), found)
 
 
 def _zones(options: GcpOptions, types: Types) -> Iterator[Finding]:
