@@ -209,7 +209,7 @@ class AzureApi:
             return []
 
     def download(self, what: str, url: str, *, most_bytes: int) -> bytes:
-        """The end of what a signed address has; nothing if there is none. Raises CloudUnavailable."""
+        """The end of what a signed address has, if it has any. Raises CloudUnavailable."""
 
         def fetch() -> bytes:
             with PipelineClient[HttpRequest, HttpResponse](base_url="", policies=[]) as client:
