@@ -69,7 +69,14 @@ from skyplane_orchestration.provision.provisioner import (
 from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit
 from skyplane_orchestration.security.authority import FleetSecret
 from skyplane_orchestration.storage import preflight
-from skyplane_orchestration.transfer import deletes, finalize, fleets, planning, transfer_run
+from skyplane_orchestration.transfer import (
+    deletes,
+    finalize,
+    fleets,
+    job_run,
+    planning,
+    transfer_run,
+)
 from skyplane_orchestration.transfer.context import StopAt
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
@@ -572,7 +579,7 @@ def test_a_manifest_that_cannot_be_written_builds_no_fleet(client: Client, scrip
 def test_a_move_is_checked_before_it_is_submitted(
     client: Client, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer_run, "check_move", lambda *_: script.do("check"))
+    monkeypatch.setattr(job_run, "check_move", lambda *_: script.do("check"))
     monkeypatch.setattr(finalize, "remove_sources", lambda *_: script.do("remove"))
     assert client.run(replace(JOB, move=True), plan=PLAN).succeeded
     assert script.names[:5] == ["ensure", "check", "submit", "remove", "release"]

@@ -22,11 +22,12 @@ from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
-from skyplane_orchestration.transfer.path_conflicts import put_back_others, with_put_back
+from skyplane_orchestration.transfer.move import check_move
+from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back
 from skyplane_orchestration.transfer.replanning import PlanAgain
 from skyplane_orchestration.transfer.run_options import RunArguments, RunOptions
 from skyplane_orchestration.transfer.transfer_key import transfer_key_of
-from skyplane_orchestration.transfer.transfer_run import DeleteCheck, TransferRun
+from skyplane_orchestration.transfer.transfer_run import TransferRun
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class JobRun:
         self._job = job
         self._key = transfer_key or transfer_key_of(context.identity, job)
         self._listing = SourceListing(context.clock)
-        self._deletes = DeleteCheck(context, self._key, self._listing)
+        self._in_the_way: InTheWay | None = None
 
     # -- checks and plan
 
@@ -61,7 +62,24 @@ class JobRun:
         """
         with timed("check of the destination"):
             preflight.check_destination(self._job, self._context.credentials)
-        self._deletes.in_the_way(self._job)
+        self._checked_deletes(self._job)
+
+    def _checked_deletes(self, job: TransferJob) -> InTheWay:
+        """What is in the way of the job's copies. Checks its deletes, once in a run."""
+        if self._in_the_way is not None:
+            return self._in_the_way
+        credentials, rng = self._context.credentials, self._context.rng
+        found: InTheWay = {}
+        if job.move:
+            check_move(job, credentials, rng)
+        if job.delete:
+            from skyplane_orchestration.transfer.deletes import check_extra
+
+            with timed("listing of both ends for the deletes"):
+                plan = check_extra(job, credentials, rng, self._listing, self._key)
+            found = plan.in_the_way
+        self._in_the_way = found
+        return found
 
     def has_nothing_to_copy(self) -> bool:
         """Whether `unchanged` would find nothing to copy. Changes nothing."""
@@ -163,7 +181,12 @@ class JobRun:
         """The transfer of this run on a fleet, which has sent nothing yet."""
         request = TransferRequest(self._key, self._job, self._context.credentials)
         return TransferRun(
-            request, fleet, self._context, options or RunOptions(), self._listing, self._deletes
+            request,
+            fleet,
+            self._context,
+            options or RunOptions(),
+            self._listing,
+            self._checked_deletes,
         )
 
     def _start(

@@ -24,7 +24,6 @@ from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.context import Context
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.finalize import finalize, require_success
-from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
@@ -32,42 +31,12 @@ from skyplane_orchestration.transfer.transfer_monitor import Monitor
 log = logging.getLogger(__name__)
 
 
-class DeleteCheck:
-    """The check of a job's deletes before the first byte, made once in a run.
-
-    Args:
-        listing: what the run has listed of the source.
-    """
-
-    def __init__(self, context: Context, transfer_key: str, listing: SourceListing) -> None:
-        self._context = context
-        self._key = transfer_key
-        self._listing = listing
-        self._in_the_way: InTheWay | None = None
-
-    def in_the_way(self, job: TransferJob) -> InTheWay:
-        """What is in the way of the job's copies. Raises as `check_move` and `check_extra`."""
-        if self._in_the_way is None:
-            self._in_the_way = self._check(job)
-        return self._in_the_way
-
-    def _check(self, job: TransferJob) -> InTheWay:
-        credentials, rng = self._context.credentials, self._context.rng
-        if job.move:
-            check_move(job, credentials, rng)
-        if not job.delete:
-            return {}
-        from skyplane_orchestration.transfer.deletes import check_extra
-
-        with timed("listing of both ends for the deletes"):
-            return check_extra(job, credentials, rng, self._listing, self._key).in_the_way
-
-
 class TransferRun:
     """Runs one job on a fleet.
 
     Args:
-        listing, deletes: what the run has listed of the source, and its check of deletes.
+        listing: what the run has listed of the source.
+        in_the_way: checks the deletes of the job; what is in the way of its copies.
 
     Attributes:
         fleet: the fleet that was used last.
@@ -82,7 +51,7 @@ class TransferRun:
         context: Context,
         options: RunOptions,
         listing: SourceListing,
-        deletes: DeleteCheck,
+        in_the_way: Callable[[TransferJob], InTheWay],
     ) -> None:
         self.fleet = fleet
         self.submitted: SubmittedTransfer | None = None
@@ -95,7 +64,7 @@ class TransferRun:
         self._fleets = context.fleets
         self._options = options
         self._listing = listing
-        self._deletes = deletes
+        self._in_the_way = in_the_way
         self._budget: Budget | None = None
 
     def run(self, *, least_epoch: int = 1) -> TransferResult:
@@ -163,7 +132,7 @@ class TransferRun:
         job = self._request.job
         require_usable(job)
         require_ends_apart(job)
-        set_aside(job, self._request.transfer_key, self._deletes.in_the_way(job))
+        set_aside(job, self._request.transfer_key, self._in_the_way(job))
         try:
             with timed("transfer: submit"), self._fleets.control(self.fleet) as control:
                 listed = self._listing.hand_over(job)
