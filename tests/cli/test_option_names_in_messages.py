@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 from pathlib import Path
-from string import Formatter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.gateway.common.test_wording import calls_with_fields
 
-import skyplane_gateway
-import skyplane_orchestration
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.option_names_in_messages import with_option_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 #: Arguments of the library without an option.
 _OF_PYTHON = {
@@ -57,29 +54,17 @@ def test_an_argument_is_named_by_its_option(name: str, value: str, option: str) 
     assert with_option_names(Text("give ", FieldName(name, value)), options) == f"give {option}"
 
 
-def _named() -> Iterator[str]:
-    """All fields that messages name by a literal."""
-    for package in (skyplane_gateway, skyplane_orchestration):
-        for path in Path(package.__path__[0]).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                function = getattr(node, "func", None)
-                kind = getattr(function, "id", "") or getattr(function, "attr", "")
-                if not isinstance(node, ast.Call) or not node.args:
-                    continue
-                first = getattr(node.args[0], "value", None)
-                if kind == "FieldName" and isinstance(first, str):
-                    yield first
-                if kind in ("with_fields", "about") and isinstance(first, str):
-                    places = {name for _, name, _, _ in Formatter().parse(first) if name}
-                    yield from places - {one.arg for one in node.keywords}
-
-
 def test_every_argument_in_a_message_has_an_option() -> None:
     parsers = [
         build_parser(name).parse_args(words.split()).parser
         for name, words in (("cp", "cp a b"), ("sync", "sync a b"), ("plan", "plan a b"))
     ]
-    for name in sorted(set(_named()) - _OF_PYTHON):
+    names = {
+        name
+        for _, call, places in calls_with_fields()
+        for name in places - {one.arg for one in call.keywords}
+    }
+    for name in sorted(names - _OF_PYTHON):
         texts = [
             with_option_names(Text(FieldName(name)), argparse.Namespace(parser=one))
             for one in parsers

@@ -14,7 +14,6 @@ from skyplane_orchestration.operators.job_arguments import (
     check_known,
     job_of,
     known_part_of,
-    require_ends,
     urls_of,
 )
 from skyplane_orchestration.operators.map_label import MAP_INDEX_TEMPLATE, label_of
@@ -61,9 +60,8 @@ class SkyplaneJobOperator(SkyplaneOperator):
         own = {name: kwargs.pop(name, default) for name, default in DEFAULTS.items()}
         super().__init__(**kwargs)
         known = self.keep(own)
-        if self.needs_job or any(urls_of(own)):
-            require_ends(own)
-        check_known(known_part_of(own["job"], known))
+        needs_ends = self.needs_job or any(urls_of(own))
+        check_known(known_part_of(own["job"], known), needs_ends=needs_ends)
 
     @property
     def map_label(self) -> str:

@@ -67,15 +67,6 @@ def urls_of(arguments: Mapping[str, Any]) -> tuple[str, str]:
     return source, destination
 
 
-def require_ends(arguments: Mapping[str, Any]) -> None:
-    """Raise ConfigurationInvalid if an end is given neither by its URL nor in a job."""
-    if arguments.get("job") is not None:
-        return
-    for name in _SOME_ENDS:
-        if arguments.get(name) in (None, ""):
-            raise ConfigurationInvalid(f"{name} is missing; give it, or a whole job")
-
-
 def known_part_of(job: object, known: Mapping[str, Any]) -> Mapping[str, Any]:
     """The known arguments, with what is known of a job that has templates."""
     if "job" in known or not isinstance(job, Mapping):
@@ -118,13 +109,18 @@ def _check_regions(known: Mapping[str, Any]) -> None:
             require_glob(name, glob)
 
 
-def check_known(known: Mapping[str, Any]) -> None:
+def check_known(known: Mapping[str, Any], *, needs_ends: bool) -> None:
     """Check together the arguments that are known when a DAG is parsed.
+
+    Args:
+        needs_ends: both ends are given, by their URLs or in a job.
 
     Raises ConfigurationInvalid with the name of the argument.
     """
-    ends = {} if known.get("job") is not None else _SOME_ENDS
-    job_of({**ends, **{name: value for name, value in known.items() if value is not None}})
+    given = {name: value for name, value in known.items() if value is not None}
+    is_open = not needs_ends or "job" not in known
+    ends = {name: url for name, url in _SOME_ENDS.items() if is_open or name not in known}
+    job_of(given if "job" in given else {**ends, **given})
     _check_regions(known)
 
 

@@ -57,21 +57,27 @@ def test_broken_parts_of_a_document_are_left_out(parts: object) -> None:
     assert in_words_of(with_parts("text", parts), upper) == "text"
 
 
-def _calls() -> Iterator[tuple[str, ast.Call]]:
-    """All calls with a template."""
+def calls_with_fields() -> Iterator[tuple[str, ast.Call, set[str]]]:
+    """All calls with a template or the name of a field: place, call, and the names in a literal."""
     for package in (skyplane_gateway, skyplane_orchestration):
         for path in Path(package.__path__[0]).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            text = path.read_text()
+            has_some = any(one in text for one in ("with_fields(", ".about(", "FieldName("))
+            for node in ast.walk(ast.parse(text)) if has_some else ():
                 function = getattr(node, "func", None)
-                name = getattr(function, "id", "") or getattr(function, "attr", "")
-                if isinstance(node, ast.Call) and name in ("with_fields", "about"):
-                    yield f"{path}:{node.lineno}", node
+                kind = getattr(function, "id", "") or getattr(function, "attr", "")
+                if isinstance(node, ast.Call) and kind in ("with_fields", "about", "FieldName"):
+                    first = node.args[0]
+                    literal = str(first.value) if isinstance(first, ast.Constant) else ""
+                    places = {name for _, name, _, _ in Formatter().parse(literal) if name}
+                    of_field = {literal} - {""}
+                    yield f"{path}:{node.lineno}", node, of_field if kind[0] == "F" else places
 
 
 def test_templates_hold_no_values_and_use_all_that_are_given() -> None:
-    for where, call in _calls():
-        template = call.args[0]
-        assert not any(isinstance(one, ast.JoinedStr) for one in ast.walk(template)), where
-        if isinstance(template, ast.Constant):
-            places = {name for _, name, _, _ in Formatter().parse(str(template.value))}
-            assert {one.arg for one in call.keywords} <= {*places, None}, where
+    for where, call, places in calls_with_fields():
+        is_name = getattr(call.func, "id", "") == "FieldName"
+        parts = [] if is_name else ast.walk(call.args[0])
+        assert not any(isinstance(one, ast.JoinedStr) for one in parts), where
+        if isinstance(call.args[0], ast.Constant):
+            assert {one.arg for one in call.keywords} <= places | {"shown"}, where
