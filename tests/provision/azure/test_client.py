@@ -18,7 +18,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
-from skyplane_orchestration.provision.azure.client import VERSIONS, credential_of
+from skyplane_orchestration.provision.azure.client import credential_of
 from skyplane_orchestration.security.store_credentials import SCOPES_OPTION, CredentialSources
 
 SCOPE = "https://management.azure.com/.default"
@@ -50,14 +50,6 @@ def test_an_operation_that_does_not_end_is_an_error(harness: AzureHarness) -> No
     harness.arm.conditions.operation_polls = 10_000
     with pytest.raises(CloudUnavailable, match="has not done it after 600 s"):
         prepared(harness.azure())
-
-
-def test_a_version_that_azure_does_not_have_is_refused(
-    harness: AzureHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(VERSIONS, "Microsoft.Compute", "2019-01-01")
-    with pytest.raises(ConfigurationInvalid, match="NoRegisteredProviderFound"):
-        harness.azure().describe(FLEET.fleet_key, [REGION])
 
 
 def test_nobody_answers() -> None:

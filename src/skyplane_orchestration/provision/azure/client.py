@@ -47,7 +47,7 @@ _AZURE: Final = "https://management.azure.com"
 #: Pages of learn.microsoft.com/rest/api that list them: compute/virtual-machines, compute/disks,
 #: compute/resource-skus, virtualnetwork/network-security-groups, resources/resource-groups, and
 #: authorization/permissions.
-VERSIONS: Final = {
+_VERSIONS: Final = {
     "Microsoft.Authorization": "2022-04-01",
     "Microsoft.Compute": "2026-04-01",
     "Microsoft.Compute/disks": "2026-03-02",
@@ -236,7 +236,7 @@ class AzureApi:
             return path
         whole = self.id_of(path)
         kind = type_of(whole)
-        version = VERSIONS.get(kind) or VERSIONS[kind.partition("/")[0]]
+        version = _VERSIONS.get(kind) or _VERSIONS[kind.partition("/")[0]]
         endpoint = (self.options.endpoint_url or _AZURE).rstrip("/")
         return f"{endpoint}{whole}{'&' if '?' in path else '?'}api-version={version}"
 
