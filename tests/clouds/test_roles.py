@@ -25,11 +25,11 @@ AZURE_ROLE: dict[str, Any] = {
 }
 
 
-def refusal(url: str) -> Any:
-    """The error of a 403."""
+def refusal(url: str, status: int = 403) -> Any:
+    """The error of a refused request."""
     with pytest.raises(HTTPError) as caught:
         urlopen(url)
-    assert caught.value.code == 403
+    assert caught.value.code == status
     return json.loads(caught.value.read())["error"]
 
 
@@ -48,7 +48,7 @@ def test_azure_names_the_action_that_the_role_lacks() -> None:
         listed = f"{root}/providers/Microsoft.Compute/virtualMachines?statusOnly=true&api-version="
         urlopen(f"{listed}2026-04-01")
         # Azure knows an action only for a version that the provider has.
-        assert refusal(f"{listed}2019-01-01")["code"] == "NoRegisteredProviderFound"
+        assert refusal(f"{listed}2019-01-01", 400)["code"] == "NoRegisteredProviderFound"
         for path, action in (
             ("providers/Microsoft.Compute/disks?api-version=2026-03-02", "Microsoft.Compute/disks"),
             ("resourceGroups?api-version=2025-04-01", "Microsoft.Resources/subscriptions"),
