@@ -628,7 +628,7 @@ def test_a_pattern_that_protects_nothing_stops_before_a_byte(
     fleet = client.provision(replace(PLAN, src=A, dst=A))
     one_run = client.job_run(job)
     start = one_run.begin if begins else partial(client.transfer, job)
-    for call in (one_run.check, lambda: client.preview_deletes(job), lambda: client.run(job)):
+    for call in (one_run.check, one_run.preview_deletes, lambda: client.run(job)):
         with pytest.raises(
             ConfigurationInvalid, match="write 'tmp/\\*\\*', or set allow_unmatched"
         ):

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.selection import Selection
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.argument_checks import checks_methods
 from skyplane_orchestration.model.fleet import CLOUD, Fleet
@@ -36,7 +35,6 @@ from skyplane_orchestration.provision.provisioner import (
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
-from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.context import Context, StopAt
 from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
@@ -52,11 +50,8 @@ if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority, FleetSecret
     from skyplane_orchestration.storage.compare import VerifyReport
     from skyplane_orchestration.storage.place_digest import SourceVersion
-    from skyplane_orchestration.transfer.deletes import DeletePlan
 
 __all__ = ["Client", "FleetTimes"]
-
-_POLL_S: Final = 1.0
 
 
 @checks_methods
@@ -92,7 +87,7 @@ class Client:
         times: FleetTimes | None = None,
         max_active_fleets: int | None = None,
         stop_at: StopAt | None = None,
-        poll_s: float = _POLL_S,
+        poll_s: float = 1.0,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -197,15 +192,7 @@ class Client:
         """
         return self.plan(planning.summed(jobs))
 
-    # -- checks, which change nothing
-
-    def preview(self, job: TransferJob) -> Iterator[Selection]:
-        """What a transfer would do with each object now, one after the other.
-
-        Raises EmptySource or StoreError, also after some of them.
-        """
-        located = preflight.locate(job, self._credentials, may_assume=True)
-        return preflight.previewed(located, self._credentials)
+    # -- places, without a change
 
     def listing(self, location: Location, *, recursive: bool = False) -> Iterator[ObjectInfo | str]:
         """The objects whose keys begin with that of a place, in the order of keys.
@@ -238,17 +225,6 @@ class Client:
         return source_version(
             place, self._credentials, recursive=recursive, include=include, exclude=exclude
         )
-
-    def may_copy_server_side(self, job: TransferJob) -> bool:
-        """Whether the store may copy objects of the job itself. Raises StoreError."""
-        located = preflight.locate(job, self._credentials, may_assume=True)
-        return not why_not_server_side(located)
-
-    def preview_deletes(self, job: TransferJob) -> tuple[DeletePlan, Iterator[ObjectInfo]]:
-        """What `delete` would remove at the destination now. Raises StoreError."""
-        from skyplane_orchestration.transfer.deletes import preview_extra
-
-        return preview_extra(job, self._credentials)
 
     def check_place(self, location: Location) -> None:
         """Check that a bucket exists and may be listed. Raises StoreError."""
@@ -330,8 +306,7 @@ class Client:
             job: that of the plan. If a cloud refuses an instance, the fleet may then get another
                 plan, as the job's policy says (`on_no_capacity`); use `Fleet.plan` from then on.
                 Without a job the plan is fixed.
-            on_full: with it, the call waits while the deployment has `max_active_fleets` other
-                fleets, and calls this before each pause. Without it, TooManyFleets is raised.
+            on_full: see `RunOptions`.
         """
         return provision(self._context, plan, job, generation, on_full)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Unpack
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Unpack
 
+from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.selection import Selection
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     LaunchRefused,
@@ -16,6 +19,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.plan import RefusedLaunch, TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.storage import preflight
+from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
@@ -29,6 +33,9 @@ from skyplane_orchestration.transfer.run_options import RunArguments, RunOptions
 from skyplane_orchestration.transfer.transfer_key import transfer_key_of
 from skyplane_orchestration.transfer.transfer_run import TransferRun
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.transfer.deletes import DeletePlan
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +87,23 @@ class JobRun:
             found = plan.in_the_way
         self._in_the_way = found
         return found
+
+    def preview(self) -> Iterator[Selection]:
+        """What a transfer would do with each object now; errors may come after some of them."""
+        return preflight.previewed(self._located(), self._context.credentials)
+
+    def preview_deletes(self) -> tuple[DeletePlan, Iterator[ObjectInfo]]:
+        """What `delete` would remove at the destination now. Raises StoreError."""
+        from skyplane_orchestration.transfer.deletes import preview_extra
+
+        return preview_extra(self._job, self._context.credentials)
+
+    def may_copy_server_side(self) -> bool:
+        """Whether the store may copy objects of the job itself. Raises StoreError."""
+        return not why_not_server_side(self._located())
+
+    def _located(self) -> TransferJob:
+        return preflight.locate(self._job, self._context.credentials, may_assume=True)
 
     def has_nothing_to_copy(self) -> bool:
         """Whether `unchanged` would find nothing to copy. Changes nothing."""

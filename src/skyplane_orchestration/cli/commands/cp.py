@@ -90,9 +90,9 @@ def run(options: argparse.Namespace, console: Console) -> int:
             )
         client = open_client(options, run=options.run or "")
         job = _job(options, client)
-        if options.dry_run:
-            return _dry_run(job, client, console)
         job_run = client.job_run(job)
+        if options.dry_run:
+            return _dry_run(job, job_run, console)
         job_run.check()
         require_writable(job)
         result = None if options.manifest else job_run.unchanged()
@@ -176,14 +176,14 @@ def _tear_down_leftovers(client: Client, options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- dry run
 
 
-def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
+def _dry_run(job: TransferJob, job_run: JobRun, console: Console) -> int:
     from skyplane_orchestration.storage.preflight import delete_row, preview_row
     from skyplane_orchestration.transfer.row_spool import RowSpool
 
     with closing(RowSpool()) as rows:
         names = ("objects", "bytes", "copy", "copy_bytes", "skip", "refuse", "missing")
         summary: dict[str, Any] = dict.fromkeys(names, 0)
-        for selection in client.preview(job):
+        for selection in job_run.preview():
             row = preview_row(job, selection)
             summary["objects"] += 1
             summary["bytes"] += row["bytes"]
@@ -191,7 +191,7 @@ def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
             summary["copy_bytes"] += row["bytes"] * (row["action"] == "copy")
             rows.add([row])
         if job.delete:
-            limits, extra = client.preview_deletes(job)
+            limits, extra = job_run.preview_deletes()
             summary |= {"delete": 0, "delete_bytes": 0, "max_delete": limits.most}
             for info in extra:
                 summary["delete"] += 1
@@ -199,7 +199,7 @@ def _dry_run(job: TransferJob, client: Client, console: Console) -> int:
                 rows.add([delete_row(job, info)])
             for warning in limits.warnings:
                 log.warning("%s", warning)
-        summary |= {"server_side_copy": client.may_copy_server_side(job), "move": job.move}
+        summary |= {"server_side_copy": job_run.may_copy_server_side(), "move": job.move}
         if console.is_json:
             console.write_rows("objects", rows.rows(), {"summary": summary})
         else:
