@@ -28,7 +28,6 @@ from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.options import AwsOptions
     from skyplane_orchestration.provision.aws.types import Networks, Subnet, Types
 
 _CREDENTIALS: Final = "aws credentials"
@@ -54,7 +53,6 @@ class Checks:
     def __init__(
         self,
         api: AwsApi,
-        options: AwsOptions,
         networks: Networks,
         types: Types,
         deployment: str,
@@ -62,7 +60,7 @@ class Checks:
         # The documented policy allows launches with the tag of one deployment only.
         self._tags = FleetTags("0", deployment, 0, 0, 0)
         self._api = api
-        self._options = options
+        self._options = api.options
         self._networks = networks
         self._types = types
         # Regions that the options name and the account does not have.

@@ -77,7 +77,7 @@ class AwsApi:
     def __init__(
         self, options: AwsOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._options = options
+        self.options = options
         self._sources = sources
         self.clock = clock
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class AwsApi:
 
         A name that botocore does not know may be wrong, or new; another one is better.
         """
-        if named := self._options.regions:
+        if named := self.options.regions:
             return next((one for one in named if region_name(one) in _known_regions()), named[0])
         with self._lock, _LOADING:
             configured = self._current_session().get_config_variable("region")
@@ -184,7 +184,7 @@ class AwsApi:
                 client = self._clients[service, name] = session.create_client(
                     service,
                     region_name=name,
-                    endpoint_url=self._options.endpoint_url or None,
+                    endpoint_url=self.options.endpoint_url or None,
                     config=Config(
                         connect_timeout=_CONNECT_TIMEOUT_S,
                         read_timeout=_READ_TIMEOUT_S,
@@ -207,7 +207,7 @@ class AwsApi:
         return self._session
 
     def _new_session(self) -> botocore.session.Session:
-        found = self._sources.of_cloud("aws", self._options.credential_ref)
+        found = self._sources.of_cloud("aws", self.options.credential_ref)
         if found is None:
             raise CloudAccessDenied(
                 "there are no credentials for aws; set AWS_ACCESS_KEY_ID and"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
@@ -79,17 +81,11 @@ class AwsCloud:
             raise MissingExtra.of("the provisioner 'aws'", "aws") from error
         self._options = options or AwsOptions()
         self._api = AwsApi(self._options, sources or CredentialSources(), clock)
-        self._networks = Networks(self._api, self._options)
-        self._firewalls = Firewalls(self._api, self._networks, self._options.user_tags)
-        self._types = Types(self._api, self._options)
+        self._networks = Networks(self._api)
+        self._firewalls = Firewalls(self._api, self._networks)
+        self._types = Types(self._api)
         self._denied = DeniedRegions(self._options)
-        self._launcher = Launcher(
-            self._api,
-            self._options,
-            self._networks,
-            self._firewalls,
-            self._types,
-        )
+        self._launcher = Launcher(self._api, self._networks, self._firewalls, self._types)
 
     @property
     def store_identity(self) -> str:
@@ -204,21 +200,15 @@ class AwsCloud:
         return (*closed, *(quota for rows in found.values() for quota in rows))
 
     def quota_uses(self, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
-        found = in_regions(regions, lambda region: quota_uses(self._api, region))
-        return tuple(use for rows in found for use in rows)
+        return tuple(chain.from_iterable(in_regions(regions, partial(quota_uses, self._api))))
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        checks = Checks(self._api, self._options, self._networks, self._types, deployment)
-        return checks.findings()
+        return Checks(self._api, self._networks, self._types, deployment).findings()
 
     def _instances(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
     ) -> tuple[Instance, ...]:
-        is_public = self._options.public_address
-        return self._denied.search(
-            regions,
-            lambda region: ours(self._api, region, filters, has_public_address=is_public),
-        )
+        return self._denied.search(regions, lambda region: ours(self._api, region, filters))
 
     def _leftovers(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]

@@ -76,23 +76,16 @@ def described(
         yield from reservation.get("Instances", [])
 
 
-def ours(
-    api: AwsApi, region: str, filters: Sequence[FilterTypeDef], *, has_public_address: bool
-) -> list[Instance]:
+def ours(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> list[Instance]:
     """The instances with tags of this library."""
-    found = (
-        as_instance(entry, region, has_public_address=has_public_address)
-        for entry in described(api, region, filters)
-    )
+    found = (as_instance(api, entry, region) for entry in described(api, region, filters))
     return [instance for instance in found if instance is not None]
 
 
-def as_instance(
-    entry: InstanceTypeDef, region: str, *, has_public_address: bool
-) -> Instance | None:
+def as_instance(api: AwsApi, entry: InstanceTypeDef, region: str) -> Instance | None:
     """An instance of ours; None without our tags."""
     reason = entry.get("StateReason", {})
-    address = entry.get("PublicIpAddress" if has_public_address else "PrivateIpAddress")
+    address = entry.get("PublicIpAddress" if api.options.public_address else "PrivateIpAddress")
     found = ALPHABET.instance_of(
         as_mapping(entry.get("Tags", [])),
         region,

@@ -52,13 +52,12 @@ class Launcher:
     def __init__(
         self,
         api: AwsApi,
-        options: AwsOptions,
         networks: Networks,
         firewalls: Firewalls,
         types: Types,
     ) -> None:
         self._api = api
-        self._options = options
+        self._options = api.options
         self._networks = networks
         self._firewalls = firewalls
         self._types = types
@@ -79,15 +78,12 @@ class Launcher:
 
     def _in_turn(self, request: LaunchRequest, numbers: Iterable[str]) -> Instance | None:
         """Raises _RefusedBefore."""
-        is_public = self._options.public_address
         return launch_in_turn(
             request,
             numbers,
             self._networks.of(request.region).subnets,
             attempt=partial(self._attempt, request),
-            named=lambda: ours(
-                self._api, request.region, _same_name(request), has_public_address=is_public
-            ),
+            named=lambda: ours(self._api, request.region, _same_name(request)),
             translate=translate,
         )
 
@@ -119,11 +115,7 @@ class Launcher:
             expected={*NO_CAPACITY, _OTHER_REQUEST, _DEAD_TOKEN},
             **self._arguments(request, token, subnet, group_id),
         )
-        instance = as_instance(
-            answer["Instances"][0],
-            request.region,
-            has_public_address=self._options.public_address,
-        )
+        instance = as_instance(self._api, answer["Instances"][0], request.region)
         # AWS may answer a repeated request without tags.
         return instance or self._of_token(request, token)
 
@@ -183,9 +175,7 @@ class Launcher:
     def _described(self, request: LaunchRequest, token: str) -> Instance | None:
         for entry in described(self._api, request.region, _same_name(request)):
             if entry.get("ClientToken") == token:
-                return as_instance(
-                    entry, request.region, has_public_address=self._options.public_address
-                )
+                return as_instance(self._api, entry, request.region)
         return None
 
 

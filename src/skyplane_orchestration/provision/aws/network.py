@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -43,10 +43,9 @@ class _Rules:
 class Firewalls:
     """The security groups of fleets. Threads may share it."""
 
-    def __init__(self, api: AwsApi, networks: Networks, user_tags: Mapping[str, str]) -> None:
+    def __init__(self, api: AwsApi, networks: Networks) -> None:
         self._api = api
         self._networks = networks
-        self._user_tags = user_tags
         self._ids: dict[tuple[str, str], str] = {}
 
     def ensure(self, fleet: FleetTags, region: str, ingress: Sequence[Ingress]) -> None:
@@ -93,7 +92,7 @@ class Firewalls:
 
     def _create(self, fleet: FleetTags, region: str) -> str | None:
         """The id of a new group; None if there is one of its name."""
-        named = for_fleet(fleet, self._user_tags)
+        named = for_fleet(fleet, self._api.options.user_tags)
         try:
             answer = self._api.call(
                 f"making the security group of fleet {fleet.fleet_key} in {region}",

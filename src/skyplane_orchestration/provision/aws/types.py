@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.options import AwsOptions
 
 #: The root device of Amazon Linux 2023.
 _ROOT_DEVICE: Final = "/dev/xvda"
@@ -49,9 +48,8 @@ class Image:
 class Types:
     """Facts of instance types, and the images for them. Threads may share it."""
 
-    def __init__(self, api: AwsApi, options: AwsOptions) -> None:
+    def __init__(self, api: AwsApi) -> None:
         self._api = api
-        self._options = options
         self._types: AnswerCache[tuple[str, str], TypeFacts] = AnswerCache()
         self._images: AnswerCache[tuple[str, str], Image] = AnswerCache()
 
@@ -86,10 +84,10 @@ class Types:
         )
 
     def _find_image(self, region: str, architecture: str, instance_type: str) -> Image:
-        own = self._options.images.get(region)
+        own = self._api.options.images.get(region)
         if own is not None:
             return self._own_image(region, own, architecture)
-        parameters = self._options.image_parameters
+        parameters = self._api.options.image_parameters
         name = image_for("image_parameters of aws", parameters, architecture, instance_type)
         image_id = self._by_parameter(region, name)
         if name == AMAZON_LINUX[architecture]:
@@ -144,9 +142,8 @@ class Network:
 class Networks:
     """Networks of regions; AWS is asked once for each. Threads may share it."""
 
-    def __init__(self, api: AwsApi, options: AwsOptions) -> None:
+    def __init__(self, api: AwsApi) -> None:
         self._api = api
-        self._options = options
         self._known: AnswerCache[str, Network] = AnswerCache()
 
     def of(self, region: str) -> Network:
@@ -154,7 +151,7 @@ class Networks:
         return self._known.get(region, lambda: self._look_up(region))
 
     def _look_up(self, region: str) -> Network:
-        wanted = self._options.subnets.get(region, ())
+        wanted = self._api.options.subnets.get(region, ())
         default = [{"Name": "default-for-az", "Values": ["true"]}]
         which: dict[str, Any] = {"SubnetIds": list(wanted)} if wanted else {"Filters": default}
         what = f"looking for the subnets of {region}"

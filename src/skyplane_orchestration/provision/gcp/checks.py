@@ -53,8 +53,9 @@ SERVICE_ACCOUNT: Final = "compute.instances.setServiceAccount"
 ACT_AS: Final = "iam.serviceAccounts.actAs"
 
 
-def findings(api: GcpApi, options: GcpOptions, types: Types) -> tuple[Finding, ...]:
+def findings(api: GcpApi, types: Types) -> tuple[Finding, ...]:
     """Credentials first; without them nothing else is tried. No other failure hides one."""
+    options = api.options
     valid = f"they are valid for project {options.project}"
     credentials = credentials_finding("gcp", valid, None)
     missing: list[str] = []
@@ -73,8 +74,8 @@ def findings(api: GcpApi, options: GcpOptions, types: Types) -> tuple[Finding, .
         credentials,
         *failed,
         *_permissions(sorted(missing), is_known=not failed),
-        *_act_as(api, options),
-        _regions(api, options),
+        *_act_as(api),
+        _regions(api),
         *_zones(options, types),
     )
 
@@ -108,9 +109,9 @@ def _permissions(missing: list[str], *, is_known: bool) -> list[Finding]:
     return [Finding(_PERMISSIONS, True, "the projects grant all that fleets need")]
 
 
-def _act_as(api: GcpApi, options: GcpOptions) -> list[Finding]:
+def _act_as(api: GcpApi) -> list[Finding]:
     """Of the service account of sources and sinks. Its API may be off, and fleets do without it."""
-    account = options.service_account
+    account = api.options.service_account
     if not account:
         return []
     try:
@@ -123,11 +124,12 @@ def _act_as(api: GcpApi, options: GcpOptions) -> list[Finding]:
     return [Finding(_ACCOUNT, False, f"{ACT_AS} on {account} is missing")]
 
 
-def _regions(api: GcpApi, options: GcpOptions) -> Finding:
+def _regions(api: GcpApi) -> Finding:
     try:
         usable = usable_regions(api)
     except SkyplaneError as error:
         return Finding(_REGIONS, False, str(error))
+    options = api.options
     named = {*(options.regions or ()), *options.zones, *options.subnetworks}
     found = Finding(_REGIONS, True, f"the project has {len(usable)} regions")
     return next(iter(unknown_regions("gcp", named, usable)), found)

@@ -81,7 +81,7 @@ class GcpApi:
     def __init__(
         self, options: GcpOptions, sources: CredentialSources, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._options = options
+        self.options = options
         self._sources = sources
         self.clock = clock
         self._lock = threading.RLock()
@@ -118,13 +118,13 @@ class GcpApi:
         return self._repeated(
             partial(
                 send,
-                request={"project": self._options.project, **request},
+                request={"project": self.options.project, **request},
                 retry=None,
                 timeout=_WAIT_TIMEOUT_S if verb == "wait" else _TIMEOUT_S,
             ),
             permission=PERMISSIONS[method][0],
             what=what,
-            where=where or f"project {self._options.project}",
+            where=where or f"project {self.options.project}",
             expected=expected,
         )
 
@@ -172,7 +172,7 @@ class GcpApi:
                 error.code,
                 operation.http_error_status_code,
                 error.message,
-                where or f"project {self._options.project}",
+                where or f"project {self.options.project}",
                 quota=quota.limit_name if quota else "",
                 metric=quota.metric_name if quota else "",
             )
@@ -189,7 +189,7 @@ class GcpApi:
         """
         if account:
             base, path, api = _IAM, f"projects/-/serviceAccounts/{account}", "the IAM API"
-            credentials = credentials_of(self._options, self._sources, _IAM_SCOPES)
+            credentials = credentials_of(self.options, self._sources, _IAM_SCOPES)
             where = f"service account {account}"
         else:
             base, path, api = _RESOURCE_MANAGER, f"projects/{project}", "Resource Manager"
@@ -199,7 +199,7 @@ class GcpApi:
 
         def send() -> Any:
             response = session.post(
-                f"{self._options.endpoint_url or base}/v1/{path}:testIamPermissions",
+                f"{self.options.endpoint_url or base}/v1/{path}:testIamPermissions",
                 json={"permissions": sorted(permissions)},
                 timeout=_TIMEOUT_S,
             )
@@ -297,7 +297,7 @@ class GcpApi:
         with self._lock:
             client = self._clients.get(name)
             if client is None:
-                endpoint = self._options.endpoint_url
+                endpoint = self.options.endpoint_url
                 kind = getattr(compute_v1, f"{name[0].upper()}{name[1:]}Client")
                 client = self._clients[name] = kind(
                     credentials=self._current_credentials(),
@@ -313,7 +313,7 @@ class GcpApi:
     def _current_credentials(self) -> GoogleCredentials:
         with self._lock:
             if self._credentials is None:
-                self._credentials = credentials_of(self._options, self._sources, _SCOPES)
+                self._credentials = credentials_of(self.options, self._sources, _SCOPES)
             return self._credentials
 
 

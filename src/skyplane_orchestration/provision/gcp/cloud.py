@@ -70,9 +70,9 @@ class GcpCloud:
             raise MissingExtra.of("the provisioner 'gcp'", "gcp") from error
         self._options = options
         self._api = GcpApi(options, sources or CredentialSources(), clock)
-        self._firewalls = Firewalls(self._api, options)
-        self._types = Types(self._api, options)
-        self._launcher = Launcher(self._api, options, self._types)
+        self._firewalls = Firewalls(self._api)
+        self._types = Types(self._api)
+        self._launcher = Launcher(self._api, self._types)
 
     @property
     def store_identity(self) -> str:
@@ -91,7 +91,7 @@ class GcpCloud:
         return self._types.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return self._instances(filter_of("fleet", fleet_key), regions)
+        return ours(self._api, filter_of("fleet", fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
@@ -102,7 +102,7 @@ class GcpCloud:
             *(one for one in firewalls if one.region in regions),
             *disks(self._api, chosen, regions),
         )
-        return self._instances(chosen, regions), rest
+        return ours(self._api, chosen, regions), rest
 
     def create_firewalls(
         self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
@@ -192,10 +192,7 @@ class GcpCloud:
         return quota_uses(self._api, regions)
 
     def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        return findings(self._api, self._options, self._types)
-
-    def _instances(self, filter_: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return ours(self._api, filter_, regions, has_public_address=self._options.public_address)
+        return findings(self._api, self._types)
 
     def _used_firewalls(self, resources: Sequence[FleetResource]) -> set[tuple[str, str]]:
         """Fleet and region of the firewalls that still have instances.

@@ -42,18 +42,13 @@ def instances(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[t
     return ((zone, entry) for zone, entry in found if region_of_zone(zone) in regions)
 
 
-def ours(
-    api: GcpApi, filter_: str, regions: Collection[str], *, has_public_address: bool
-) -> tuple[Instance, ...]:
+def ours(api: GcpApi, filter_: str, regions: Collection[str]) -> tuple[Instance, ...]:
     """The instances in these regions that a filter chooses and that have our labels."""
-    found = (
-        as_instance(entry, zone, has_public_address=has_public_address)
-        for zone, entry in instances(api, filter_, regions)
-    )
+    found = (as_instance(api, entry, zone) for zone, entry in instances(api, filter_, regions))
     return tuple(instance for instance in found if instance is not None)
 
 
-def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance | None:
+def as_instance(api: GcpApi, entry: Any, zone: str) -> Instance | None:
     """An instance of ours; None without our labels."""
     why = ""
     if entry.status in _STOPPED:
@@ -63,7 +58,7 @@ def as_instance(entry: Any, zone: str, *, has_public_address: bool) -> Instance 
         region_of_zone(zone),
         cloud_id=cloud_id(zone, entry.id),
         state=_STATES.get(entry.status, "ending"),
-        address=_address(entry, has_public_address=has_public_address),
+        address=_address(entry, has_public_address=api.options.public_address),
         launched_unix_s=datetime.fromisoformat(entry.creation_timestamp).timestamp(),
         why_ended=why,
     )

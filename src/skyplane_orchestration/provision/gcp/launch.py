@@ -35,7 +35,6 @@ from skyplane_orchestration.provision.gcp.options import (
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.gcp.options import GcpOptions
     from skyplane_orchestration.provision.gcp.types import Types
 
 #: Google's limits of `max_run_duration`.
@@ -46,15 +45,14 @@ _MOST_RUN_S: Final = 120 * 86400
 class Launcher:
     """Launches instances. Threads may share it."""
 
-    def __init__(self, api: GcpApi, options: GcpOptions, types: Types) -> None:
+    def __init__(self, api: GcpApi, types: Types) -> None:
         self._api = api
-        self._options = options
+        self._options = api.options
         self._types = types
 
     def launch(self, request: LaunchRequest) -> Instance:
         """See `Machines.launch`."""
         fleet = filter_of("fleet", request.tags.fleet_key)
-        is_public = self._options.public_address
         instance = launch_in_turn(
             request,
             range(MOST_NUMBERS),
@@ -62,7 +60,7 @@ class Launcher:
             attempt=partial(self._in_zone, request),
             named=lambda: (
                 one
-                for one in ours(self._api, fleet, [request.region], has_public_address=is_public)
+                for one in ours(self._api, fleet, [request.region])
                 if one.instance == request.instance
             ),
             translate=translate,
@@ -107,7 +105,7 @@ class Launcher:
         )
         if entry is None:
             return None
-        found = as_instance(entry, zone, has_public_address=self._options.public_address)
+        found = as_instance(self._api, entry, zone)
         if found is None or (found.tags.fleet_key, found.instance) != (
             request.tags.fleet_key,
             request.instance,

@@ -27,7 +27,6 @@ from skyplane_orchestration.provision.parallel import in_parallel
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.gcp.options import GcpOptions
 
 FIREWALL: Final = "firewall"
 
@@ -41,10 +40,10 @@ _TCP: Final = "tcp"
 class Firewalls:
     """The firewall rules of fleets. Threads may share it."""
 
-    def __init__(self, api: GcpApi, options: GcpOptions) -> None:
+    def __init__(self, api: GcpApi) -> None:
         self._api = api
-        self._options = options
-        self._project = options.firewall_project
+        self._options = api.options
+        self._project = api.options.firewall_project
 
     def create_firewalls(
         self, fleet: FleetTags, regions: Iterable[str], ingress: Sequence[Ingress]

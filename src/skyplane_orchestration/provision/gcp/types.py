@@ -18,7 +18,6 @@ from skyplane_orchestration.provision.gcp.options import region_of_zone, region_
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.gcp.options import GcpOptions
 
 #: Series whose instances can have no disk of the older kind.
 _HYPERDISK_SERIES: Final = frozenset({"c4", "c4a", "c4d", "h4d", "m4", "n4", "n4a", "n4d", "x4"})
@@ -36,9 +35,9 @@ class TypeFacts:
 class Types:
     """Facts of machine types. Threads may share it."""
 
-    def __init__(self, api: GcpApi, options: GcpOptions) -> None:
+    def __init__(self, api: GcpApi) -> None:
         self._api = api
-        self._options = options
+        self._options = api.options
         self._known: AnswerCache[str, dict[str, TypeFacts]] = AnswerCache()
 
     def of(self, region: str, instance_type: str) -> TypeFacts:
