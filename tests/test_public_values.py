@@ -7,7 +7,7 @@ import math
 import pkgutil
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
@@ -70,7 +70,6 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
         *(
             "InstanceSettings",
             "OpenHost",
-            "RunOptions",
             "StoreOptions",
             "StoreSpec",
             "TransferSpec",
@@ -156,6 +155,8 @@ def allows(hint: Any, value: object) -> bool:
         return isinstance(value, Mapping) and all(
             isinstance(name, str) and allows(arguments[1], one) for name, one in value.items()
         )
+    if origin is Callable:
+        return callable(value)
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
     if hint is int:
