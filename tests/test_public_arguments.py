@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final
 
 import pytest
+from tests.annotations import allows
 
 from skyplane_orchestration.client import Client
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -26,25 +27,6 @@ METHODS: Final[dict[str, Callable[..., Any]]] = {
     for name, member in vars(Client).items()
     if inspect.isfunction(member) and (name == "__init__" or not name.startswith("_"))
 }
-
-
-def allows(hint: Any, value: object) -> bool:
-    """Whether an annotation allows a value; written apart from what it judges."""
-    options = options_of(hint)
-    if len(options) > 1:
-        return any(allows(option, value) for option in options)
-    origin = get_origin(hint) or hint
-    if origin is Sequence:
-        return isinstance(value, list | tuple) and all(
-            allows(get_args(hint)[0], one) for one in value
-        )
-    if origin is float:
-        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
-    if origin is int:
-        return type(value) is int
-    if not isinstance(origin, type):
-        return value in get_args(hint)  # A literal.
-    return isinstance(value, origin)
 
 
 def valid(hint: Any) -> Any:

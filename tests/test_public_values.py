@@ -7,12 +7,13 @@ import math
 import pkgutil
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import pytest
+from tests.annotations import allows
 from tests.transfer import samples
 
 import skyplane_gateway
@@ -138,30 +139,6 @@ def _public_values() -> list[type[Any]]:
 
 
 PUBLIC_VALUES: Final = _public_values()
-
-
-def allows(hint: Any, value: object) -> bool:
-    """Whether an annotation allows a value; written apart from what it judges."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, types.UnionType):
-        return any(allows(option, value) for option in arguments)
-    if origin is Literal:
-        return isinstance(value, str) and value in arguments
-    if origin is tuple and arguments[1:] == (...,):
-        return isinstance(value, list | tuple) and all(allows(arguments[0], one) for one in value)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return isinstance(value, Mapping) and all(
-            isinstance(name, str) and allows(arguments[1], one) for name, one in value.items()
-        )
-    if origin is Callable:
-        return callable(value)
-    if hint is float:
-        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
-    if hint is int:
-        return type(value) is int
-    return isinstance(value, hint)
 
 
 def test_the_public_values_are_found() -> None:
