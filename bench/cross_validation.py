@@ -12,7 +12,7 @@ from bench.fit_throughput_model import fit
 from bench.report import Case
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.grids.edge_tables import pair_caps
+from skyplane_orchestration.grids.edge_values import pair_caps
 from skyplane_orchestration.grids.throughput_model import modelled_rtt_ms, modelled_throughput_gbps
 
 SEED = 20220129

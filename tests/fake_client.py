@@ -22,7 +22,7 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.provisioner import TeardownReport
 from skyplane_orchestration.storage.compare import VerifyReport
 from skyplane_orchestration.storage.place_digest import SourceVersion
-from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
 

@@ -78,7 +78,7 @@ from skyplane_orchestration.transfer import (
     transfer_run,
 )
 from skyplane_orchestration.transfer.context import StopAt
-from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.transfer_key import transfer_key_of

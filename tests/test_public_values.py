@@ -64,10 +64,18 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
     {
         *("CopiedObject", "CostOutcome", "EdgeOutcome", "FailedObject", "TransferResult"),
         *("DeleteLimit", "Fleet", "FleetInstance", "GatewayHandle", "TryOutcome"),
-        *("GridReference", "InstanceGroup", "PlanCost", "PlanEdge", "PlanPath", "RefusedLaunch"),
+        *(
+            "GridReference",
+            "InstanceGroup",
+            "JobOptions",
+            "PlanCost",
+            "PlanEdge",
+            "PlanPath",
+            "RefusedLaunch",
+        ),
         *("MulticastPlan", "PlanTree", "SeparateTransfers", "SolverReport", "TransferPlan"),
         *("NamedUpload", "QuotaUse", "Region", "RegionQuota", "ResumeHandle", "SweepReport"),
-        *("SweptFleet", "SweptPlace", "SweptTransfer", "SweptUpload", "TransferStatus"),
+        *("JobOptions", "SweptFleet", "SweptPlace", "SweptTransfer", "SweptUpload", "TransferStatus"),
         *(
             "InstanceSettings",
             "OpenHost",

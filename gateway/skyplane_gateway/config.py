@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
-from skyplane_gateway.common.job_rules import JobRules, Verification
+from skyplane_gateway.common.job_options import JobOptions, Verification
 from skyplane_gateway.common.kept_properties import KeptProperties, kept_properties_of
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.common.objects import Credentials, ObjectAttributes, StoreSpec
@@ -240,8 +240,8 @@ class AttachOrder(Document, what="the order to attach a side"):
 
 
 @dataclass(frozen=True, slots=True)
-class TransferSpec(JobRules, Document, what="the transfer specification"):
-    """What to copy, for the lead, with its `JobRules`; holds no credentials.
+class TransferSpec(JobOptions, Document, what="the transfer specification"):
+    """What to copy, for the lead, with its `JobOptions`; holds no credentials.
 
     Args:
         source_prefix, destination_prefix: key or prefix in the stores.

@@ -23,11 +23,11 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import StoreCapabilities
 from skyplane_gateway.config import MIB, GatewayConfig, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.lead.sink_pool import SinkPeer, remote_sink
 from skyplane_gateway.lead.source_peers import LocalSource, RemoteSource, SourcePeer
 from skyplane_gateway.lead.transfer import LeadTransfer, Peers
 from skyplane_gateway.stores.base import ListedRows
+from skyplane_gateway.transfer_sides import TransferSides
 from skyplane_gateway.transport.router import Router
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class LedTransfers:
         self,
         config: GatewayConfig,
         *,
-        endpoints: Endpoints,
+        endpoints: TransferSides,
         router: Router,
         threads: Executor,
         connect: Callable[[str], ControlClient],

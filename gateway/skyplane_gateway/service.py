@@ -21,13 +21,13 @@ from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topolog
 from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.control.client import IN_MEMORY, ControlClient
 from skyplane_gateway.control.pollers import Pollers
-from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.lead.transfer import LeadTransfer
 from skyplane_gateway.lease import Lease, LeaseRenewer
 from skyplane_gateway.led_transfers import LedTransfers
 from skyplane_gateway.protocol import WIRE_VERSION, Identity
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.stores.http_client import close_connections
+from skyplane_gateway.transfer_sides import TransferSides
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT, within_open_files
 from skyplane_gateway.transport.router import Router
 
@@ -74,7 +74,7 @@ class GatewayService:
             threads=self._threads,
             node=config.node,
         )
-        self.endpoints = Endpoints(
+        self.endpoints = TransferSides(
             config,
             sink=self.sink,
             routes=self.router,

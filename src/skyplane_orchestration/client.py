@@ -37,7 +37,7 @@ from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.context import Context, StopAt
-from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room

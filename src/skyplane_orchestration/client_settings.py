@@ -84,7 +84,7 @@ class ClientSettings:
     hard_end_s: float = _TIMES.hard_end_s
 
     def __post_init__(self) -> None:
-        from skyplane_orchestration.provision.local.settings import check_processes_per_instance
+        from skyplane_orchestration.provision.gateway_settings import check_processes_per_instance
 
         check(self)
         check_processes_per_instance(self.processes_per_instance)

@@ -15,7 +15,7 @@ from tests.dagster.test_placeholders import failure
 
 from skyplane_orchestration.dagster import (
     AssetOptions,
-    JobOptions,
+    JobArguments,
     SkyplaneResource,
     SkyplaneTranslatorData,
     build_skyplane_cleanup_sensor,
@@ -38,7 +38,7 @@ ENDS = {"source": "s3://a/", "destination": "s3://b/"}
 
 #: Face -> its required arguments, and the types of those that it passes on.
 FACES: dict[Callable[..., Any], tuple[dict[str, Any], Any]] = {
-    build_skyplane_transfer_asset: ({"name": "copy", **ENDS}, JobOptions),
+    build_skyplane_transfer_asset: ({"name": "copy", **ENDS}, JobArguments),
     build_skyplane_transfer_assets: (
         {"destinations": {"copy": "s3://b/"}, "source": "s3://a/"},
         AssetOptions,
@@ -73,7 +73,7 @@ CASES = [
 
 def test_the_table_has_every_argument() -> None:
     assert len(CASES) > 100
-    assert {name for _, name, _ in CASES} >= {*JobOptions.__annotations__, "deps", "name", "jobs"}
+    assert {name for _, name, _ in CASES} >= {*JobArguments.__annotations__, "deps", "name", "jobs"}
 
 
 @pytest.mark.parametrize(

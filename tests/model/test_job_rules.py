@@ -14,18 +14,18 @@ import pytest
 
 import skyplane_gateway
 import skyplane_orchestration
-from skyplane_gateway.common.job_rules import JobRules
+from skyplane_gateway.common.job_options import JobOptions
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.selection import SelectionRule
 from skyplane_orchestration.cli.main import build_parser
-from skyplane_orchestration.dagster import JobOptions
+from skyplane_orchestration.dagster import JobArguments
 from skyplane_orchestration.dagster.components import TransferModel
 from skyplane_orchestration.model.flat_job import flat_fields
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.operators.job_arguments import TYPES
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(JobRules)])
+@pytest.mark.parametrize("name", [one.name for one in fields(JobOptions)])
 def test_every_face_has_a_rule(name: str) -> None:
     for kind in (TransferJob, TransferSpec, SelectionRule):
         assert name in {one.name for one in fields(kind)}, kind
@@ -46,7 +46,7 @@ _KEYWORDS = """    on_moon: IllegalKeyRule
 _ASK = """
 from skyplane_orchestration.cli.arguments import job_from
 from skyplane_orchestration.cli.main import build_parser
-from skyplane_orchestration.dagster import JobOptions, build_skyplane_transfer_asset
+from skyplane_orchestration.dagster import JobArguments, build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.components import TransferModel
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.operators import SkyplaneTransferOperator
@@ -62,7 +62,7 @@ jobs = [
 ]
 jobs += [TransferJob.from_dict(jobs[0].to_dict())]
 assert all((job.on_moon, job.allow_moon) == ("escape", True) for job in jobs), jobs
-assert {*given} <= {*SkyplaneTransferOperator.template_fields} & {*JobOptions.__annotations__}
+assert {*given} <= {*SkyplaneTransferOperator.template_fields} & {*JobArguments.__annotations__}
 build_skyplane_transfer_asset("x", **ends, **given)
 """
 
@@ -73,8 +73,8 @@ def test_a_rule_that_is_added_to_a_copy_is_in_all_faces(tmp_path: Path) -> None:
         folder = Path(package.__path__[0])
         shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("*.pyc"))
     for name, after, more in (
-        ("skyplane_gateway/common/job_rules.py", "class JobRules:", _FIELDS),
-        ("skyplane_orchestration/dagster/assets.py", "class JobOptions(", _KEYWORDS),
+        ("skyplane_gateway/common/job_options.py", "class JobOptions:", _FIELDS),
+        ("skyplane_orchestration/dagster/assets.py", "class JobArguments(", _KEYWORDS),
     ):
         path = tmp_path / name
         before, begin, rest = path.read_text().partition(after)
@@ -89,4 +89,4 @@ def test_a_rule_that_is_added_to_a_copy_is_in_all_faces(tmp_path: Path) -> None:
 
 def test_the_arguments_of_an_asset_are_the_fields_of_a_job() -> None:
     ends = {"source", "destination"}
-    assert set(get_type_hints(JobOptions)) == {one.name for one in fields(TransferJob)} - ends
+    assert set(get_type_hints(JobArguments)) == {one.name for one in fields(TransferJob)} - ends

@@ -39,7 +39,7 @@ _COPIED: Final = (
 )
 _SUITE: Final = (
     # A source that obeys an old lead shows in no simulation: sinks refuse its chunks.
-    "tests/gateway/test_endpoints.py",
+    "tests/gateway/test_transfer_sides.py",
     "tests/simulation/test_faults.py",
     "tests/gateway/service/test_epochs.py",
     "tests/simulation/test_found.py",
@@ -107,7 +107,7 @@ MUTATIONS: Final = (
     _mutation(
         "epoch check",
         "verb-of-any-epoch",
-        ("endpoints.py", "_refuse_stale(epoch, state.epoch)", "pass"),
+        ("transfer_sides.py", "_refuse_stale(epoch, state.epoch)", "pass"),
     ),
     _mutation(
         "epoch check",
@@ -117,7 +117,7 @@ MUTATIONS: Final = (
     _mutation(
         "epoch check",
         "order-of-any-epoch",
-        ("endpoints.py", "_refuse_stale(epoch, source.epoch)", "pass"),
+        ("transfer_sides.py", "_refuse_stale(epoch, source.epoch)", "pass"),
     ),
     _mutation(
         "precondition at commit",

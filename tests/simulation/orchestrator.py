@@ -28,7 +28,7 @@ from skyplane_orchestration.model.plan import (
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.security.authority import Authority
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from tests.simulation.schedule import (
 from tests.simulation.stores import LATE_S, Buckets
 from tests.simulation.world import Hang, Process, World
 
-from skyplane_gateway import endpoints
+from skyplane_gateway import transfer_sides
 from skyplane_gateway.lead.object_report import Report
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
@@ -39,7 +39,7 @@ from skyplane_orchestration.storage import open as library_stores
 WITHIN_S: Final = 3600.0
 
 #: The modules by which a gateway and a client open stores.
-_STORE_OPENERS: Final = (endpoints, library_stores)
+_STORE_OPENERS: Final = (transfer_sides, library_stores)
 
 #: A process that ends waits so long for the calls that it is answering.
 ANSWER_WITHIN_S: Final = 2 * SLOW_S
@@ -245,7 +245,7 @@ def _scene(schedule: Schedule, world: World, buckets: Buckets) -> Scene:
 
 
 def _fill(scene: Scene) -> None:
-    """Objects at both endpoints, from the time before the world began."""
+    """Objects at both transfer_sides, from the time before the world began."""
     schedule, world = scene.schedule, scene.world
     world.now = _OLDER_S
     _fill_destination(scene, 0)

@@ -33,12 +33,12 @@ from skyplane_orchestration.recovery import destination_cleanup
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import object_manifest
 from skyplane_orchestration.transfer import finalize as finalize_module
-from skyplane_orchestration.transfer.control import (
+from skyplane_orchestration.transfer.finalize import finalize, require_success
+from skyplane_orchestration.transfer.fleet_control import (
     FleetControl,
     SubmittedTransfer,
     TransferRequest,
 )
-from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
 
 FLEET = fleet_of("ab", plan=PLAN, regions={"a": A, "b": B})

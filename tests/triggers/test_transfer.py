@@ -12,7 +12,7 @@ from tests.manual_clock import ManualClock
 from tests.transfer import samples
 
 from skyplane_orchestration.errors import ConfigurationInvalid, GatewayUnreachable
-from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer, WatchEnd
 from skyplane_orchestration.triggers.transfer import SkyplaneTransferTrigger
 

@@ -154,7 +154,7 @@ class ControlClient:
     # -- transfers: the orchestrator's verbs
 
     def attach(self, transfer_key: str, order: AttachOrder) -> None:
-        """Give one side its store; see `Endpoints.attach`."""
+        """Give one side its store; see `TransferSides.attach`."""
         path = _transfer_path(transfer_key, "attach")
         self._call("POST", path, order.to_dict(), timeout_s=60.0)
 

@@ -49,7 +49,7 @@ class SinkPeer:
     close: Callable[[], None] = lambda: None
 
     async def chunks(self, **arguments: Any) -> list[ChunkState]:
-        """Chunks that it has whole and has not written; see `Endpoints.store_verb`."""
+        """Chunks that it has whole and has not written; see `TransferSides.store_verb`."""
         answer = await self.call("chunks", arguments)
         return [ChunkState(*row) for row in answer["chunks"]]
 

@@ -288,7 +288,8 @@ class LeadTransfer:
         """Abort open uploads that no resume can use; after a cancellation remove the journals.
 
         Otherwise the journals stay for a resume. The journal of a success stays until the
-        orchestrator knows of it (`Endpoints.release`), so that a new run does not copy all again.
+        orchestrator knows of it (`TransferSides.release`), so that a new run does not copy all
+        again.
         """
         epoch = self._epoch
         if self._is_resumable or epoch is None:

@@ -11,7 +11,7 @@ from skyplane_gateway.selection.metadata_check import metadata_not_carried, requ
 from skyplane_gateway.selection.overlap import refuse_overlap
 from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.selection.publish_order import is_published_last
-from skyplane_gateway.selection.rules import (
+from skyplane_gateway.selection.selector import (
     CONFLICT_RULES,
     KEEPING_RULES,
     Ask,

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from skyplane_gateway.common.job_rules import ConflictRule
+from skyplane_gateway.common.job_options import ConflictRule
 from skyplane_gateway.common.mtime import MTIME, mtime_ns_of
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.source_version import recorded_source, version_of

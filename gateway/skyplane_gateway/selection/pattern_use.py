@@ -10,7 +10,7 @@ from skyplane_gateway.common.key_patterns import compiled, expression
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.selection.publish_order import expression_of_last
-from skyplane_gateway.selection.rules import Lister, SelectionRule
+from skyplane_gateway.selection.selector import Lister, SelectionRule
 
 
 class PatternUse:

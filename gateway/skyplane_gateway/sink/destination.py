@@ -22,7 +22,7 @@ from skyplane_gateway.common.errors import (
     StoreError,
     UnknownTransfer,
 )
-from skyplane_gateway.common.job_rules import Verification
+from skyplane_gateway.common.job_options import Verification
 from skyplane_gateway.common.objects import (
     Body,
     ObjectAttributes,

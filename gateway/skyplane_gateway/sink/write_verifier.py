@@ -17,7 +17,7 @@ from skyplane_gateway.common.errors import (
     SkyplaneError,
     StoreUnavailable,
 )
-from skyplane_gateway.common.job_rules import Verification
+from skyplane_gateway.common.job_options import Verification
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectInfo, Precondition
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.readback import read_crc32c

@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from skyplane_gateway.common.job_rules import ConflictRule, JobRules, Verification
+from skyplane_gateway.common.job_options import ConflictRule, JobOptions, Verification
 from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.cli.argument_types import (
     header,
@@ -249,8 +249,8 @@ def add_selection(parser: Parser) -> None:
     group = add_keys(parser, "copy")
     _add_filters(group)
     _add_conflict(group)
-    rules = {one.name: one.metadata.get("what", "") for one in fields(JobRules)}
-    add_fields(group, JobRules, **{name: what for name, what in rules.items() if what})
+    rules = {one.name: one.metadata.get("what", "") for one in fields(JobOptions)}
+    add_fields(group, JobOptions, **{name: what for name, what in rules.items() if what})
     add_list(
         group,
         "--last",
@@ -277,7 +277,7 @@ def add_manifest(group: argparse._ActionsContainer) -> None:
 def _add_conflict(group: argparse._ArgumentGroup) -> None:
     """The conflict rule, and the names that some rules have in rclone."""
     rules = group.add_mutually_exclusive_group()
-    add_fields(rules, JobRules, conflict="what to do if the object exists at the destination")
+    add_fields(rules, JobOptions, conflict="what to do if the object exists at the destination")
     short: tuple[tuple[str, ConflictRule, str], ...] = (
         (
             "--checksum",
@@ -340,7 +340,7 @@ def _add_demands(group: argparse._ArgumentGroup) -> None:
             dest="verify",
             action="store_const",
             const=how,
-            default=JobRules().verify,
+            default=JobOptions().verify,
             help=what,
         )
     group.add_argument(

@@ -17,7 +17,7 @@ except ModuleNotFoundError:
 
 from skyplane_orchestration.dagster.assets import (
     AssetOptions,
-    JobOptions,
+    JobArguments,
     build_skyplane_transfer_asset,
     build_skyplane_transfer_assets,
 )
@@ -35,7 +35,7 @@ from skyplane_orchestration.dagster.translator import (
 __all__ = [
     "AssetOptions",
     "DagsterSkyplaneTranslator",
-    "JobOptions",
+    "JobArguments",
     "SkyplaneResource",
     "SkyplaneTransferComponent",
     "SkyplaneTranslatorData",

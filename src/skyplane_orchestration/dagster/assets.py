@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 
-from skyplane_gateway.common.job_rules import (
+from skyplane_gateway.common.job_options import (
     ArchivedObjectRule,
     ConflictRule,
     IllegalKeyRule,
@@ -50,7 +50,7 @@ from skyplane_orchestration.model.job import (
 from skyplane_orchestration.model.location import Location, named_location
 
 
-class JobOptions(TypedDict, total=False):
+class JobArguments(TypedDict, total=False):
     """The fields of `TransferJob` other than source and destination."""
 
     objective: Objective | None
@@ -88,7 +88,7 @@ class JobOptions(TypedDict, total=False):
     cache_control: str | None
 
 
-class AssetOptions(JobOptions, total=False):
+class AssetOptions(JobArguments, total=False):
     """The arguments of `build_skyplane_transfer_asset` other than name, source and destination."""
 
     key_prefix: Sequence[str]
@@ -129,7 +129,7 @@ def build_skyplane_transfer_asset(
     checks: bool = True,
     manifest: str | None = None,
     resource_key: str = "skyplane",
-    **job: Unpack[JobOptions],
+    **job: Unpack[JobArguments],
 ) -> dg.AssetsDefinition:
     """Make an asset whose materialization copies `source` to `destination`.
 

@@ -86,7 +86,7 @@ def with_overrides(grid: Grid, overrides: Sequence[PriceOverride]) -> Grid:
     require_edges(overrides, grid.tags)
 
     def edges() -> EdgeValues:
-        from skyplane_orchestration.grids.edge_tables import with_agreed_prices
+        from skyplane_orchestration.grids.edge_values import with_agreed_prices
 
         return with_agreed_prices(grid.edges(), grid.tags, overrides)
 
@@ -115,7 +115,7 @@ def _read_grid(directory: Traversable, findings: Findings) -> Grid:
     document = _read_price_rules(directory)
 
     def edges() -> EdgeValues:
-        from skyplane_orchestration.grids.edge_tables import read_edges
+        from skyplane_orchestration.grids.edge_values import read_edges
 
         return read_edges(directory, regions, types, model, document, findings)
 

@@ -28,7 +28,7 @@ def with_network_tier(grid: Grid, rule: NetworkTierRule) -> Grid:
 
 def _by_standard_tier(grid: Grid, tags: frozenset[str]) -> Grid:
     def edges() -> EdgeValues:
-        from skyplane_orchestration.grids.edge_tables import with_standard_tier
+        from skyplane_orchestration.grids.edge_values import with_standard_tier
 
         return with_standard_tier(grid, tags)
 

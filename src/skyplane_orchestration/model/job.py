@@ -1,7 +1,7 @@
 """The request of a user: a `TransferJob` with one objective.
 
 Plain data, for files, XCom and templates; needs no cloud. Rules about objects are in
-`skyplane_gateway.common.job_rules`; here are ends, objectives, limits and the policy.
+`skyplane_gateway.common.job_options`; here are ends, objectives, limits and the policy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import wraps
 from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar
 
-from skyplane_gateway.common.job_rules import RECURSIVELY, JobRules
+from skyplane_gateway.common.job_options import RECURSIVELY, JobOptions
 from skyplane_gateway.common.key_patterns import can_match
 from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_gateway.common.objects import ObjectAttributes
@@ -298,8 +298,8 @@ ServerSideRule = Literal["auto", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class TransferJob(JobRules):
-    """A request to copy objects from `source` to `destination`, by its `JobRules`.
+class TransferJob(JobOptions):
+    """A request to copy objects from `source` to `destination`, by its `JobOptions`.
 
     Args:
         objective: None asks for the cheapest plan at the rate of the direct path

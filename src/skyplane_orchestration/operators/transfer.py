@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.status import TransferStatus
-    from skyplane_orchestration.transfer.control import SubmittedTransfer
+    from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
     from skyplane_orchestration.transfer.run_options import RunArguments
 
 

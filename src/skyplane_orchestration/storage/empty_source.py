@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from skyplane_gateway.common.job_rules import RECURSIVELY
+from skyplane_gateway.common.job_options import RECURSIVELY
 from skyplane_gateway.common.object_filter import ALL_OBJECTS, ObjectFilter
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.wording import with_fields

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.common.job_rules import rules_of
+from skyplane_gateway.common.job_options import rules_of
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination

@@ -20,7 +20,7 @@ from skyplane_orchestration.provision.provisioner import (
     require_fleet_limit,
 )
 from skyplane_orchestration.timing import timed
-from skyplane_orchestration.transfer.control import FleetControl, SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_control import FleetControl, SubmittedTransfer
 from skyplane_orchestration.transfer.instance_meter import instances_usd
 from skyplane_orchestration.transfer.replanning import PlanAgain, ensure_some_plan
 from skyplane_orchestration.transfer.sessions import FleetSessions

@@ -24,7 +24,7 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.context import Context
-from skyplane_orchestration.transfer.control import TransferRequest
+from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
 from skyplane_orchestration.transfer.move import check_move
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back_others, with_put_back

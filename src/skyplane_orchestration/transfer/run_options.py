@@ -10,7 +10,7 @@ from skyplane_gateway.common.schema import check
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.model.status import TransferStatus
-from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 
 #: Called with each status, after every poll.

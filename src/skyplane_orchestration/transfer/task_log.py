@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.result import TransferResult
     from skyplane_orchestration.model.sweep_report import SweepReport
     from skyplane_orchestration.provision.provisioner import TeardownReport
-    from skyplane_orchestration.transfer.control import SubmittedTransfer
+    from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
     from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
     from skyplane_orchestration.transfer.run_options import RunArguments
 

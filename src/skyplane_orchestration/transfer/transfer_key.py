@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Final
 
-from skyplane_gateway.common.job_rules import JobRules
+from skyplane_gateway.common.job_options import JobOptions
 from skyplane_gateway.common.object_filter import ALL_OBJECTS
 from skyplane_gateway.common.schema import encode
 from skyplane_orchestration.model.identity import RunIdentity
@@ -21,7 +21,7 @@ def transfer_key_of(identity: RunIdentity, job: TransferJob) -> str:
     rule = {name: getattr(job, name) for name in _ALWAYS_IN_KEY}
     if job.object_filter != ALL_OBJECTS:
         rule["filter"] = encode(job.object_filter)
-    for one in fields(JobRules):
+    for one in fields(JobOptions):
         value = getattr(job, one.name)
         is_in_transfer_key = one.metadata.get("is_in_transfer_key", True)
         # A newer option leaves the keys of jobs alone that do not use it.

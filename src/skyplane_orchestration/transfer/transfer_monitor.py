@@ -49,7 +49,7 @@ from skyplane_orchestration.recovery.failover import (
 )
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.context import Context
-from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.run_options import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.watched_transfer import WatchEnd
 

@@ -22,8 +22,8 @@ from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.budget import Budget
 from skyplane_orchestration.transfer.context import Context
-from skyplane_orchestration.transfer.control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.finalize import finalize, require_success
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside
 from skyplane_orchestration.transfer.run_options import RunOptions
 from skyplane_orchestration.transfer.transfer_monitor import Monitor

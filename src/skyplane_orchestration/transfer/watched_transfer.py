@@ -9,7 +9,7 @@ from typing import Any, Literal
 from skyplane_gateway.common.schema import decode, encode
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 
 #: Why a watch ends: the transfer has ended; its lead does not answer, or leads no longer; it has
 #: cost its limit; the deadline of the task has passed.

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, Asset, BaseOperator, task
 
-from skyplane_gateway.common.job_rules import ConflictRule
+from skyplane_gateway.common.job_options import ConflictRule
 from skyplane_orchestration import Location, TransferJob
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
 from skyplane_orchestration.operators import (

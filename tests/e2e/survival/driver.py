@@ -21,7 +21,7 @@ from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.status import TransferStatus
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.security.authority import FleetSecret
-from skyplane_orchestration.transfer.control import SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 
 
 def _say(kind: str, document: dict[str, Any]) -> None:

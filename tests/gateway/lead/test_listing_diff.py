@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skyplane_gateway.common.errors import NotFound, StoreUnavailable
-from skyplane_gateway.common.job_rules import ConflictRule
+from skyplane_gateway.common.job_options import ConflictRule
 from skyplane_gateway.common.kept_properties import KeptProperties
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.listing_diff import ListingDiff

@@ -70,7 +70,7 @@ def test_other_stores_do_not_overlap(other: StoreSpec) -> None:
     refuse_overlap(S3, "a", other, "a", recursive=True)
 
 
-def test_endpoints_are_compared_without_case_and_slash() -> None:
+def test_transfer_sides_are_compared_without_case_and_slash() -> None:
     one = StoreSpec("s3", "b", endpoint_url="http://HOST:1/")
     other = StoreSpec("s3", "b", endpoint_url="http://host:1", options=(("connections", "9"),))
     with pytest.raises(ConfigurationInvalid):

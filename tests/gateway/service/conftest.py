@@ -21,7 +21,7 @@ import pytest
 from tests.gateway.wire_proxy import WireProxy
 from tests.memory_store import create_bucket
 
-from skyplane_gateway.common.job_rules import Verification
+from skyplane_gateway.common.job_options import Verification
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.config import AttachOrder, End, GatewayConfig, Route, Topology, TransferSpec
 from skyplane_gateway.control.client import ControlClient
@@ -35,7 +35,7 @@ from skyplane_gateway.journal.document import (
 from skyplane_gateway.lead import retries
 from skyplane_gateway.main import listen
 from skyplane_gateway.protocol import ChunkFramer
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.selection.selector import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
@@ -358,7 +358,7 @@ def wrap_stores(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return partial(wrappers[name], original) if name in wrappers else original
 
         monkeypatch.setattr(
-            "skyplane_gateway.endpoints.open_store",
+            "skyplane_gateway.transfer_sides.open_store",
             lambda spec, credentials=None: Wrapped(open_store(spec, credentials)),
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.selection.selector import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 
 BODIES = {"parts": bytes(3 * MIB), "small": b"small", "whole": b"w" * MIB}

@@ -18,7 +18,7 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.config import MIB
 from skyplane_gateway.protocol.frames import seal_frame
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.selection.selector import JOURNAL_FOLDER
 from skyplane_gateway.stores.local.error_mapping import translate
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from skyplane_gateway.common.errors import GatewayDraining, StoreUnavailable, UnknownTransfer
 from skyplane_gateway.config import MIB, AttachOrder
-from skyplane_gateway.endpoints import Endpoints
+from skyplane_gateway.transfer_sides import TransferSides
 
 CHUNK = MIB
 KEY = "57" * 16
@@ -90,10 +90,10 @@ async def test_a_gateway_that_ends_during_a_submit_begins_no_transfer(
 ) -> None:
     """Nobody would stop it: it would end as cancelled, and take its journal along."""
     asked, answer = asyncio.Event(), asyncio.Event()
-    store_verb = Endpoints.store_verb
+    store_verb = TransferSides.store_verb
 
     async def answers_late(
-        endpoints: Endpoints, key: str, epoch: int, verb: str, arguments: Any
+        endpoints: TransferSides, key: str, epoch: int, verb: str, arguments: Any
     ) -> Any:
         asked.set()
         await answer.wait()
@@ -103,7 +103,7 @@ async def test_a_gateway_that_ends_during_a_submit_begins_no_transfer(
         source, destination = kit.memory_spec(), kit.memory_spec()
         kit.fill(source, {"k": b"v"})
         await fleet.attach(KEY, source, destination)
-        monkeypatch.setattr(Endpoints, "store_verb", answers_late)
+        monkeypatch.setattr(TransferSides, "store_verb", answers_late)
         submitting = asyncio.create_task(fleet.submit(KEY, kit.copy_spec(source, destination)))
         await asked.wait()
         fleet.service("a").request_leave("SIGTERM")

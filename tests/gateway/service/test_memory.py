@@ -76,7 +76,7 @@ def test_gateways_take_no_more_for_many_objects_than_for_few(
     def open_made_up(spec: StoreSpec, credentials: Any = None) -> Any:
         return _MadeUp(open_store(spec, credentials), is_source=spec == source)
 
-    monkeypatch.setattr("skyplane_gateway.endpoints.open_store", open_made_up)
+    monkeypatch.setattr("skyplane_gateway.transfer_sides.open_store", open_made_up)
 
     async def peak_mib(count: int) -> float:
         _MadeUp.count, _MadeUp.written = count, 0

@@ -14,7 +14,7 @@ import pytest
 from skyplane_gateway.common.errors import Throttled
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import MIB
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.selection.selector import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
@@ -69,7 +69,7 @@ def throttle(monkeypatch: pytest.MonkeyPatch) -> Callable[[StoreSpec, str], Thro
             store: Any = made
             return RetryingStore(store, limiter, pause=made.pause)
 
-        monkeypatch.setattr("skyplane_gateway.endpoints.open_store", opened)
+        monkeypatch.setattr("skyplane_gateway.transfer_sides.open_store", opened)
         return made
 
     return make

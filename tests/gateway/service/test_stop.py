@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from skyplane_gateway.config import MIB
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.selection.selector import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 
 CHUNK = MIB

@@ -23,7 +23,7 @@ from skyplane_gateway.common.errors import Stopped
 from skyplane_gateway.common.objects import ObjectAttributes, StoreSpec
 from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.config import MIB
-from skyplane_gateway.selection.rules import JOURNAL_FOLDER
+from skyplane_gateway.selection.selector import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object
 

@@ -20,7 +20,7 @@ from skyplane_gateway.common.errors import (
     StoreUnavailable,
     UnknownTransfer,
 )
-from skyplane_gateway.common.job_rules import Verification
+from skyplane_gateway.common.job_options import Verification
 from skyplane_gateway.common.objects import (
     IF_ABSENT,
     UNCONDITIONAL,

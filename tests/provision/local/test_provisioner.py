@@ -37,16 +37,16 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.provision.control_sessions import ControlSession
+from skyplane_orchestration.provision.gateway_settings import (
+    PROCESSES_VARIABLE,
+    processes_per_instance,
+)
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     GatewayFiles,
     default_run_root,
-)
-from skyplane_orchestration.provision.local.settings import (
-    PROCESSES_VARIABLE,
-    processes_per_instance,
 )
 from skyplane_orchestration.provision.provisioner import FleetTimes
 

@@ -18,11 +18,11 @@ from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.base import RangeReader
 from skyplane_gateway.stores.blocks import Blocks
-from skyplane_gateway.stores.ca_bundle import way_to
 from skyplane_gateway.stores.checksums import Stated, range_of_whole
 from skyplane_gateway.stores.options import check_options, uses_md5
 from skyplane_gateway.stores.response_validation import NoAnswer, joined
 from skyplane_gateway.stores.server_clock import ServerClock
+from skyplane_gateway.stores.tls_and_proxy import way_to
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"

@@ -11,7 +11,6 @@ from skyplane_gateway.common.errors import ConfigurationInvalid, StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.async_requests import Unsettled, Way, WholeObject
-from skyplane_gateway.stores.ca_bundle import way_to
 from skyplane_gateway.stores.gcs.client import Client
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
@@ -26,6 +25,7 @@ from skyplane_gateway.stores.gcs.requests import (
 )
 from skyplane_gateway.stores.http_client import Answer, send
 from skyplane_gateway.stores.response_validation import NoAnswer, read_json
+from skyplane_gateway.stores.tls_and_proxy import way_to
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.model.job import TransferJob
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.transfer.control import SubmittedTransfer
+    from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 
 
 def add(commands: arguments.Subparsers) -> None:

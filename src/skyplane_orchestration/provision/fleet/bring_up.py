@@ -40,7 +40,7 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
-from skyplane_orchestration.provision.local.settings import processes_per_instance
+from skyplane_orchestration.provision.gateway_settings import processes_per_instance
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes

@@ -13,7 +13,7 @@ from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.fleet.ingress_rules import joined_ranges
 from skyplane_orchestration.provision.fleet.machines import MOST_PROCESSES
-from skyplane_orchestration.provision.local.settings import check_gateway_settings
+from skyplane_orchestration.provision.gateway_settings import check_gateway_settings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

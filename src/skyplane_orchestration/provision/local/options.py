@@ -12,7 +12,7 @@ from typing import Any
 from skyplane_gateway.common.schema import check
 from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import ConfigurationInvalid
-from skyplane_orchestration.provision.local.settings import (
+from skyplane_orchestration.provision.gateway_settings import (
     check_gateway_settings,
     check_processes_per_instance,
 )

@@ -29,6 +29,7 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet_limit import require_room
+from skyplane_orchestration.provision.gateway_settings import processes_per_instance
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.bring_up import bring_up
 from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
@@ -42,7 +43,6 @@ from skyplane_orchestration.provision.local.run_directory import (
     default_run_root,
 )
 from skyplane_orchestration.provision.local.runner import Runner
-from skyplane_orchestration.provision.local.settings import processes_per_instance
 from skyplane_orchestration.provision.local.teardown import remove_fleet, sweep_fleets
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,

@@ -31,7 +31,7 @@ Verification = Literal["stored", "reread", "none"]
 
 
 def rule_metadata(what: str = "", *, is_in_transfer_key: bool = True) -> dict[str, Any]:
-    """The metadata of a field of `JobRules`.
+    """The metadata of a field of `JobOptions`.
 
     Args:
         what: for the help of the command, which then has an option of the field's name.
@@ -45,7 +45,7 @@ RECURSIVELY: Final = with_fields("copy recursively ({recursive:True})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRules:
+class JobOptions:
     """Which objects a job copies, to which keys, and what has to hold; as its user chooses it.
 
     A `TransferJob`, the specification that its lead reads and the rule that selects objects have
@@ -108,6 +108,6 @@ class JobRules:
     )
 
 
-def rules_of(whole: JobRules) -> dict[str, Any]:
-    """The fields of `JobRules` of a larger value, to make another of them."""
-    return {one.name: getattr(whole, one.name) for one in fields(JobRules)}
+def rules_of(whole: JobOptions) -> dict[str, Any]:
+    """The fields of `JobOptions` of a larger value, to make another of them."""
+    return {one.name: getattr(whole, one.name) for one in fields(JobOptions)}

@@ -16,7 +16,7 @@ from skyplane_gateway.common.errors import (
     NotRestored,
     StoreError,
 )
-from skyplane_gateway.common.job_rules import RECURSIVELY, ConflictRule, JobRules, rules_of
+from skyplane_gateway.common.job_options import RECURSIVELY, ConflictRule, JobOptions, rules_of
 from skyplane_gateway.common.key_patterns import Match, literal_start, matcher, matches_below
 from skyplane_gateway.common.object_filter import (
     UNBOUNDED,
@@ -71,8 +71,8 @@ def is_reserved(key: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionRule(JobRules):
-    """Which objects are copied, to which keys, and the conflict rule: the `JobRules` of a job.
+class SelectionRule(JobOptions):
+    """Which objects are copied, to which keys, and the conflict rule: the `JobOptions` of a job.
 
     Attributes:
         files_from: sorted keys below the source folder, each once; None for all.

@@ -66,7 +66,7 @@ class EndedEpochs:
         return {key: {"epoch": over, "heard": heard} for key, (over, heard) in self._newest.items()}
 
 
-class Endpoints:
+class TransferSides:
     """Source and sink sides by transfer key. All methods run on the event loop.
 
     Args:

@@ -19,7 +19,7 @@ from skyplane_gateway.common.errors import (
     NotRestored,
     StoreUnavailable,
 )
-from skyplane_gateway.common.job_rules import ConflictRule
+from skyplane_gateway.common.job_options import ConflictRule
 from skyplane_gateway.common.object_filter import Bounds
 from skyplane_gateway.common.objects import (
     IF_ABSENT,

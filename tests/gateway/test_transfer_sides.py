@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.memory_store import MemoryStore, create_bucket, delete_bucket
 
-from skyplane_gateway import endpoints as module
+from skyplane_gateway import transfer_sides as module
 from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     InternalError,
@@ -26,10 +26,10 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.identifiers import wire_transfer_id
 from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.config import AttachOrder, End, GatewayConfig
-from skyplane_gateway.endpoints import Endpoints
 from skyplane_gateway.protocol import RawFrame
 from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder
+from skyplane_gateway.transfer_sides import TransferSides
 
 ENDS: tuple[End, ...] = ("source", "sink")
 KEY, OTHER = "ab" * 16, "cd" * 16
@@ -46,12 +46,12 @@ class NoRoutes:
 
 
 @asynccontextmanager
-async def gateway() -> AsyncIterator[Endpoints]:
+async def gateway() -> AsyncIterator[TransferSides]:
     config = GatewayConfig(
         "a", "ef" * 16, "127.0.0.1", "127.0.0.1", directory="/nowhere", store_threads=2
     )
     with ThreadPoolExecutor(2) as threads:
-        made = Endpoints(
+        made = TransferSides(
             config,
             sink=Sink(capacity_bytes=1 << 20, send_receipt=lambda _: None, threads=threads),
             routes=NoRoutes(),
@@ -70,7 +70,7 @@ def bucket() -> Iterator[StoreSpec]:
     delete_bucket(spec.bucket)
 
 
-async def attach(made: Endpoints, side: End, bucket: StoreSpec, epoch: int = 1) -> None:
+async def attach(made: TransferSides, side: End, bucket: StoreSpec, epoch: int = 1) -> None:
     await made.attach(KEY, AttachOrder(epoch, side, bucket))
 
 
