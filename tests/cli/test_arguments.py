@@ -9,16 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
-    Deadline,
     Limits,
-    MaximizeThroughput,
-    MinimizeCost,
-    Objective,
     Policy,
 )
 
@@ -34,50 +29,15 @@ def parsed(text: str) -> argparse.Namespace:
     return parser.parse_args(["s3://a/b/", "s3://c/d/", *text.split()])
 
 
-@pytest.mark.parametrize(
-    ("text", "objective"),
-    [
-        ("", None),
-        ("--min-throughput-gbps 2", MinimizeCost(2.0)),
-        ("--min-throughput-gbps 2 --exactly", MinimizeCost(2.0, exactly=True)),
-        ("--max-usd-per-gb 0.1", MaximizeThroughput(max_usd_per_gb=0.1)),
-        ("--max-cost-usd 40", MaximizeThroughput(max_cost_usd=40.0)),
-        ("--deadline-s 3600", Deadline(3600.0)),
-    ],
-)
-def test_objectives(text: str, objective: Objective | None) -> None:
-    assert planner_options.objective_from(parsed(text)) == objective
-
-
-def test_every_option_reaches_the_job() -> None:
+def test_options_that_are_repeated_add_to_each_other() -> None:
     options = parsed(
-        "-r --src-region aws:eu-west-1 --dst-credentials profile:paris"
-        " --dst-option checksum=trusted --include *.csv --include *.json"
-        " --exclude tmp/* --exclude-keys a:b,c --exclude x,y --conflict skip --last *.done"
-        " --verify --allow-empty --chunk-mib 32 --instance-limit 3 --relays 1"
+        "--include *.csv --include *.json --exclude tmp/* --exclude-keys a:b,c --exclude x,y"
         " --instance-type aws=m5.large --instance-type gcp=n2-standard-4"
     )
-    limits = planner_options.limits_from(options)
-    job = arguments.job_from(options, limits=limits)
-    assert (job.source.region, job.destination.credential_ref) == ("aws:eu-west-1", "profile:paris")
-    assert job.destination.options == {"checksum": "trusted"}
+    job = arguments.job_from(options)
     assert (job.include, job.exclude) == (("*.csv", "*.json"), ("tmp/*", "x,y", "a:b,c"))
-    assert (job.conflict, job.publish_last, job.verify) == ("skip", ("*.done",), "reread")
-    assert (job.recursive, job.allow_empty, job.allow_failed) == (True, True, False)
-    assert (limits.chunk_mib, limits.instance_limit, limits.max_relays) == (32, 3, 1)
-    assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
-
-
-def test_options_of_quota_stores_and_margin_reach_the_limits() -> None:
-    options = parsed(
-        "--vcpu-quota aws=32 --vcpu-quota gcp=8 --source-read-gbps 12.5"
-        " --destination-write-gbps 20 --safety-margin 0.1 --max-job-usd 40"
-    )
     limits = planner_options.limits_from(options)
-    assert limits.vcpu_quota == {"aws": 32, "gcp": 8}
-    assert (limits.source_read_gbps, limits.destination_write_gbps) == (12.5, 20.0)
-    assert limits.safety_margin == 0.1
-    assert planner_options.policy_from(options, REGIONS) == Policy(max_job_usd=40.0)
+    assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
     assert planner_options.limits_from(parsed("")) == Limits()
 
 
@@ -154,21 +114,6 @@ def test_a_pattern_of_keys_that_once_was_one_of_regions_is_named(
     )
 
 
-def test_filters_reach_the_job(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("# two\nx/b\n/a\n")
-    job = arguments.job_from(
-        parsed(
-            f"-r --files-from {keys} --newer-than 7d --older-than 24h --min-size 1K --max-size 2G"
-        )
-    )
-    assert job.object_filter == ObjectFilter(("a", "x/b"), "7d", "24h", "1K", "2G")
-    assert (arguments.job_from(parsed("--bwlimit 1.5M")).bytes_per_s, job.bytes_per_s) == (
-        3 << 19,
-        None,
-    )
-
-
 def test_the_list_of_keys_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("größe\n".encode())))
     assert arguments.job_from(parsed("-r --files-from -")).files_from == ("größe",)
@@ -214,16 +159,3 @@ def test_lines_that_may_be_keys_are_not_dropped_without_a_word(
     said = capsys.readouterr().err
     assert said.startswith(warning and f"skyplane-orch: warning: '{keys}': {warning}")
     assert said.count("\n") == bool(warning)
-
-
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        ("", (False, True)),
-        ("--strict-metadata", (True, True)),
-        ("--no-guess-mime-type", (False, False)),
-    ],
-)
-def test_options_of_metadata_reach_the_job(text: str, fields: tuple[bool, bool]) -> None:
-    job = arguments.job_from(parsed(text))
-    assert (job.strict_metadata, job.guess_mime_type) == fields

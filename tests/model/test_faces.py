@@ -1,22 +1,27 @@
-"""Each face refuses a wrong value of each field of a job in one line, by its own name for it.
+"""Each field of a job in each face: a right value reaches the job, and a wrong one is refused.
 
-The value holds names of options and braces, which are a user's text and stay as they are.
+The refusal is one line with the face's own name of the field. The wrong value holds names of
+options and braces, which are a user's text and stay as they are.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
 
 from skyplane_gateway.common.wording import FieldName, Text
+from skyplane_orchestration.cli.arguments import job_from
 from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.option_names_in_messages import with_option_names
+from skyplane_orchestration.cli.planner_options import limits_from, objective_from, policy_from
 from skyplane_orchestration.dagster import build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.components import TransferModel
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -64,6 +69,30 @@ PARTS: Final[dict[str, type[Any]]] = {
     "limits": Limits,
     "policy": Policy,
 }
+OF_SYNC: Final = ("delete", "max_delete", "allow_unmatched_patterns")
+#: Right values, other than those of `right_value`.
+RIGHT: Final[dict[str, Any]] = {
+    **{f"{end}_url": f"s3://{end}/" for end in ("source", "destination")},
+    **{f"{end}_region": "aws:eu-west-3" for end in ("source", "destination")},
+    **{f"{end}_endpoint": "http://127.0.0.1:9" for end in ("source", "destination")},
+    **dict.fromkeys(LATER, "profile:paris"),
+    **{"newer_than": "7d", "older_than": "24h", "min_size": "1K", "max_size": "2G"},
+    **{"max_delete": "7", "bwlimit": "1M", "safety_margin": 0.5, "instance_types": {"aws": "x"}},
+    **{"headers": {"Content-Language": "de"}, "vcpu_quota": {"aws": 8}},
+    **{"allow_regions": ("aws:*",), "exclude_regions": ("gcp:*",)},
+}
+
+
+def right_value(name: str) -> Any:
+    """Another value than the default."""
+    hint, default = flat_fields()[name]
+    hint = next(one for one in options_of(hint) if one is not type(None))
+    if name in RIGHT or hint is bool:
+        return RIGHT.get(name, not default)
+    if get_origin(hint) is Literal:
+        return next(one for one in reversed(get_args(hint)) if one != default)
+    others: dict[Any, Any] = {int: 8, float: 8.0, str: "text", tuple: ("x",)}
+    return others.get(get_origin(hint) or hint, {"owner": "x"})
 
 
 def path_of(name: str) -> tuple[str, ...]:
@@ -79,15 +108,20 @@ def path_of(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def by_operator(name: str, value: Any) -> None:
-    SkyplaneTransferOperator(task_id="t", **{**URLS, name: value})
+def flat(name: str, value: Any) -> dict[str, Any]:
+    more = OBJECTIVES[name][2] if name in OBJECTIVES else {}
+    return {**URLS, **more, name: value}
 
 
-def by_component(name: str, value: Any) -> None:
-    TransferModel(name="copy", **{**URLS, name: value}).job()
+def by_operator(name: str, value: Any) -> TransferJob:
+    return SkyplaneTransferOperator(task_id="t", **flat(name, value)).transfer_job()
 
 
-def by_document(name: str, value: Any) -> None:
+def by_component(name: str, value: Any) -> TransferJob:
+    return TransferModel(name="copy", **flat(name, value)).job()
+
+
+def by_document(name: str, value: Any) -> TransferJob:
     part, *inner = path_of(name)
     document: dict[str, Any] = TransferJob(Location("s3://a/"), Location("s3://b/")).to_dict()
     if part == "objective":
@@ -97,7 +131,7 @@ def by_document(name: str, value: Any) -> None:
         document[part][inner[0]] = value
     else:
         document[part] = value
-    TransferJob.from_dict(document)
+    return TransferJob.from_dict(document)
 
 
 def by_asset(name: str, value: Any) -> None:
@@ -110,7 +144,12 @@ def by_asset(name: str, value: Any) -> None:
     build_skyplane_transfer_asset("copy", **given)
 
 
-FACES: Final[list[Callable[[str, Any], None]]] = [by_operator, by_component, by_document, by_asset]
+FACES: Final[list[Callable[[str, Any], object]]] = [
+    by_operator,
+    by_component,
+    by_document,
+    by_asset,
+]
 
 
 def wrong_values(name: str) -> list[Any]:
@@ -121,7 +160,7 @@ def wrong_values(name: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("face", FACES)
-def test_python_names_the_field(face: Callable[[str, Any], None], name: str) -> None:
+def test_python_names_the_field(face: Callable[[str, Any], object], name: str) -> None:
     if face is by_operator and name not in TYPES:
         pytest.skip("the operators have no such argument")
     for value in wrong_values(name):
@@ -140,30 +179,29 @@ def test_python_names_the_field(face: Callable[[str, Any], None], name: str) -> 
             assert (path_of(name)[-1] if face is by_asset else name) in caught.value.fields, message
 
 
-def option_of(verb: str, name: str) -> str:
-    """The option with a value for a field; empty for none."""
+def action_of(verb: str, name: str, value: object = None) -> tuple[str, Any]:
+    """The option for a field, or for one value of it, and its action; None without one."""
     parser = build_parser(verb).parse_args([verb, "a", "b"]).parser
-    option = with_option_names(Text(FieldName(name)), type("o", (), {"parser": parser})())
-    found = next(
-        (one for one in parser._actions if option in (*one.option_strings, one.metavar)), None
-    )
-    return option if found is not None and found.nargs != 0 else ""
+    field = Text(FieldName(name, "" if value is None else repr(value)))
+    option = with_option_names(field, argparse.Namespace(parser=parser))
+    for one in parser._actions:
+        if option in (*one.option_strings, one.metavar):
+            return option, one
+    return "", None
 
 
 @pytest.mark.parametrize("name", flat_fields())
 def test_the_command_names_the_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verb, option = next(
-        ((verb, found) for verb in ("cp", "sync", "plan") if (found := option_of(verb, name))),
-        ("", ""),
-    )
-    if not option or name in ("include", "exclude", "publish_last"):
+    verb = "sync" if name in OF_SYNC else "cp"
+    option, action = action_of(verb, name)
+    if action is None or action.nargs == 0 or name in ("include", "exclude", "publish_last"):
         pytest.skip("no option, or all texts are right")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "src").mkdir()
     (tmp_path / "src/a").write_bytes(b"a")
-    ends = ["src", "dst"] if verb != "plan" else ["aws:us-east-1", "aws:eu-west-3"]
+    ends = ["src", "dst"]
     if "_endpoint" in name:
         ends[name.startswith("dest")] = "s3://b/"
     own = ["-r"] if verb == "cp" else ["--delete"] if name == "max_delete" else []
@@ -184,3 +222,40 @@ def test_the_command_names_the_option(
         out, again = capsys.readouterr()
         assert err == again == f"skyplane-orch: {json.loads(out)['error']['message']}\n"
         assert [one.name for one in tmp_path.iterdir()] == ["src"]
+
+
+def by_command(name: str, value: Any) -> TransferJob:
+    verb = "sync" if name in OF_SYNC else "cp"
+    option, action = action_of(verb, name, value)
+    texts = (
+        [f"{key}{': ' if name == 'headers' else '='}{one}" for key, one in value.items()]
+        if (isinstance(value, dict))
+        else [str(value[0] if isinstance(value, tuple) else value)]
+    )
+    own = ["--delete"] if verb == "sync" else [] if name == "recursive" else ["-r"]
+    own += ["--min-throughput-gbps=1"] if name == "exactly" else []
+    ends = ["s3://a/", "s3://b/"]
+    if option in ("SRC", "DST"):
+        ends[option == "DST"] = value
+    elif name != "recursive":
+        own += [option] if action.nargs == 0 else [option, *texts]
+    options = build_parser(verb).parse_args([verb, *own, *ends])
+    return job_from(
+        options,
+        objective=objective_from(options),
+        limits=limits_from(options),
+        policy=policy_from(options, ("aws:eu-west-1", "gcp:europe-west1")),
+    )
+
+
+@pytest.mark.parametrize("name", flat_fields())
+def test_a_right_value_reaches_the_job(name: str) -> None:
+    value = right_value(name)
+    by_path = by_document(name, list(value) if isinstance(value, tuple) else value)
+    assert attrgetter(".".join(path_of(name)))(by_path) == value
+    if name in TYPES:
+        assert by_operator(name, value) == by_path
+    if name != "instance_types":  # By cloud, and so no plain value.
+        assert by_component(name, value) == by_path
+    if name != "files_from":  # The command reads them from a file.
+        assert attrgetter(".".join(path_of(name)))(by_command(name, value)) == value
