@@ -75,7 +75,14 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
         ),
         *("MulticastPlan", "PlanTree", "SeparateTransfers", "SolverReport", "TransferPlan"),
         *("NamedUpload", "QuotaUse", "Region", "RegionQuota", "ResumeHandle", "SweepReport"),
-        *("JobOptions", "SweptFleet", "SweptPlace", "SweptTransfer", "SweptUpload", "TransferStatus"),
+        *(
+            "JobOptions",
+            "SweptFleet",
+            "SweptPlace",
+            "SweptTransfer",
+            "SweptUpload",
+            "TransferStatus",
+        ),
         *(
             "InstanceSettings",
             "OpenHost",

@@ -49,7 +49,7 @@ def sink_cannot_start() -> Iterator[None]:
     def open_provisioner(settings: Settings, place: str, sources: object) -> LocalProvisioner:
         return LocalProvisioner(LocalOptions(address_map={"aws:eu-west-3": NOWHERE}))
 
-    with patch.object(Settings, "open", open_provisioner):
+    with patch.object(Settings, "open_provisioner", open_provisioner):
         yield
 
 
