@@ -29,7 +29,7 @@ def main() -> None:
     for name, install in _INSTALL.items():
         try:
             install()
-        except (Unavailable, azurite.Unavailable) as error:
+        except Unavailable as error:
             print(f"{name} is missing: {error}", flush=True)
 
 

@@ -8,32 +8,27 @@ cache: about a minute. Tests wait for that no longer than their own time limit a
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.faults import go_programs
+from tests.faults.go_programs import Unavailable
+
+__all__ = ["LACKS", "Server", "Unavailable", "program", "running"]
+
 _PACKAGE: Final = "azurite@3.37.0"
 _INSTALL_S: Final = 240
-_START_S: Final = 30
-#: For so long an installation that failed is not tried again.
-_FAILED_S: Final = 600
 
 #: Where it falls short of the contract. Azure stages blocks without any upload, so a part of an
 #: upload that is over is accepted; it is never committed, and expires after a week. It takes the
 #: setting for soft delete, and keeps no deleted blob (3.37).
 LACKS: Final = frozenset({"no-such-upload", "soft-delete"})
-
-
-class Unavailable(Exception):
-    """There is no Azurite here; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,31 +57,15 @@ def program(install_s: float | None = _INSTALL_S) -> list[str]:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = home / "skyplane-orchestration" / _PACKAGE
     folder.mkdir(parents=True, exist_ok=True)
-    # Test processes run side by side: one installs, the others wait for it.
-    with (folder.parent / "azurite.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return [node, str(_installed(npm, folder, install_s))]
-
-
-def _installed(npm: str, folder: Path, install_s: float | None) -> Path:
-    script = folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-    done, failed = folder / "installed", folder / "failed"
-    if done.is_file():
-        return script
-    is_recent = failed.is_file() and time.time() - failed.stat().st_mtime < _FAILED_S
-    if is_recent and install_s is not None:
-        raise Unavailable(f"installing azurite failed a while ago: {failed.read_text()}")
     command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", _PACKAGE]
-    try:
+
+    def install() -> None:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=install_s)
-    except subprocess.CalledProcessError as error:
-        failed.write_text((error.stderr.strip().splitlines() or ["no reason given"])[-1])
-        raise Unavailable(f"npm cannot install azurite: {failed.read_text()}") from error
-    except subprocess.TimeoutExpired as error:
-        failed.write_text(f"it takes longer than {install_s:g} s; install it beforehand")
-        raise Unavailable(f"npm did not install azurite: {failed.read_text()}") from error
-    done.touch()
-    return script
+        done.touch()
+
+    done = folder / "installed"
+    go_programs.make_once(done, "azurite", install, install_s)
+    return [node, str(folder / "node_modules/azurite/dist/src/blob/main.js")]
 
 
 @contextmanager
@@ -96,38 +75,14 @@ def running(root: Path) -> Iterator[Server]:
     Raises:
         Unavailable: there is none, or it does not come up.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = go_programs.free_port()
     server = Server(f"http://127.0.0.1:{port}", "account", "c2VjcmV0LW9mLXRlc3Rz")
     command = [*program(), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
     command += ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
-    with (root.parent / f"{root.name}.log").open("w+") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=root,
-            env={**os.environ, "AZURITE_ACCOUNTS": f"{server.account}:{server.account_key}"},
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            _wait_until_up(process, port, log.name)
-            yield server
-        finally:
-            process.terminate()
-            process.wait(_START_S)
-
-
-def _wait_until_up(process: subprocess.Popen[bytes], port: int, log: str) -> None:
-    deadline_s = time.monotonic() + _START_S
-    while time.monotonic() < deadline_s and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.02)
-        else:
-            return
-    raise Unavailable(f"azurite does not come up: {Path(log).read_text()[-500:]}")
+    accounts = {"AZURITE_ACCOUNTS": f"{server.account}:{server.account_key}"}
+    log_file = root.parent / f"{root.name}.log"
+    with go_programs.running(command, port, log_file, accounts, cwd=root):
+        yield server
 
 
 if __name__ == "__main__":

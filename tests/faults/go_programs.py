@@ -14,14 +14,14 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _BUILD_S: Final = 240
-_START_S: Final = 20
+_START_S: Final = 30
 #: For so long a build that failed is not tried again.
 _FAILED_S: Final = 600
 
@@ -53,34 +53,15 @@ class Program:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = home / "skyplane-orchestration" / "bin"
         folder.mkdir(parents=True, exist_ok=True)
-        # Test processes run side by side: one builds, the others wait for it.
-        with (folder / f"{self.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return self._built(folder, build_s)
-
-    def _built(self, folder: Path, build_s: float | None) -> Path:
-        name = self.name
-        target, failed = folder / name, folder / f"{name}.failed"
-        if target.is_file():
-            return target
-        is_recent = failed.is_file() and time.time() - failed.stat().st_mtime < _FAILED_S
-        if is_recent and build_s is not None:
-            raise Unavailable(f"building {name} failed a while ago: {failed.read_text()}")
-        go = shutil.which("go")
-        if go is None:
-            raise Unavailable(f"there is no {name} and no go to build it with")
-        try:
-            self._build(go, target, build_s)
-        except subprocess.CalledProcessError as error:
-            failed.write_text((error.stderr.strip().splitlines() or ["no reason given"])[-1])
-            raise Unavailable(f"go cannot build {name}: {failed.read_text()}") from error
-        except subprocess.TimeoutExpired as error:
-            # Go caches the compiled packages, so the next attempt continues from there.
-            failed.write_text(f"it takes longer than {build_s:g} s; build it beforehand")
-            raise Unavailable(f"go did not build {name}: {failed.read_text()}") from error
+        target = folder / self.name
+        make_once(target, self.name, lambda: self._build(target, build_s), build_s)
         return target
 
-    def _build(self, go: str, target: Path, build_s: float | None) -> None:
+    def _build(self, target: Path, build_s: float | None) -> None:
+        """Go caches the compiled packages, so a next attempt continues from there."""
+        go = shutil.which("go")
+        if go is None:
+            raise Unavailable(f"there is no {self.name} and no go to build it with")
         prefix = f"{self.name}-"
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch:
             subprocess.run(
@@ -99,6 +80,35 @@ class Program:
             shutil.move(f"{scratch}/bin/{self.name}", target)
 
 
+def make_once(target: Path, name: str, make: Callable[[], None], within_s: float | None) -> None:
+    """Make a file of the cache, unless it is there.
+
+    Args:
+        name: of the program.
+        within_s: None to try again after a recent failure.
+
+    Raises:
+        Unavailable: a command of `make` fails, takes too long, or did so a while ago.
+    """
+    failed = target.with_name(f"{target.name}.failed")
+    # Test processes run side by side: one makes it, the others wait for it.
+    with target.with_name(f"{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_file():
+            return
+        is_recent = failed.is_file() and time.time() - failed.stat().st_mtime < _FAILED_S
+        if is_recent and within_s is not None:
+            raise Unavailable(f"{name} could not be made a while ago: {failed.read_text()}")
+        try:
+            make()
+        except subprocess.CalledProcessError as error:
+            failed.write_text((error.stderr.strip().splitlines() or ["no reason given"])[-1])
+            raise Unavailable(f"{name} cannot be made: {failed.read_text()}") from error
+        except subprocess.TimeoutExpired as error:
+            failed.write_text(f"it takes longer than {within_s:g} s; make it beforehand")
+            raise Unavailable(f"{name} was not made: {failed.read_text()}") from error
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 that nothing listens on."""
     with socket.socket() as probe:
@@ -109,7 +119,11 @@ def free_port() -> int:
 
 @contextmanager
 def running(
-    command: Sequence[str], port: int, log_file: Path, environment: Mapping[str, str]
+    command: Sequence[str],
+    port: int,
+    log_file: Path,
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
 ) -> Iterator[int]:
     """A server on a port of 127.0.0.1, until the block ends; yields its process id.
 
@@ -118,7 +132,7 @@ def running(
     """
     with log_file.open("w+") as log:
         process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdout=log, stderr=log
+            command, cwd=cwd, env={**os.environ, **environment}, stdout=log, stderr=log
         )
         try:
             _wait_until_up(process, port, log_file)
