@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from tests.provision.aws.harness import AwsHarness
 from tests.provision.aws.samples import FLEET, REGION, REQUEST, prepared
-from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryBoot
+from tests.provision.fleet.memory_cloud import MemoryAccount, StandInBoot
 from tests.provision.samples import SECRET, make_plan
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK
@@ -92,7 +92,7 @@ def test_instances_of_an_earlier_plan_end_in_an_account_with_a_denied_region(
     plan = make_plan([((OTHER, "aws:us-west-2"), 1.0)], {OTHER: 1, "aws:us-west-2": 1})
     spec = FleetSpec(key=key, generation=0, deployment=FLEET.deployment, plan=plan)
     options = InstanceOptions(control_cidrs=("203.0.113.7/32",))
-    boot = MemoryBoot(MemoryAccount())
+    boot = StandInBoot(MemoryAccount())
     context = FleetContext(Clouds([cloud]), boot, options, SYSTEM_CLOCK, 60.0)
     names = {region: [f"{region}/0"] for region in plan.instances}
     FleetInstances(spec, names, Authority(SECRET, key), context).end_dropped()

@@ -10,8 +10,8 @@ from typing import Any
 from tests.provision.fleet.cloud_harness import DESCRIBE, VERBS, CloudHarness, MortalCloud
 from tests.provision.fleet.cloud_harnesses import OpensCloud
 from tests.provision.fleet.harness import Killed, killed_before
-from tests.provision.fleet.memory_cloud import MemorySession
-from tests.provision.fleet.stand_in_machines import StandInBoot, StandInMachines
+from tests.provision.fleet.memory_cloud import MemorySession, StandInBoot
+from tests.provision.fleet.stand_in_machines import StandInMachines
 from tests.provision.samples import SECRET, make_plan
 
 from skyplane_gateway.common.clock import Clock

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from tests.provision.fleet.memory_cloud import (
     MemoryAccount,
-    MemoryBoot,
     MemoryCloud,
     MemorySession,
+    StandInBoot,
 )
 from tests.provision.samples import SECRET, A, B, C, make_plan
 
@@ -69,7 +69,7 @@ class InstancesHarness:
 
         return InstanceProvisioner(
             [MemoryCloud(name, self.account, die) for name in clouds],
-            MemoryBoot(self.account),
+            StandInBoot(self.account),
             replace(self.options, **options),
             connect=connect,
             clock=clock,

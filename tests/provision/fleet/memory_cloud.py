@@ -152,6 +152,25 @@ class MemoryAccount:
         with self.lock:
             self._set(cloud_id, key_id=key_id)
 
+    def enrol(
+        self,
+        instance: Instance,
+        gateways: Mapping[str, GatewayConfig],
+        pin: Callable[[str], None],
+    ) -> str:
+        """See `EnrolsStandIns`."""
+        with self.lock:
+            now = self.instances[instance.cloud_id]
+            is_mute = now.instance in self.mute or now.cloud_id in self.enrolled
+            if now.state != "running" or is_mute:
+                raise GatewayUnreachable(f"{instance.instance} does not listen")
+            key_id = f"{int(instance.cloud_id[2:], 16):040x}"
+            pin(key_id)
+            self.enrolled.add(now.cloud_id)
+            for node, config in gateways.items():
+                self.gateways[now.address, config.control_port] = Gateway(node)
+            return key_id
+
 
 class MemoryCloud:
     """See `Machines`; `die` is called before each change, and may end the worker."""
@@ -271,16 +290,23 @@ class MemoryCloud:
         return (Finding(f"{self.name} account", True, "it is in memory"),)
 
 
-def stand_in_user_data(instance: str, launch_id: str, start_within_s: float) -> str:
-    """What stand-ins boot from."""
-    return json.dumps([instance, launch_id, start_within_s])
+class EnrolsStandIns(Protocol):
+    """Where stand-ins listen."""
+
+    def enrol(
+        self,
+        instance: Instance,
+        gateways: Mapping[str, GatewayConfig],
+        pin: Callable[[str], None],
+    ) -> str:
+        """Pin a stand-in's key and give it its gateways; the key's id."""
 
 
-class MemoryBoot:
-    """Enrols stand-ins."""
+class StandInBoot:
+    """See `Boot`: what boots are stand-ins."""
 
-    def __init__(self, account: MemoryAccount) -> None:
-        self._account = account
+    def __init__(self, place: EnrolsStandIns) -> None:
+        self._place = place
 
     def user_data(
         self,
@@ -291,7 +317,7 @@ class MemoryBoot:
         launch_id: str,
         start_within_s: float,
     ) -> str:
-        return stand_in_user_data(instance, launch_id, start_within_s)
+        return json.dumps([instance, launch_id, start_within_s])
 
     def enrol(
         self,
@@ -300,17 +326,7 @@ class MemoryBoot:
         gateways: Mapping[str, GatewayConfig],
         pin: Callable[[str], None],
     ) -> str:
-        with self._account.lock:
-            now = self._account.instances[instance.cloud_id]
-            is_mute = now.instance in self._account.mute or now.cloud_id in self._account.enrolled
-            if now.state != "running" or is_mute:
-                raise GatewayUnreachable(f"{instance.instance} does not listen")
-            key_id = f"{int(instance.cloud_id[2:], 16):040x}"
-            pin(key_id)
-            self._account.enrolled.add(now.cloud_id)
-            for node, config in gateways.items():
-                self._account.gateways[now.address, config.control_port] = Gateway(node)
-            return key_id
+        return self._place.enrol(instance, gateways, pin)
 
 
 class HasGateways(Protocol):

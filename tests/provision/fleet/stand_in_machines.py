@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.provision.fleet.memory_cloud import Gateway, stand_in_user_data
+from tests.provision.fleet.memory_cloud import Gateway
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import GatewayUnreachable
-from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance
+from skyplane_orchestration.provision.fleet.machines import Instance
 from strict_clouds.firewall import IngressRule
 
 if TYPE_CHECKING:
-    from skyplane_orchestration.security.authority import Authority
+    pass
 
 
 @dataclass
@@ -80,50 +80,26 @@ class StandInMachines:
             for port, gateway in one.gateways.items()
         }
 
-    def enrol(self, instance: Instance, gateways: Mapping[str, GatewayConfig]) -> None:
-        """Give a machine its gateways. Raises GatewayUnreachable: it is gone, or has some."""
+    def enrol(
+        self,
+        instance: Instance,
+        gateways: Mapping[str, GatewayConfig],
+        pin: Callable[[str], None],
+    ) -> str:
+        """See `EnrolsStandIns`; two workers at the same time pin the same key."""
+        number = int(instance.address.rpartition(".")[2])
+        key_id = instance.key_id or f"{number:040x}"
+        if not instance.key_id:
+            pin(key_id)
         for one in self.running():
             if one.address != instance.address or one.gateways:
                 continue
             if one.instance in self.failing:
                 one.lines.append(f"{one.instance}: cannot bind")
                 one.cut_power()
-            else:
-                one.gateways.update(
-                    {config.control_port: Gateway(node) for node, config in gateways.items()}
-                )
-                return
+                break
+            one.gateways.update(
+                {config.control_port: Gateway(node) for node, config in gateways.items()}
+            )
+            return key_id
         raise GatewayUnreachable(f"{instance.instance} does not listen")
-
-
-class StandInBoot:
-    """See `Boot`."""
-
-    def __init__(self, machines: StandInMachines) -> None:
-        self._machines = machines
-
-    def user_data(
-        self,
-        authority: Authority,
-        tags: FleetTags,
-        *,
-        instance: str,
-        launch_id: str,
-        start_within_s: float,
-    ) -> str:
-        return stand_in_user_data(instance, launch_id, start_within_s)
-
-    def enrol(
-        self,
-        authority: Authority,
-        instance: Instance,
-        gateways: Mapping[str, GatewayConfig],
-        pin: Callable[[str], None],
-    ) -> str:
-        # Two workers at the same time pin the same key.
-        number = int(instance.address.rpartition(".")[2])
-        key_id = instance.key_id or f"{number:040x}"
-        if not instance.key_id:
-            pin(key_id)
-        self._machines.enrol(instance, gateways)
-        return key_id

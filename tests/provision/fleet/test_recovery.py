@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.manual_clock import ManualClock
 from tests.provision.fleet.harness import InstancesHarness, Killed, killed_before
-from tests.provision.fleet.memory_cloud import MemoryBoot, MemoryCloud
+from tests.provision.fleet.memory_cloud import MemoryCloud, StandInBoot
 from tests.provision.samples import SECRET, A, B, C, make_plan
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
@@ -268,7 +268,7 @@ def test_two_workers_that_pin_different_keys_do_not_both_go_on(
     if is_late:
         monkeypatch.setattr(MemoryCloud, "pin_key", pin_late)
     else:
-        monkeypatch.setattr(MemoryBoot, "enrol", enrol_early)
+        monkeypatch.setattr(StandInBoot, "enrol", enrol_early)
     spec = harness.spec()
     with pytest.raises(NotAuthorised, match=r"another one .cdcdcdcd.* to another worker"):
         harness.provisioner().ensure(spec, harness.authority(spec))
