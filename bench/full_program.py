@@ -42,7 +42,6 @@ from skyplane_orchestration.planner.formulation import (
 from skyplane_orchestration.planner.least_total_cost import (
     candidate_from,
     is_within,
-    priced_at,
     provision_waits,
     within_wait,
 )
@@ -51,6 +50,7 @@ from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.restricted import throughput_objective
 from skyplane_orchestration.planner.solution import IntegerSolution
 from skyplane_orchestration.planner.solve import solve_integers
+from skyplane_orchestration.planner.total_bounds import priced_at
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
 SEED: Final = 20221127

@@ -28,7 +28,7 @@ from skyplane_orchestration.model.job import (
     Policy,
 )
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.planner import least_total_cost, plan, violations
+from skyplane_orchestration.planner import plan, violations
 
 S, T, R = "aws:s", "gcp:t", "azure:r"
 WAIT_S = {"aws": 75.0, "gcp": 75.0, "azure": 120.0}
@@ -275,17 +275,6 @@ def test_the_smallest_price_that_a_refusal_names_is_accepted(
     assert accepted.solver.bound >= accepted.throughput_gbps
     with pytest.raises(PlanInfeasible):
         plan(shipped, src, dst, MaximizeThroughput(max_usd_per_gb=least * 0.9999), limits=limits)
-
-
-def test_the_overhead_never_falls_as_the_rate_rises() -> None:
-    tags = ("aws:a", "azure:b", "local:c")
-    before = least_total_cost.overhead(tags, float("inf"), 120)
-    assert list(before) == [1, 1, 1]
-    for transfer_s in (10_000, 500, 100, 10, 0.1):
-        now = least_total_cost.overhead(tags, transfer_s, 120)
-        assert (now >= before).all()
-        before = now
-    assert list(least_total_cost.overhead(tags, 60, 120)) == [3, 5, 3]
 
 
 def test_a_job_of_some_bytes_has_no_relay(shipped: Grid) -> None:

@@ -12,9 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
@@ -22,13 +19,13 @@ from skyplane_orchestration.planner.least_total_cost import (
     candidate_from,
     is_within,
     least_total,
-    priced_at,
     provision_waits,
     within_wait,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.optimum import cheapest, fastest, relaxed_fastest
+from skyplane_orchestration.planner.search.optimum import cheapest, fastest
 from skyplane_orchestration.planner.search.totals import BestRate, Bill, best_rate
+from skyplane_orchestration.planner.total_bounds import bound_on_rate, priced_at, regions_at
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: The search stops when the bound is within this share of the best rate.
@@ -43,6 +40,8 @@ _NEAR: Final = 0.997
 _UPPER_PART: Final = 0.8
 #: How far, relative, a program's ceiling is above one that a plan may meet exactly.
 _LOOSER: Final = 1e-4
+#: A rate that is lower by this share is surely within the range of its bound.
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,31 +120,31 @@ def _under_total(
         return None, 0.0
     price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
     bill = Bill(request.volume_gbit, wait_s, total, price)
-    bound, rate = problem.most_gbps, max(problem.goal_gbps, known.gbps if known else 0.0)
-    regions: Mask = np.zeros(problem.region_count, dtype=bool)
-    searched = problem
-    while bound > rate * (1 + _GROWTH_GAP):
-        # No plan of this rate or above is priced above its cost with the overhead of the rate.
-        upper = relaxed_fastest(priced_at(request, problem, rate, wait_s), total * (1 + _LOOSER))
-        bound = min(bound, max(rate, upper[0] if upper else 0.0))
-        if upper is None or bound <= rate * (1 + _GROWTH_GAP) or not (upper[1] & ~regions).any():
-            break
-        regions |= upper[1]
+    rate = max(problem.goal_gbps, known.gbps if known else 0.0)
+    faster = problem.with_goal(rate, max(rate, problem.most_gbps))
+    bound = bound_on_rate(request, faster, total * (1 + _LOOSER), wait_s)
+    if bound is None or (known and bound <= rate * (1 + _GROWTH_GAP)):
+        return known, bound or rate
+    regions = regions_at(request, problem, bound * (1 - _ROUNDING), wait_s)
+    while True:
         searched = problem.with_regions(regions)
         most = _fastest_rate(searched.with_goal(rate, bound), bill)
-        if most is None:
+        rate = max(rate, most.gbps if most else 0.0)
+        if most is None or bound <= rate * (1 + _GROWTH_GAP):
             break
-        rate = max(rate, most.gbps)
         if regions.all():
             bound = min(bound, max(rate, most.bound))
-    if not regions.any():
-        return known, bound if known else 0.0
+            break
+        more = regions_at(request, problem, rate, wait_s)
+        if not (more & ~regions).any():
+            break
+        regions |= more
     best = known
     if known is None or rate > known.gbps:
         best = _faster(best, _best_up_to(request, searched, rate, ceilings, wait_s))
         for share in _SHARES:
             if best is None or best.gbps < rate * _NEAR:
-                other = _cheapest_at(request, searched, rate * share, ceilings, wait_s)
+                other = _cheapest_at(request, problem, rate * share, ceilings, wait_s)
                 best = _faster(best, other)
     if best is None:
         best = _cheapest_from(request, problem, problem.goal_gbps, ceilings, wait_s)

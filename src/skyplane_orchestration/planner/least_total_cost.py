@@ -1,10 +1,8 @@
 """The total cost of a job in USD, which depends on the rate, and the search for the least total.
 
-An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
-price times `overhead(G) / G`, and the overhead never falls as G rises. So the overhead at the
-goal prices every plan at its cost or below: a bound. The search then prices plans with the overhead
-of the rate of the plan found. Where the bound is far from it, `search.totals`
-finds the rate.
+The overhead at the goal (see `total_bounds`) prices every plan at its cost or below: a bound. Where
+it is far from the plan found, `search.totals` finds the rate, and the plan is the cheapest at that
+rate, with its overhead.
 
 `wait` is the provisioning time of the slowest cloud in the plan. The search first assumes that
 every plan waits for its ends only. If the result uses a slower cloud, the search runs once per
@@ -14,22 +12,23 @@ distinct wait, on the clouds that are up by then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.decode import decode
 from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
 from skyplane_orchestration.planner.overlay import Overlay
-from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
+from skyplane_orchestration.planner.pricing import plan_cost
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
 from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
+from skyplane_orchestration.planner.total_bounds import bound_on_total, priced_at
 
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
@@ -37,24 +36,6 @@ SAME_RATE: Final = 1e-4
 _ROOM: Final = 1e-4
 #: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
 _ROUNDING: Final = 1e-12
-
-
-def priced_at(
-    request: PlanRequest, problem: PlanProblem, gbps: float, wait_s: float
-) -> PlanProblem:
-    """The problem with the instance prices that billing gives at this rate."""
-    transfer_s = request.volume_gbit / gbps if gbps > 0 else math.inf
-    factor = overhead(problem.tags, transfer_s, wait_s)
-    return problem.with_overhead(factor[problem.option_region])
-
-
-def overhead(tags: Sequence[str], transfer_s: float, wait_s: float) -> Floats:
-    """(V,) billed seconds over seconds of transfer, at least 1; larger for short transfers."""
-    if not np.isfinite(transfer_s):
-        return np.ones(len(tags))
-    return np.array(
-        [instance_billing.billed_s(tag, transfer_s, wait_s) / transfer_s for tag in tags]
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,6 +141,8 @@ def least_total(
         return None
     bound = request.total_usd(at_goal.bound)
     best = candidate_from(request, at_goal.solution, wait_s)
+    if not _is_near(best, bound):
+        bound = max(bound, bound_on_total(request, problem, wait_s, best.usd))
     if _is_near(best, bound):
         return BoundedCandidate(best, min(best.usd, bound))
     # At the rate that the program of the total finds, the overhead is known.

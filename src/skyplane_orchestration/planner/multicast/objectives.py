@@ -30,7 +30,6 @@ from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
     Candidate,
     priced,
-    priced_at,
     provision_waits,
 )
 from skyplane_orchestration.planner.multicast.build_plan import decode_trees
@@ -42,6 +41,7 @@ from skyplane_orchestration.planner.multicast.search import (
 )
 from skyplane_orchestration.planner.objectives import ANY_RATE_GBPS, LEAST_GBPS, least_gbps
 from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.total_bounds import priced_at
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit, usd_per_gbit_to_usd_per_gb
 
 #: For a ceiling on the total: bisection steps, and the relative tolerance of the rate.

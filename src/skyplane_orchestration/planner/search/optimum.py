@@ -17,6 +17,7 @@ import numpy as np
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.formulation import (
+    RowBlock,
     cost_ceiling,
     cost_per_second,
     end_instances,
@@ -54,7 +55,8 @@ def cheapest(problem: PlanProblem, *, exactly: bool) -> Incumbent | None:
     bound = max(relaxed.objective, 0.0) / problem.goal_gbps
     target = at_goal if exactly else problem
     regions = restricted_regions(problem, relaxed)
-    best = cheapest_restricted(target.with_regions(regions), bound)
+    is_whole = bool(regions.all())
+    best = cheapest_restricted(target.with_regions(regions), bound, is_whole=is_whole)
     if best is None and not regions.all():
         regions = regions | _regions_of_fastest(problem)
         best = cheapest_restricted(target.with_regions(regions), bound)
@@ -85,11 +87,13 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     that cheap. The solution keeps the ceiling in spite of the solver's tolerance. The bound, in
     Gbit/s, is for a ceiling that is higher by the same slack.
     """
-    relaxed = relaxed_fastest(problem, usd_per_gbit)
+    free = problem.with_goal(0.0, problem.most_gbps)
+    above_zero = problem.with_goal(SAME_RATE, problem.most_gbps)
+    ceiling = cost_ceiling(above_zero, usd_per_gbit, -CEILING_SLACK_GBPS)
+    relaxed = relaxed_fastest(above_zero, ceiling)
     if relaxed is None:
         return None
     bound, regions = relaxed
-    free = problem.with_goal(0.0, problem.most_gbps)
     searched = free.with_regions(regions)
     most = fastest_restricted(searched, usd_per_gbit)
     if most is None or most.throughput_gbps <= SAME_RATE:
@@ -101,29 +105,18 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     return Incumbent(most, max(bound, most.throughput_gbps), searched)
 
 
-def relaxed_fastest(problem: PlanProblem, usd_per_gbit: float) -> tuple[float, Mask] | None:
-    """The bound on Gbit/s under a ceiling, and the (V,) regions to search; None when infeasible.
+def relaxed_fastest(problem: PlanProblem, ceiling: RowBlock) -> tuple[float, Mask] | None:
+    """The bound on Gbit/s from the goal up under a ceiling, and the (V,) regions to search.
 
-    Both ends have an instance at any rate, which the relaxation alone does not know.
+    Both ends have the whole instances that the goal needs. None when infeasible.
     """
-    free = problem.with_goal(0.0, problem.most_gbps)
-    rows = [cost_ceiling(free, usd_per_gbit, -CEILING_SLACK_GBPS)]
-    objective = throughput_objective(free, _BOUND_HOP_WEIGHT)
-    relaxed = relax(free, objective, extra=rows)
-    if relaxed is not None and _has_part_of_an_end(free, relaxed):
-        least = least_instances(free.with_goal(SAME_RATE, problem.most_gbps))
-        relaxed = relax(free, objective, extra=[*rows, end_instances(free, least)])
-    if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
+    whole_ends = end_instances(problem, least_instances(problem))
+    objective = throughput_objective(problem, _BOUND_HOP_WEIGHT)
+    relaxed = relax(problem, objective, extra=[ceiling, whole_ends])
+    if relaxed is None or relaxed.throughput_gbps <= SAME_RATE * (1 + SAME_RATE):
         return None
-    bound = min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, free), problem.most_gbps)
-    return bound, restricted_regions(free, relaxed)
-
-
-def _has_part_of_an_end(problem: PlanProblem, relaxed: Relaxation) -> bool:
-    """Whether an end has less than one instance."""
-    weights = relaxed.instances[: problem.option_count]
-    count = np.bincount(problem.option_region, weights, problem.region_count)
-    return bool((count[list(problem.ends)] < 1 - SAME_RATE).any())
+    bound = min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, problem), problem.most_gbps)
+    return bound, restricted_regions(problem, relaxed)
 
 
 def _largest(objective: float, hop_weight: float, problem: PlanProblem) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats
+from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
     columns_of,
@@ -52,22 +53,38 @@ CostOf = Callable[[PlanProblem], Floats]
 RowsOf = Callable[[PlanProblem], Sequence[RowBlock]]
 
 
-def cheapest_restricted(problem: PlanProblem, bound: float) -> Incumbent | None:
+def cheapest_restricted(
+    problem: PlanProblem, bound: float, *, is_whole: bool = False
+) -> Incumbent | None:
     """The least cost per Gbit on all regions of the problem; None when infeasible.
 
     The bound is for these regions. Raises SolverFailed.
 
     Args:
         bound: lower bound in USD per Gbit, from the relaxation.
+        is_whole: whether the problem has all regions of the question. Then the full model bounds
+            the cost where the model with M real does not prove the optimum.
     """
     rough = _dinkelbach(problem, bound)
     if rough is None:
         return None
     price, scale = rough.solution.usd_per_gbit, cost_scale(problem, rough.solution.usd_per_gbit)
-    best = _with_whole_connections(
-        rough.solution, lambda part: cost_margin(part, price, scale) + _ties(part), policy_rows
-    )
-    return None if best is None else Incumbent(best, rough.bound, problem)
+
+    def cost_of(part: PlanProblem) -> Floats:
+        return cost_margin(part, price, scale) + _ties(part)
+
+    best = _with_whole_connections(rough.solution, cost_of, policy_rows)
+    if best is None:
+        return None
+    found = Incumbent(best, rough.bound, problem)
+    if not is_whole or found.gap <= OPTIMAL_GAP:
+        return found
+    full = _solve_whole_connections(problem, cost_of(problem), policy_rows(problem))
+    if full is None:
+        return found
+    proven = price_bound(full, _most_ties(problem), price, scale)
+    cheaper = min(best, full, key=lambda one: one.usd_per_gbit)
+    return Incumbent(cheaper, max(rough.bound, proven), problem)
 
 
 def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> IntegerSolution | None:
@@ -156,7 +173,7 @@ def _dinkelbach(problem: PlanProblem, bound: float) -> Incumbent | None:
     first price is the bound, so the first solution is often optimal; it is where G is fixed.
     """
     scale = cost_scale(problem, bound)
-    ties, max_ties = _ties(problem), SCALE * _TIE_WEIGHT * 1.01 * problem.region_count
+    ties, max_ties = _ties(problem), _most_ties(problem)
     best: Incumbent | None = None
     price = bound
     for _ in range(1 if problem.goal_gbps == problem.most_gbps else DINKELBACH_STEPS):
@@ -202,6 +219,11 @@ def _ties(problem: PlanProblem) -> Floats:
     share = problem.relays[problem.option_region] + 0.01
     ties[columns_of(problem).instances] = SCALE * _TIE_WEIGHT * share / problem.quota
     return ties
+
+
+def _most_ties(problem: PlanProblem) -> float:
+    """The largest sum of the weights."""
+    return SCALE * _TIE_WEIGHT * 1.01 * problem.region_count
 
 
 def round_connections_up(solution: IntegerSolution) -> IntegerSolution | None:
