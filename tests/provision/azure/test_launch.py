@@ -35,7 +35,6 @@ IDENTITY = (
     "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity"
     "/userAssignedIdentities/gateways"
 )
-SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/n/subnets/s"
 
 
 def body_of(harness: AzureHarness, index: int = -1) -> Mapping[str, Any]:

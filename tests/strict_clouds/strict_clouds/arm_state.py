@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -264,13 +264,6 @@ class State:
         if operation.error is not None:
             return Reply(200, {"status": "Failed", **operation.error.told})
         return Reply(200, {"status": "Succeeded"})
-
-    def finish_all(self) -> Iterator[str]:
-        """End all operations. Yields the name of each one that was still running."""
-        for name, operation in self._operations.items():
-            if not operation.is_done:
-                operation.error, operation.is_done = operation.finish(), True
-                yield name
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
