@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tests.provision.fleet.launches import FLEET, WORKERS, first_launch, prepared_in
 
-from skyplane_orchestration.provision.fleet.machines import Ingress, LaunchRequest
+from skyplane_orchestration.provision.fleet.machines import Ingress
 
 __all__ = ["FLEET", "WORKERS"]
 
@@ -18,7 +18,4 @@ GROUP: Final = f"skyplane-{FLEET.fleet_key}"
 PEER: Final = Ingress(7602, 7602, "203.0.113.7/32")
 REQUEST: Final = first_launch(REGION, X86_TYPE)
 prepared = partial(prepared_in, REGION)
-
-
-def a_request(**changes: Any) -> LaunchRequest:
-    return replace(REQUEST, **changes)
+a_request = partial(replace, REQUEST)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tests.provision.fleet.launches import FLEET, WORKERS, first_launch, prepared_in
-
-from skyplane_orchestration.provision.fleet.machines import LaunchRequest
 
 __all__ = ["FLEET", "WORKERS"]
 
@@ -16,7 +14,4 @@ REGION: Final = "gcp:us-central1"
 ARM_TYPE, X86_TYPE = "t2a-standard-2", "n2-standard-4"
 REQUEST: Final = first_launch(REGION, X86_TYPE)
 prepared = partial(prepared_in, REGION)
-
-
-def a_request(**changes: Any) -> LaunchRequest:
-    return replace(REQUEST, **changes)
+a_request = partial(replace, REQUEST)
