@@ -120,13 +120,13 @@ def bound_on_rate(
     # Long transfers have hardly an overhead, so the first bound is mostly the last.
     share = _RATE_STEP
     for _ in range(_MOST_RELAXATIONS):
-        if high is None:
+        if high is None or not lows:
             return None
         low = lows[-1]
         is_narrow = high <= low * (1 + 2 * _RATE_STEP)
         middle = low if is_narrow else max(math.sqrt(low * high), high * (1 - share))
         most = _relaxed_rate(request, problem.with_goal(middle, high), usd_per_gbit, wait_s)
-        if is_narrow and most is not None:
+        if most is not None and most <= middle * (1 + 2 * _RATE_STEP):
             return most
         if most is not None:
             high = most
@@ -135,7 +135,6 @@ def bound_on_rate(
         high, share = middle, min(share * 5, 0.5)
         if is_narrow:
             lows.pop()
-            high = high if lows else None
     return high
 
 
