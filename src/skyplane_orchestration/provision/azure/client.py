@@ -44,7 +44,7 @@ from skyplane_orchestration.security.store_credentials import CredentialSources
 _AZURE: Final = "https://management.azure.com"
 #: Versions of the API by type, or by provider for its other types: those that azure-mgmt-compute
 #: 39.0.0, azure-mgmt-network 33.1.0 and azure-mgmt-resource 26.0.0 send (as read on 2026-11-27).
-#: Pages of learn.microsoft.com/rest/api that list them: compute/virtual-machines, compute/disks,
+#: Pages of the requests, at learn.microsoft.com/rest/api: compute/virtual-machines, compute/disks,
 #: compute/resource-skus, virtualnetwork/network-security-groups, resources/resource-groups, and
 #: authorization/permissions.
 _VERSIONS: Final = {
