@@ -125,9 +125,12 @@ def bound_on_rate(
         low = lows[-1]
         is_narrow = high <= low * (1 + 2 * _RATE_STEP)
         middle = low if is_narrow else max(math.sqrt(low * high), high * (1 - share))
-        most = _relaxed_rate(request, problem.with_goal(middle, high), usd_per_gbit, wait_s)
-        if most is not None and most <= middle * (1 + 2 * _RATE_STEP):
-            return most
+        part = problem.with_goal(middle, high)
+        most = None
+        if _is_affordable(request, part, usd_per_gbit, wait_s):
+            if high <= middle * (1 + 2 * _RATE_STEP):
+                return high
+            most = _relaxed_rate(request, part, usd_per_gbit, wait_s)
         if most is not None:
             high = most
             lows.append(middle)
@@ -142,18 +145,35 @@ def _relaxed_rate(
     request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
 ) -> float | None:
     """As `bound_on_rate`, by one relaxation over all rates of the problem."""
+    cost, most = _bill(request, problem, usd_per_gbit, wait_s)
+    limit = most / usd_per_gbit + CEILING_SLACK_GBPS
+    row = inequality_row(COST_CEILING, cost / usd_per_gbit, limit)
+    found = relaxed_fastest(problem, row)
+    return None if found is None else found[0]
+
+
+def _is_affordable(
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
+) -> bool:
+    """Whether `_relaxed_rate` finds a rate: the least bill takes fewer edges to find."""
+    cost, most = _bill(request, problem, usd_per_gbit, wait_s)
+    least = relax(problem, cost, extra=[end_instances(problem, least_instances(problem))])
+    return least is not None and least.objective <= most + usd_per_gbit * CEILING_SLACK_GBPS
+
+
+def _bill(
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
+) -> tuple[Floats, float]:
+    """A cost vector and its most, in USD per second: what a plan costs above `usd_per_gbit`."""
     low = problem.goal_gbps
     factor = overhead(problem.tags, request.volume_gbit / low, wait_s)
     cost = cost_per_second(problem.with_overhead(factor[problem.option_region]))
     # The overhead is that of the lowest rate. At a rate G it is larger by (G - low) / low for the
     # instances that the ends have at any rate.
     least = least_instances(problem) * (factor - 1)
-    more = sum(_least_price(problem, end) * least[end] for end in problem.ends)
+    more = float(sum(_least_price(problem, end) * least[end] for end in problem.ends))
     cost[columns_of(problem).throughput] = more / low - usd_per_gbit
-    limit = more / usd_per_gbit + CEILING_SLACK_GBPS
-    row = inequality_row(COST_CEILING, cost / usd_per_gbit, limit)
-    found = relaxed_fastest(problem, row)
-    return None if found is None else found[0]
+    return cost, more
 
 
 def regions_at(request: PlanRequest, problem: PlanProblem, gbps: float, wait_s: float) -> Mask:

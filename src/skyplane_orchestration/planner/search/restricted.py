@@ -38,10 +38,11 @@ SCALE: Final = 1000.0
 #: Slack that a solution leaves below a ceiling: twice the solver's tolerance.
 CEILING_SLACK_GBPS: Final = 2e-6
 #: Nodes of the first attempt; its solution is accepted if it is within _ACCEPTED_GAP.
-_FIRST_NODES: Final = 1000
+_FIRST_NODES: Final = 200
 _ACCEPTED_GAP: Final = 0.001
-#: Nodes of the last attempt.
+#: Nodes of the last attempt, and of the model with M real.
 _LAST_NODES: Final = 10_000
+_ROUGH_NODES: Final = 1000
 #: Dinkelbach's method roughly squares its error at each step.
 DINKELBACH_STEPS: Final = 8
 
@@ -127,7 +128,7 @@ def _solve_real_connections(
         extra=rows,
         integer_edges=np.zeros(problem.edge_count, dtype=bool),
         relative_gap=_GAP,
-        node_limit=_FIRST_NODES,
+        node_limit=_ROUGH_NODES,
     )
 
 
