@@ -22,7 +22,7 @@ MARK: Final = "localhost/skyplane-brought:" + "ab" * 32
 
 @dataclass
 class Box:
-    """A host whose account has a stand-in engine.
+    """Hosts whose accounts have a stand-in engine each, with the same programs and facts.
 
     Args:
         state: folder of the stand-in; all of the account's programs are in its `bin` and `tools`.
@@ -43,18 +43,19 @@ class Box:
             found = shutil.which(tool, path="/usr/bin:/bin")
             assert found is not None
             (box.state / "tools" / tool).symlink_to(found)
-        for name in ("calls", "state.json"):
+        for name in ("calls", *map(stand_in_engine.state_name, ssh_server.ADDRESSES)):
             (box.state / name).touch()
             (box.state / name).chmod(0o666)
         box.facts()
         box.install("podman")
         return box
 
-    def python(self, *words: str) -> str:
+    def python(self, address: str, *words: str) -> str:
         """The Python of a host whose containers get these words for their gateway."""
-        path = self.state / "-".join(["python", *words]).replace("/", ":")
+        path = self.state / "-".join(["python", address, *words]).replace("/", ":")
         # Real engines of this machine are not to be found.
         search = f"PATH={self.state}/bin:{self.state}/tools STAND_IN_WORDS='{' '.join(words)}'"
+        search += f" STAND_IN_HOST={address}"
         path.write_text(f'#!/bin/sh\n{search} exec {self.interpreter} "$@"\n')
         path.chmod(0o755)
         return str(path)
@@ -75,9 +76,13 @@ class Box:
             path.chmod(0o755)
 
     def has(self) -> tuple[int, list[str]]:
-        """The number of its containers, and its images."""
-        with stand_in_engine.held_state(self.state) as state:
-            return len(state["containers"]), sorted(state["images"])
+        """The number of their containers, and their images."""
+        containers, images = 0, set[str]()
+        for address in ssh_server.ADDRESSES:
+            with stand_in_engine.held_state(self.state, address) as state:
+                containers += len(state["containers"])
+                images |= set(state["images"])
+        return containers, sorted(images)
 
     def calls(self, verb: str) -> list[list[str]]:
         lines = (self.state / "calls").read_text().splitlines()
@@ -85,7 +90,7 @@ class Box:
 
 
 class ContainerHarness(SshHarness):
-    """The ssh provisioner, with two hosts that share a stand-in engine."""
+    """The ssh provisioner, with two hosts that have a stand-in engine each."""
 
     def __init__(self, server: ssh_server.Server) -> None:
         super().__init__(server)
@@ -95,13 +100,14 @@ class ContainerHarness(SshHarness):
         self, *extra: str, **options: Any
     ) -> SshProvisioner:
         given: Mapping[str, tuple[SshHost, ...]] = options.pop("hosts", self.ssh_options.hosts)
-        python = self.box.python(*extra)
         hosts = {
             region: tuple(
                 replace(
                     host,
                     image=IMAGE,
-                    python=python if host.python == self.interpreter else host.python,
+                    python=self.box.python(host.address, *extra)
+                    if host.python == self.interpreter
+                    else host.python,
                 )
                 for host in group
             )

@@ -2,7 +2,8 @@
 
 Run as `python -I -S stand_in_engine.py STATE PROGRAM SUPERVISOR ARGUMENT...`, where SUPERVISOR is
 `fake_supervisor.py`. STATE is a folder with `facts.json`, where tests say what the engine is, and
-`state.json`, with its images and containers. A container is a process of the supervisor.
+a `state_name` for each host, with its images and containers. A container is a process of the
+supervisor.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ _SHOWN: Final = {
 State = dict[str, Any]
 
 
+def state_name(address: str) -> str:
+    """The file of a host's images and containers."""
+    return f"state-{address}.json"
+
+
 @contextlib.contextmanager
-def held_state(folder: Path) -> Iterator[State]:
-    path = folder / "state.json"
+def held_state(folder: Path, address: str) -> Iterator[State]:
+    path = folder / state_name(address)
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -67,7 +73,7 @@ def main(folder: Path, program: str, supervisor: str, arguments: list[str]) -> N
         case ["run", *rest]:
             run(folder, facts, supervisor, rest)
             return
-    with held_state(folder) as state:
+    with held_state(folder, os.environ["STAND_IN_HOST"]) as state:
         answer(state, facts, program, arguments)
 
 
@@ -107,7 +113,7 @@ def run(folder: Path, facts: dict[str, Any], supervisor: str, rest: list[str]) -
     image, *words = rest
     labels = dict(value.split("=", 1) for name, value in options if name == "--label")
     faults = os.environ.get("STAND_IN_WORDS", "").split()
-    with held_state(folder) as state:
+    with held_state(folder, os.environ["STAND_IN_HOST"]) as state:
         if image not in state["images"]:
             sys.exit(f"{image}: image not known")
         if words == ["--help"]:

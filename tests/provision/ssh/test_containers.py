@@ -96,8 +96,9 @@ def test_a_fleet_of_containers_comes_up_twice_and_goes(boxes: ContainerHarness, 
 def test_an_image_that_was_there_before_is_neither_pulled_nor_removed(
     boxes: ContainerHarness, box: Box
 ) -> None:
-    with stand_in_engine.held_state(box.state) as state:
-        state["images"][IMAGE] = "ab" * 32
+    for address in ADDRESSES:
+        with stand_in_engine.held_state(box.state, address) as state:
+            state["images"][IMAGE] = "ab" * 32
     fleet = ensure(boxes)
     assert box.calls("pull") == []
     boxes.provisioner().destroy(fleet.key)
@@ -128,12 +129,12 @@ def test_containers_that_cannot_start_leave_nothing(boxes: ContainerHarness, box
 @pytest.mark.long
 def test_a_container_from_before_a_restart_is_removed(boxes: ContainerHarness, box: Box) -> None:
     """Its directory may be gone with `/tmp`, and it is still listed."""
-    with stand_in_engine.held_state(box.state) as state:
+    with stand_in_engine.held_state(box.state, ADDRESSES[0]) as state:
         directory = boxes.run_root / "host-0" / "f1ee7" / "aws"
         labels = {"skyplane:directory": str(directory)}
         state["containers"]["old"] = {"image": "cd" * 32, "pid": 0, "labels": labels}
     ensure(boxes)
-    with stand_in_engine.held_state(box.state) as state:
+    with stand_in_engine.held_state(box.state, ADDRESSES[0]) as state:
         assert "old" not in state["containers"]
 
 

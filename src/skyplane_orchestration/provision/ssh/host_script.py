@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import resource
+import secrets
 import shutil
 import signal
 import socket
@@ -120,9 +121,13 @@ def _old_fleets(root: Path) -> list[str]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    """Make a file that is whole from its first moment. Raises FileExistsError."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft.write_bytes(content)
+    try:
+        os.link(draft, path)
+    finally:
+        draft.unlink()
 
 
 def _read(path: Path) -> str:
