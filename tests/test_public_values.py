@@ -67,7 +67,6 @@ MADE_BY_THE_LIBRARY: Final = frozenset(
         *(
             "GridReference",
             "InstanceGroup",
-            "JobOptions",
             "PlanCost",
             "PlanEdge",
             "PlanPath",
