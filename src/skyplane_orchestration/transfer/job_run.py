@@ -125,8 +125,8 @@ class JobRun:
         With `delete` it also deletes what only the destination has. Raises TransferFailed where
         that fails.
 
-        None as well if the ends cannot be listed or have too many keys, and if an earlier try of
-        the transfer has left a journal or a fleet.
+        None too if the ends cannot be listed, or have too many keys. None too if an earlier try
+        of the transfer has left a journal or a fleet.
         """
         job, result = self._job, self._compared()
         if result is None or not job.delete:
@@ -146,7 +146,7 @@ class JobRun:
         return result
 
     def measured(self) -> tuple[TransferJob, tuple[str, ...]]:
-        """The job with regions, volume and number of objects, and notes on these figures.
+        """The job with its regions, volume and number of objects; notes that say where from.
 
         Lists the source (up to a cap) if no volume is given. Raises EmptySource or StoreError.
         """

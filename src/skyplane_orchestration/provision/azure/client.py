@@ -148,42 +148,43 @@ class AzureApi:
                 polling.run()
             return _json_of(answer.http_response)
 
-        def meaning(error: BaseException) -> Answer | SkyplaneError | None:
-            if not isinstance(error, HttpResponseError):
-                return None
-            response: Any = error.response
-            if response is None and isinstance(error, ClientAuthenticationError):
-                return CloudAccessDenied(
-                    f"{what}: the credentials for azure cannot be used; use `az login`, set"
-                    " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or name a"
-                    f" connection in credential_ref ({error.message})",
-                    of_credentials=True,
-                )
-            if response is None or isinstance(error, DecodeError):
-                return None  # Something else may have answered, such as a proxy.
-            asked = response.request
-            # An operation that failed is told of by a request that looks at it.
-            is_own = response.status_code < 400
-            return answered(
-                action_of(method, self.id_of(path))
-                if is_own
-                else action_of(asked.method, asked.url),
-                str(getattr(error.error, "code", "") or ""),
-                int(response.status_code),
-                str(getattr(error.error, "message", "") or error.reason or ""),
-                where,
-            )
-
         return ask(
             send,
             self.clock,
             "Azure",
             what,
             errors=(AzureError,),
-            meaning=meaning,
+            meaning=lambda error: self._meaning(error, what, where, method, path),
             translate=translate,
             expected=expected,
             wait_s=_wait_s,
+        )
+
+    def _meaning(
+        self, error: BaseException, what: str, where: str, method: str, path: str
+    ) -> Answer | SkyplaneError | None:
+        """What Azure refused; None if something else may have answered, such as a proxy."""
+        if not isinstance(error, HttpResponseError):
+            return None
+        response: Any = error.response
+        if response is None and isinstance(error, ClientAuthenticationError):
+            return CloudAccessDenied(
+                f"{what}: the credentials for azure cannot be used; use `az login`, set"
+                " AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or name a"
+                f" connection in credential_ref ({error.message})",
+                of_credentials=True,
+            )
+        if response is None or isinstance(error, DecodeError):
+            return None
+        asked = response.request
+        # A good status with an error in it is the answer of a poll: the operation has failed.
+        is_poll = response.status_code < 400
+        return answered(
+            action_of(method, self.id_of(path)) if is_poll else action_of(asked.method, asked.url),
+            str(getattr(error.error, "code", "") or ""),
+            int(response.status_code),
+            str(getattr(error.error, "message", "") or error.reason or ""),
+            where,
         )
 
     def find(self, what: str, path: str) -> Resource | None:

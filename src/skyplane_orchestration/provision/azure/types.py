@@ -56,7 +56,7 @@ class Sizes:
         return size
 
     def in_region(self, region: str) -> dict[str, Size]:
-        """Name -> size, of those that the subscription may use."""
+        """Name -> size. Sizes that the subscription may not use are left out."""
         return self._known.get(region, lambda: self._look_up(region))
 
     def zones(self, region: str, instance_type: str) -> tuple[str, ...]:
