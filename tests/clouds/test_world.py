@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 from tests.clouds.gateways import GATEWAY, IMAGE, WHEEL
+from tests.provision.fleet.enrolling import enrol_at
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
-from skyplane_gateway.enrolment.client import at_port
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
 from skyplane_orchestration.errors import GatewayUnreachable
-from skyplane_orchestration.provision.fleet.enrolment import enrol
 from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
     control_port,
@@ -78,18 +77,8 @@ def enrolled(machine: Machine, instance: str) -> ControlClient:
 
     def try_to_enrol() -> str:
         try:
-            return enrol(
-                at_port(machine.address, ENROLMENT_PORT),
-                machine.address,
-                authority=AUTHORITY,
-                instance=instance,
-                launch_id="launch",
-                pinned_key_id="",
-                pin=lambda key_id: None,
-                gateways={instance: config},
-                validity_s=HARD_END_S,
-                timeout_s=10.0,
-            )
+            address = machine.address, ENROLMENT_PORT
+            return enrol_at(address, AUTHORITY, instance, "launch", {instance: config})
         except GatewayUnreachable:
             return ""
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +16,10 @@ from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
 
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.location import Location
-from skyplane_orchestration.provision.fleet.boot import InstanceBoot
+from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
-from skyplane_orchestration.provision.fleet.user_data import BootSettings
+from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from strict_clouds.world import Machine, World
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def test_two_containers_pass_objects_on_and_end_with_their_machines(
         client = kit.client(
             provisioner=InstanceProvisioner(
                 [MachineCloud("aws", account)],
-                InstanceBoot(BootSettings(image=image.reference)),
+                Boot(partial(user_data, BootSettings(image=image.reference))),
                 InstanceOptions(control_cidrs=("127.0.0.1/32",), poll_s=0.2, end_timeout_s=120.0),
             )
         )

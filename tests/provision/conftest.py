@@ -24,6 +24,7 @@ from tests.provision import ssh_server
 from tests.provision.fleet import cloud_harnesses
 from tests.provision.fleet.fleet_harness import CloudFleetHarness, cloud_fleets
 from tests.provision.fleet.harness import InstancesHarness
+from tests.provision.fleet.memory_cloud import StandInBoot
 from tests.provision.samples import SECRET, A, B, C, make_plan
 from tests.provision.situations import NO_CAPACITY, QUOTA, SLOW_VISIBILITY, THROTTLED_API
 
@@ -40,11 +41,11 @@ from skyplane_orchestration.model.plan import (
     TransferPlan,
 )
 from skyplane_orchestration.provision.control_sessions import SessionFactory
-from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance
+from skyplane_orchestration.provision.fleet.machines import Instance
 from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner
 from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
-from skyplane_orchestration.provision.ssh.provisioner import SshBoot
+from skyplane_orchestration.provision.ssh.machines import SshMachines
 from skyplane_orchestration.security.authority import Authority
 
 FAKE_GATEWAY = Path(__file__).with_name("fake_gateway.py")
@@ -244,15 +245,14 @@ def _cannot(situation: str) -> AssertionError:
     return AssertionError(f"{situation} is in `lacks`")
 
 
-class EnrollingBoot(SshBoot):
-    """Enrols `fake_supervisor.py`, in the clear."""
+class SshStandIns:
+    """See `EnrolsStandIns`: `fake_supervisor.py` on hosts, which is enrolled in the clear."""
 
-    def user_data(self, authority: Authority, tags: FleetTags, **given: Any) -> str:
-        return json.dumps({"token_hex": "", **given})
+    def __init__(self, machines: SshMachines) -> None:
+        self._machines = machines
 
     def enrol(
         self,
-        authority: Authority,
         instance: Instance,
         gateways: Mapping[str, GatewayConfig],
         pin: Callable[[str], None],
@@ -262,7 +262,7 @@ class EnrollingBoot(SshBoot):
         if not instance.key_id:
             pin(key_id)
         try:
-            with self.machines.stream_of(instance)(10.0) as stream:
+            with self._machines.stream_of(instance)(10.0) as stream:
                 configs = {node: config.to_dict() for node, config in gateways.items()}
                 stream.sendall(json.dumps(configs).encode() + b"\n")
                 if not stream.recv(1):
@@ -324,7 +324,12 @@ class SshHarness(LocalHarness):
             for region, group in chosen.hosts.items()
         }
         chosen = replace(chosen, hosts=hosts)
-        return SshProvisioner(chosen, connect=connect, clock=clock, boot_of=EnrollingBoot)
+        return SshProvisioner(
+            chosen,
+            connect=connect,
+            clock=clock,
+            boot_of=lambda machines, _: StandInBoot(SshStandIns(machines)),
+        )
 
     def kill(self, gateway: GatewayHandle) -> None:
         _, _, path = gateway.details["instance_id"].rpartition(":")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -24,11 +25,11 @@ from skyplane_gateway.common.schema import check, decode, parsed
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.provision.clocks import corrected
-from skyplane_orchestration.provision.fleet.boot import InstanceBoot
+from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.machines import Machines
 from skyplane_orchestration.provision.fleet.options import InstanceOptions, options_from
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
-from skyplane_orchestration.provision.fleet.user_data import BootSettings
+from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
 #: Cloud -> its class and that of its options, in `provision/NAME`.
@@ -93,9 +94,8 @@ class CloudsSettings:
         """
         clock = corrected(clock)
         clouds = [_opened(name, settings, sources, clock) for name, settings in self.clouds.items()]
-        return InstanceProvisioner(
-            clouds, InstanceBoot(self.boot, clock), self.options, clock=clock
-        )
+        boot = Boot(partial(user_data, self.boot), clock=clock)
+        return InstanceProvisioner(clouds, boot, self.options, clock=clock)
 
 
 def open_one_cloud(

@@ -214,7 +214,7 @@ class Authority:
     def enrolment_context(self, validity_s: float = SECONDS_PER_HOUR) -> ssl.SSLContext:
         """As `client_context`, but it accepts every server.
 
-        The caller must check the server's proof; see `provision.fleet.enrolment`.
+        The caller must check the server's proof; see `provision.fleet.boot`.
         """
         return self._certificates.enrolment_context(self.orchestrator_uri, validity_s)
 

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from tests.provision.fleet.enrolling import enrol_at
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.enrolment import supervisor
-from skyplane_gateway.enrolment.client import at_port
 from skyplane_gateway.enrolment.documents import EnrolmentDocument
-from skyplane_orchestration.provision.fleet.enrolment import enrol
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 KEY = "ab" * 16
@@ -88,18 +87,8 @@ class Running:
 
     def enrol(self) -> None:
         self.port = int(self.read_until("waits for its orchestrator").split()[-1])
-        enrol(
-            at_port(HOST, self.port),
-            HOST,
-            authority=AUTHORITY,
-            instance=INSTANCE,
-            launch_id=LAUNCH,
-            pinned_key_id="",
-            pin=lambda key_id: None,
-            gateways={node: config_of(node) for node in NODES},
-            validity_s=DAY_S,
-            timeout_s=30.0,
-        )
+        gateways = {node: config_of(node) for node in NODES}
+        enrol_at((HOST, self.port), AUTHORITY, INSTANCE, LAUNCH, gateways, timeout_s=30.0)
 
     def gateways(self) -> dict[str, ControlClient]:
         """Clients of the gateways, which are ready in any order."""

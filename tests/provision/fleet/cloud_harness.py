@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from tests.manual_clock import ManualClock
 
-from skyplane_orchestration.errors import GatewayUnreachable
+from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     Ingress,
@@ -119,11 +120,10 @@ class MortalCloud:
         return call
 
 
-class SilentBoot:
+def silent_boot() -> Boot:
     """Its instances never listen."""
 
-    def user_data(self, authority: object, tags: object, **_: object) -> str:
-        return "#!/bin/sh\nexit 0\n"
+    def refused(_: float) -> socket.socket:
+        raise ConnectionRefusedError("nobody listens")
 
-    def enrol(self, *_: object) -> str:
-        raise GatewayUnreachable("nobody listens")
+    return Boot(lambda *_: "#!/bin/sh\nexit 0\n", lambda _: refused)

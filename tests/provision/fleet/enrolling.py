@@ -7,7 +7,7 @@ import datetime as dt
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,9 @@ from skyplane_gateway.enrolment.client import at_port
 from skyplane_gateway.enrolment.documents import Delivery, EnrolmentDocument
 from skyplane_gateway.enrolment.identity import InstanceIdentity
 from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
-from skyplane_orchestration.provision.fleet.enrolment import enrol
+from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.machines import FleetTags
+from skyplane_orchestration.provision.fleet.machines import Instance as Described
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
 SECRET = FleetSecret.from_text("correct horse battery staple, thirty-two and more")
@@ -103,6 +105,26 @@ def waiting_instance(
         loop.close()
 
 
+def enrol_at(
+    address: tuple[str, int],
+    authority: Authority,
+    instance: str,
+    launch_id: str,
+    gateways: Mapping[str, GatewayConfig],
+    *,
+    key_id: str = "",
+    pin: Callable[[str], None] = lambda key_id: None,
+    timeout_s: float = 10.0,
+) -> str:
+    """A worker's part in the enrolment of an instance at an address; the id of its key."""
+    tags = FleetTags(authority.fleet_key, "test", 0, 0, int(NOW.timestamp() + DAY_S))
+    described = Described(
+        tags, instance, instance, "i-1", "running", address[0], launch_id, key_id, 0.0
+    )
+    boot = Boot(lambda *_: "", lambda _: at_port(*address), timeout_s=timeout_s)
+    return boot.enrol(authority, described, gateways, pin)
+
+
 @dataclass
 class Worker:
     """A worker of the fleet, with the tag of the instance's key that it writes."""
@@ -118,16 +140,14 @@ class Worker:
         pin: Callable[[str], None] | None = None,
         timeout_s: float = 10.0,
     ) -> str:
-        return enrol(
-            at_port(HOST, port),
-            f"{HOST}:{port}",
-            authority=self.authority,
-            instance=INSTANCE,
-            launch_id=LAUNCH,
-            pinned_key_id="".join(self.pinned[-1:]),
+        return enrol_at(
+            (HOST, port),
+            self.authority,
+            INSTANCE,
+            LAUNCH,
+            gateways or {INSTANCE: config_of(self.authority)},
+            key_id="".join(self.pinned[-1:]),
             pin=pin or self.pinned.append,
-            gateways=gateways or {INSTANCE: config_of(self.authority)},
-            validity_s=DAY_S,
             timeout_s=timeout_s,
         )
 

@@ -18,6 +18,7 @@ from skyplane_gateway.config import GatewayConfig, Topology
 from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
+from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -302,8 +303,8 @@ class EnrolsStandIns(Protocol):
         """Pin a stand-in's key and give it its gateways; the key's id."""
 
 
-class StandInBoot:
-    """See `Boot`: what boots are stand-ins."""
+class StandInBoot(Boot):
+    """What boots are stand-ins."""
 
     def __init__(self, place: EnrolsStandIns) -> None:
         self._place = place
@@ -317,7 +318,7 @@ class StandInBoot:
         launch_id: str,
         start_within_s: float,
     ) -> str:
-        return json.dumps([instance, launch_id, start_within_s])
+        return json.dumps({"instance": instance, "launch_id": launch_id, "token_hex": ""})
 
     def enrol(
         self,

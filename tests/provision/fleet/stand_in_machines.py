@@ -61,7 +61,7 @@ class StandInMachines:
         self._machines: list[StandInMachine] = []
 
     def boot(self, user_data: str, *, metadata_url: str = "") -> StandInMachine:
-        instance, *_ = json.loads(user_data)
+        instance = json.loads(user_data)["instance"]
         with self._lock:
             address = f"198.51.100.{len(self._machines) + 1}"
             machine = StandInMachine(address, instance)

@@ -18,7 +18,7 @@ from tests.provision.fleet.cloud_harness import (
     OPEN,
     TERMINATE,
     CloudHarness,
-    SilentBoot,
+    silent_boot,
 )
 from tests.provision.fleet.cloud_harnesses import HARNESSES
 from tests.provision.samples import SECRET, make_plan
@@ -190,7 +190,7 @@ def test_instances_that_never_answer_are_replaced_once_and_leave_nothing(
     spec = FleetSpec(FLEET.fleet_key, 0, "prod", replace(plan, instances=groups))
     provisioner = InstanceProvisioner(
         [harness.worker()],
-        SilentBoot(),
+        silent_boot(),
         InstanceOptions(("203.0.113.7/32",), processes_per_instance=1, poll_s=5.0),
         clock=harness.clock.clock,
     )

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 from tests.clouds.fakes import open_arm, open_ec2, open_gce
 from tests.manual_clock import ManualClock
-from tests.provision.fleet.cloud_harness import MortalCloud, SilentBoot
+from tests.provision.fleet.cloud_harness import MortalCloud, silent_boot
 from tests.provision.fleet.harness import Killed
 from tests.provision.samples import SECRET, make_plan
 
@@ -56,7 +56,7 @@ class Sites:
     def provisioner(self, die: Callable[[str], None] = lambda verb: None) -> InstanceProvisioner:
         return InstanceProvisioner(
             [MortalCloud(cloud, die) for cloud in self.clouds(self.clock)],
-            SilentBoot(),
+            silent_boot(),
             InstanceOptions(("203.0.113.7/32",), processes_per_instance=1),
             clock=self.clock,
         )

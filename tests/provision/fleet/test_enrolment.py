@@ -117,7 +117,7 @@ def test_an_instance_that_refuses_its_configuration_says_why_and_waits_on(tmp_pa
 
 
 def test_nobody_answers() -> None:
-    with pytest.raises(GatewayUnreachable, match=f"{HOST}:1 cannot be enrolled now"):
+    with pytest.raises(GatewayUnreachable, match=rf"{HOST} \(i-1\) cannot be enrolled now"):
         Worker().enrol(1)
 
 

@@ -1,34 +1,64 @@
-"""How an instance becomes gateways: its boot script, and the exchange after its start."""
+"""How an instance becomes gateways: its boot script, and the exchange after its start.
+
+docs/explanation/security.md describes the exchange, and what each party can do.
+"""
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.config import GatewayConfig
-from skyplane_gateway.enrolment.client import OpenStream, at_port
-from skyplane_gateway.enrolment.documents import EnrolmentDocument
-from skyplane_orchestration.provision.fleet.enrolment import enrol
+from skyplane_gateway.enrolment.client import EnrolmentClient, OpenStream, at_port
+from skyplane_gateway.enrolment.documents import (
+    DeliveredGateway,
+    EnrolmentDocument,
+    proof_of,
+)
+from skyplane_orchestration.errors import NotAuthorised
 from skyplane_orchestration.provision.fleet.machines import (
     ENROLMENT_PORT,
     FleetTags,
     Instance,
 )
-from skyplane_orchestration.provision.fleet.user_data import BootSettings, user_data
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
 
 #: The exchange takes four round trips, and a cloud's API calls for the tag.
-_ENROL_TIMEOUT_S: Final = 20.0
+_TIMEOUT_S: Final = 20.0
 #: Certificates expire a little after their gateways, so that logs can be read at the end.
 _VALIDITY_MARGIN_S: Final = 300.0
+_CHALLENGE_BYTES: Final = 32
 
 
-class Boot(Protocol):
-    """Makes boot scripts, and proves and configures started instances."""
+def _at_its_port(instance: Instance) -> OpenStream:
+    return at_port(instance.address, ENROLMENT_PORT)
+
+
+class Boot:
+    """Makes boot scripts, and proves and configures started instances.
+
+    Args:
+        script_of: the user data of an enrolment document, and of the seconds until the hard end.
+        stream_to: connects with the supervisor of an instance.
+        timeout_s: longest time of an exchange, that of the tag included.
+    """
+
+    def __init__(
+        self,
+        script_of: Callable[[EnrolmentDocument, float], str],
+        stream_to: Callable[[Instance], OpenStream] = _at_its_port,
+        clock: Clock = SYSTEM_CLOCK,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        self._script_of = script_of
+        self._stream_to = stream_to
+        self._clock = clock
+        self._timeout_s = timeout_s
 
     def user_data(
         self,
@@ -39,7 +69,16 @@ class Boot(Protocol):
         launch_id: str,
         start_within_s: float,
     ) -> str:
-        """The boot script of one launch. Raises ConfigurationInvalid."""
+        """The user data of one launch. Raises ConfigurationInvalid."""
+        document = EnrolmentDocument(
+            fleet_key=tags.fleet_key,
+            instance=instance,
+            port=ENROLMENT_PORT,
+            start_within_s=start_within_s,
+            authority_pem=authority.ca_certificate_pem(tags.hard_end_unix_s + _VALIDITY_MARGIN_S),
+            token_hex=authority.enrolment_token(instance, launch_id).hex(),
+        )
+        return self._script_of(document, tags.hard_end_unix_s - self._clock.wall())
 
     def enrol(
         self,
@@ -50,80 +89,55 @@ class Boot(Protocol):
     ) -> str:
         """Prove a started instance, pin its key, configure its gateways; the id of its key.
 
+        May be repeated until the instance has its gateways: then it has closed the port, and they
+        answer on theirs.
+
         Args:
-            gateways: node -> its configuration.
-            pin: writes the key's id to the instance's tags; called before anything is issued.
+            gateways: node -> its configuration. The instance fills in directory and hosts.
+            pin: writes the key's id to the instance's tags; called once, before anything secret is
+                sent, unless the key is pinned already.
 
         Raises:
-            GatewayUnreachable: the instance does not listen yet, or not any more.
-            NotAuthorised: another machine answers, or another key is pinned.
+            GatewayUnreachable: the instance does not listen yet, is gone, has its gateways already,
+                or the connection broke.
+            NotAuthorised: another machine answers, another key is pinned, or the instance refuses
+                this worker.
+            ConfigurationInvalid: the instance cannot use its configuration.
         """
-
-
-def enrolment_document(
-    authority: Authority, tags: FleetTags, instance: str, launch_id: str, start_within_s: float
-) -> EnrolmentDocument:
-    """What an instance knows at its launch."""
-    return EnrolmentDocument(
-        fleet_key=tags.fleet_key,
-        instance=instance,
-        port=ENROLMENT_PORT,
-        start_within_s=start_within_s,
-        authority_pem=authority.ca_certificate_pem(tags.hard_end_unix_s + _VALIDITY_MARGIN_S),
-        token_hex=authority.enrolment_token(instance, launch_id).hex(),
-    )
-
-
-def enrol_instance(
-    authority: Authority,
-    instance: Instance,
-    gateways: Mapping[str, GatewayConfig],
-    pin: Callable[[str], None],
-    open_stream: OpenStream,
-    *,
-    now_s: float,
-) -> str:
-    """`Boot.enrol` over a stream. `now_s` is the wall time."""
-    return enrol(
-        open_stream,
-        f"{instance.address} ({instance.cloud_id})",
-        authority=authority,
-        instance=instance.instance,
-        launch_id=instance.launch_id,
-        pinned_key_id=instance.key_id,
-        pin=pin,
-        gateways=gateways,
-        validity_s=instance.tags.hard_end_unix_s - now_s + _VALIDITY_MARGIN_S,
-        timeout_s=_ENROL_TIMEOUT_S,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceBoot:
-    """See `Boot`."""
-
-    settings: BootSettings
-    clock: Clock = SYSTEM_CLOCK
-
-    def user_data(
-        self,
-        authority: Authority,
-        tags: FleetTags,
-        *,
-        instance: str,
-        launch_id: str,
-        start_within_s: float,
-    ) -> str:
-        document = enrolment_document(authority, tags, instance, launch_id, start_within_s)
-        return user_data(self.settings, document, tags.hard_end_unix_s - self.clock.wall())
-
-    def enrol(
-        self,
-        authority: Authority,
-        instance: Instance,
-        gateways: Mapping[str, GatewayConfig],
-        pin: Callable[[str], None],
-    ) -> str:
-        stream = at_port(instance.address, ENROLMENT_PORT)
-        now_s = self.clock.wall()
-        return enrol_instance(authority, instance, gateways, pin, stream, now_s=now_s)
+        name, address = instance.instance, f"{instance.address} ({instance.cloud_id})"
+        challenge = secrets.token_bytes(_CHALLENGE_BYTES)
+        context = authority.enrolment_context()
+        stream = self._stream_to(instance)
+        with EnrolmentClient(stream, address, context, self._timeout_s) as client:
+            expected = proof_of(
+                authority.enrolment_token(name, instance.launch_id),
+                fleet_key=authority.fleet_key,
+                instance=name,
+                challenge=challenge,
+                certificate_der=client.certificate_der,
+            )
+            if not hmac.compare_digest(client.prove(challenge), expected):
+                raise NotAuthorised(
+                    f"the machine at {address} is not instance {name} of fleet"
+                    f" {authority.fleet_key}: another machine has this address, or answers in its"
+                    " place, or it was launched with another fleet secret; end the instance, and"
+                    " check who can change its network"
+                )
+            public_key_der, key_id = authority.public_key_of(client.certificate_der)
+            if not instance.key_id:
+                pin(key_id)
+            elif instance.key_id != key_id:
+                raise NotAuthorised(
+                    f"instance {name} at {address} has shown another key ({key_id}) than at"
+                    f" its enrolment ({instance.key_id}): it was started anew, or another machine"
+                    " has read its user data and answers in its place; end the instance"
+                )
+            validity_s = instance.tags.hard_end_unix_s - self._clock.wall() + _VALIDITY_MARGIN_S
+            issued = {
+                node: authority.issue_for(public_key_der, authority.expected_uri(node), validity_s)
+                for node in gateways
+            }
+            client.deliver(
+                {node: DeliveredGateway(gateways[node], pem) for node, pem in issued.items()}
+            )
+        return key_id

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import GatewayUnreachable, ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.model.fleet import SSH, Fleet
@@ -16,8 +15,7 @@ from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory
-from skyplane_orchestration.provision.fleet.boot import Boot, enrol_instance, enrolment_document
-from skyplane_orchestration.provision.fleet.machines import FleetTags, Instance
+from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
@@ -39,35 +37,9 @@ _PROVISION_S: Final = 10.0
 _VISIBLE_WITHIN_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class SshBoot:
-    """See `Boot`: the enrolment goes over a session of ssh."""
-
-    machines: SshMachines
-    clock: Clock = SYSTEM_CLOCK
-
-    def user_data(
-        self,
-        authority: Authority,
-        tags: FleetTags,
-        *,
-        instance: str,
-        launch_id: str,
-        start_within_s: float,
-    ) -> str:
-        """The enrolment document; `SshMachines.launch` makes the script of the host with it."""
-        return enrolment_document(authority, tags, instance, launch_id, start_within_s).to_json()
-
-    def enrol(
-        self,
-        authority: Authority,
-        instance: Instance,
-        gateways: Mapping[str, GatewayConfig],
-        pin: Callable[[str], None],
-    ) -> str:
-        stream = self.machines.stream_of(instance)
-        now_s = self.clock.wall()
-        return enrol_instance(authority, instance, gateways, pin, stream, now_s=now_s)
+def _boot(machines: SshMachines, clock: Clock) -> Boot:
+    """Enrols over a session of ssh; `SshMachines.launch` writes the script of a host."""
+    return Boot(lambda document, _: document.to_json(), machines.stream_of, clock)
 
 
 class SshProvisioner:
@@ -81,7 +53,7 @@ class SshProvisioner:
         *,
         connect: SessionFactory = ControlClient,
         clock: Clock = SYSTEM_CLOCK,
-        boot_of: Callable[[SshMachines, Clock], Boot] = SshBoot,
+        boot_of: Callable[[SshMachines, Clock], Boot] = _boot,
     ) -> None:
         self.options = options
         self._connect = connect
