@@ -8,11 +8,9 @@ pieces between the cuts of all regions are the routes, so gateways of a region s
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 from skyplane_gateway.config import MAX_CONNECTIONS, Route
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -88,12 +86,6 @@ def build_routes(
     if idle:
         raise ConfigurationInvalid(f"no path of the plan leads through {', '.join(idle)}")
     return tuple(routes)
-
-
-def route_document(route: Route) -> dict[str, Any]:
-    """A route as JSON data, as a fleet document holds it."""
-    document: dict[str, Any] = json.loads(json.dumps(asdict(route)))
-    return document
 
 
 def neighbours(routes: Sequence[Route]) -> dict[str, frozenset[str]]:

@@ -20,6 +20,7 @@ from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
+from skyplane_orchestration.provision.connect import fleet_of
 from skyplane_orchestration.provision.control_sessions import (
     SessionFactory,
     is_living,
@@ -47,7 +48,7 @@ from skyplane_orchestration.provision.provisioner import (
     FoundGateway,
     require_made_by,
 )
-from skyplane_orchestration.provision.routes import node_names, route_document
+from skyplane_orchestration.provision.routes import node_names
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -96,20 +97,17 @@ class InstanceProvisioner:
                 spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))
             instances = node_names(spec.plan, spec.max_instances_per_region)
             up = bring_up(spec, instances, authority, self._context, sessions)
-        return Fleet(
-            key=spec.key,
-            generation=spec.generation,
-            deployment=spec.deployment,
-            provisioner=self.name,
-            plan=spec.plan,
-            gateways=up.gateways,
-            routes=tuple(route_document(route) for route in up.routes),
+        fleet = fleet_of(
+            spec,
+            self.name,
+            up.gateways,
+            up.routes,
             host="",
             provision_s=self._context.clock.monotonic() - began_s,
             hard_end_unix_s=float(up.tags.hard_end_unix_s),
-            instances=up.instances,
-            console_urls=self._console_urls(spec.key, instances),
         )
+        urls = self._console_urls(spec.key, instances)
+        return replace(fleet, instances=up.instances, console_urls=urls)
 
     def _console_urls(self, fleet_key: str, regions: Iterable[str]) -> dict[str, str]:
         """Region tag -> page of the web console; without regions that have none."""

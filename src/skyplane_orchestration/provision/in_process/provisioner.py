@@ -20,7 +20,8 @@ from skyplane_orchestration.model.fleet import IN_PROCESS, Fleet, GatewayHandle
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.local import hosts, launch
+from skyplane_orchestration.provision.connect import fleet_of
+from skyplane_orchestration.provision.local import launch
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
@@ -33,7 +34,6 @@ from skyplane_orchestration.provision.routes import (
     build_routes,
     neighbours,
     node_names,
-    route_document,
 )
 
 if TYPE_CHECKING:
@@ -97,33 +97,24 @@ class InProcessProvisioner:
         except ModuleNotFoundError as error:
             raise MissingExtra.of("a copy inside this process", "gateway") from error
 
-        began_s, now = self._clock.monotonic(), self._clock.wall()
+        began_s = self._clock.monotonic()
         nodes = node_names(spec.plan, 1)
         routes = build_routes(spec.plan, nodes)
         region_of = {node: region for region, group in nodes.items() for node in group}
         directory = self._root.fleet(spec.key)
         stack.enter_context(directory.locked(create=True, timeout_s=0.0, clock=self._clock))
         stack.callback(directory.remove)
-        meta = FleetMeta(
-            deployment=spec.deployment,
-            generation=spec.generation,
-            created_unix_s=now,
-            hard_end_unix_s=now + spec.times.hard_end_s,
-            host=hosts.host_identity(),
-        )
+        meta = FleetMeta.of(spec, self._clock.wall())
         directory.write_meta(meta)
         configs = self._configs(spec, authority, directory, region_of, neighbours(routes))
         thread = FleetThread(configs, routes)
         stack.callback(thread.stop, _END_TIMEOUT_S)
         thread.start(_READY_TIMEOUT_S)
-        fleet = Fleet(
-            key=spec.key,
-            generation=spec.generation,
-            deployment=spec.deployment,
-            provisioner=self.name,
-            plan=spec.plan,
-            gateways=tuple(_handle(config, region_of, thread) for config in configs),
-            routes=tuple(route_document(route) for route in routes),
+        fleet = fleet_of(
+            spec,
+            self.name,
+            [_handle(config, region_of, thread) for config in configs],
+            routes,
             host=meta.host,
             provision_s=self._clock.monotonic() - began_s,
             hard_end_unix_s=meta.hard_end_unix_s,

@@ -14,8 +14,13 @@ from skyplane_orchestration.errors import (
     TeardownIncomplete,
 )
 from skyplane_orchestration.formatting import counted
-from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
+from skyplane_orchestration.model.fleet import LOCAL, Fleet, GatewayHandle
+from skyplane_orchestration.provision.connect import (
+    fleet_of,
+    send_topology,
+    topology_of,
+    wait_connected,
+)
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.local import launch, machine
 from skyplane_orchestration.provision.local.run_directory import (
@@ -49,13 +54,14 @@ def bring_up(
     directory: FleetDirectory,
     authority: Authority,
     runner: Runner,
-) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
-    """Bring up a fleet whose lock the caller holds; its gateways and routes.
+    began_s: float,
+) -> Fleet:
+    """Bring up a fleet whose lock the caller holds, and record it.
 
     An error or an interruption ends the gateways that this call has started. `nodes` maps a
-    region tag to the wanted gateways.
+    region tag to the wanted gateways; `began_s` is the monotonic time since which the caller waits.
     """
-    attempt = _BringUp(spec, meta, nodes, directory, authority, runner)
+    attempt = _BringUp(spec, meta, nodes, directory, authority, runner, began_s)
     try:
         return attempt.run()
     except BaseException:
@@ -71,6 +77,7 @@ class _BringUp:
     directory: FleetDirectory
     authority: Authority
     runner: Runner
+    began_s: float
 
     def __post_init__(self) -> None:
         self._region_of = {node: region for region, group in self.nodes.items() for node in group}
@@ -79,7 +86,7 @@ class _BringUp:
         self._started: set[GatewayFiles] = set()
         self._launchers: dict[GatewayFiles, subprocess.Popen[bytes]] = {}
 
-    def run(self) -> tuple[tuple[GatewayHandle, ...], tuple[Route, ...]]:
+    def run(self) -> Fleet:
         routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
         self._require_open_files(routes)
@@ -96,15 +103,22 @@ class _BringUp:
                 self._wait_until_ready(missing, deadline)
                 handles = {node: self._handle(node, deadline) for node in self._region_of}
             with timed("provision: connecting them"):
-                _connect(
-                    handles,
-                    routes,
-                    is_changed=bool(missing),
-                    directory=self.directory,
-                    sessions=sessions,
-                    deadline=deadline,
+                topology = topology_of(routes, handles)
+                send_topology(topology, handles.values(), sessions, deadline)
+                wait_connected(
+                    handles, sessions, deadline, lambda: {one.node for one in self._running()}
                 )
-        return tuple(handles.values()), routes
+        fleet = fleet_of(
+            self.spec,
+            LOCAL,
+            list(handles.values()),
+            routes,
+            host=self.meta.host,
+            provision_s=self.runner.clock.monotonic() - self.began_s,
+            hard_end_unix_s=self.meta.hard_end_unix_s,
+        )
+        self.directory.write_fleet(fleet.to_dict())
+        return fleet
 
     def undo(self) -> None:
         """End what `run` has started; delete empty directories. Raises TeardownIncomplete."""
@@ -230,32 +244,6 @@ class _BringUp:
             fingerprint=fingerprint_of(certificate),
             details={"pid": str(ports[2]), "directory": str(files.directory)},
         )
-
-
-def _connect(
-    handles: dict[str, GatewayHandle],
-    routes: tuple[Route, ...],
-    *,
-    is_changed: bool,
-    directory: FleetDirectory,
-    sessions: ControlSessions,
-    deadline: _StartupDeadline,
-) -> None:
-    """Connect the gateways along their routes; `is_changed`: a gateway was started.
-
-    Raises:
-        ProvisionFailed: a gateway refuses the topology, ends, or does not connect in time.
-        NotAuthorised: a gateway has another fleet secret.
-    """
-    topology = topology_of(routes, handles)
-    document = topology.to_dict()
-    # An unchanged fleet may have a transfer in progress: its topology stays.
-    if is_changed or directory.read_topology() != document:
-        send_topology(topology, handles.values(), sessions, deadline)
-        directory.write_topology(document)
-    wait_connected(
-        handles, sessions, deadline, lambda: {process.node for process in directory.processes()}
-    )
 
 
 class _StartupDeadline:

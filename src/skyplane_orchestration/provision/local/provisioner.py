@@ -53,7 +53,6 @@ from skyplane_orchestration.provision.provisioner import (
 )
 from skyplane_orchestration.provision.routes import (
     node_names,
-    route_document,
     split_into_processes,
 )
 
@@ -135,8 +134,7 @@ class LocalProvisioner:
         processes: int,
     ) -> Fleet:
         """The same for the names of each region's instances, under the lock of the fleet."""
-        clock = self._runner.clock
-        began_s = clock.monotonic()
+        began_s = self._runner.clock.monotonic()
         with contextlib.ExitStack() as stack:
             with self._admission(spec):
                 stack.enter_context(self._locked(directory, create=not spec.must_exist))
@@ -144,21 +142,7 @@ class LocalProvisioner:
             nodes = split_into_processes(
                 instances, dict.fromkeys(instances, meta.processes_per_instance)
             )
-            gateways, routes = bring_up(spec, meta, nodes, directory, authority, self._runner)
-            fleet = Fleet(
-                key=spec.key,
-                generation=spec.generation,
-                deployment=spec.deployment,
-                provisioner=self.name,
-                plan=spec.plan,
-                gateways=gateways,
-                routes=tuple(route_document(route) for route in routes),
-                host=meta.host,
-                provision_s=clock.monotonic() - began_s,
-                hard_end_unix_s=meta.hard_end_unix_s,
-            )
-            directory.write_fleet(fleet.to_dict())
-            return fleet
+            return bring_up(spec, meta, nodes, directory, authority, self._runner, began_s)
 
     def _locked(
         self, directory: RunRoot | FleetDirectory, **options: bool
@@ -264,13 +248,6 @@ class LocalProvisioner:
             # The machine has restarted, or the fleet is past its hard end.
             self._runner.stop_fleet(directory)
             directory.clear()
-        meta = FleetMeta(
-            deployment=spec.deployment,
-            generation=spec.generation,
-            created_unix_s=now,
-            hard_end_unix_s=now + spec.times.hard_end_s,
-            host=hosts.host_identity(),
-            processes_per_instance=processes,
-        )
+        meta = FleetMeta.of(spec, now, processes)
         directory.write_meta(meta)
         return meta

@@ -1,7 +1,6 @@
 """Files of fleets: one directory per fleet, with one directory per gateway.
 
     <run root>/<fleet key>/fleet-meta.json         deployment, host and hard end
-                           topology.json           the topology that was sent last
                            fleet.json              the fleet document of a running fleet
                            <node, quoted>/         private to one gateway (mode 0700)
                                config.json         its configuration (0600)
@@ -28,14 +27,14 @@ from urllib.parse import quote, unquote
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.local import machine
+from skyplane_orchestration.provision.local import hosts, machine
+from skyplane_orchestration.provision.provisioner import FleetSpec
 
 _HEX: Final = frozenset("0123456789abcdef")
 _POLL_S: Final = 0.05
 
 _META: Final = "fleet-meta.json"
 _FLEET: Final = "fleet.json"
-_TOPOLOGY: Final = "topology.json"
 
 
 class DirectoryBusy(SkyplaneError):
@@ -55,6 +54,18 @@ class FleetMeta:
     hard_end_unix_s: float
     host: str
     processes_per_instance: int = 1
+
+    @classmethod
+    def of(cls, spec: FleetSpec, now_unix_s: float, processes_per_instance: int = 1) -> FleetMeta:
+        """The record of a new fleet on this machine."""
+        return cls(
+            deployment=spec.deployment,
+            generation=spec.generation,
+            created_unix_s=now_unix_s,
+            hard_end_unix_s=now_unix_s + spec.times.hard_end_s,
+            host=hosts.host_identity(),
+            processes_per_instance=processes_per_instance,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +187,11 @@ class FleetDirectory:
     def read_fleet(self) -> dict[str, Any] | None:
         return self._read(_FLEET)
 
-    def read_topology(self) -> dict[str, Any] | None:
-        return self._read(_TOPOLOGY)
-
     def write_meta(self, meta: FleetMeta) -> None:
         self._write(_META, asdict(meta))
 
     def write_fleet(self, document: Mapping[str, Any]) -> None:
         self._write(_FLEET, document)
-
-    def write_topology(self, topology: Mapping[str, Any]) -> None:
-        self._write(_TOPOLOGY, topology)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """A document of the fleet; None if it is missing or incomplete."""
