@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from skyplane_orchestration.provision.ssh import host_script
 
@@ -29,3 +33,61 @@ def test_workers_that_pin_at_once_read_one_whole_key(tmp_path: Path) -> None:
             assert len(pinned) == 1
             assert len(str(pinned.pop())) == 40
             assert [path.name for path in directory.iterdir()] == ["key"]
+
+
+IMAGE = "registry.example/gateway@sha256:" + "ab" * 32
+
+
+@pytest.fixture
+def freed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of images that were removed, by an engine that has all."""
+    names: list[str] = []
+
+    def engine(program: str, *words: str) -> str:
+        if words[0] == "rmi":
+            names.append(words[1])
+        return ""
+
+    monkeypatch.setattr(host_script, "_engine", engine)
+    return names
+
+
+def trial(folder: Path, script: str) -> Any:
+    """The trial of a host with an image; `script` is its boot script."""
+    request = {
+        "root": str(folder / "root"),
+        "image": IMAGE,
+        "script": script,
+        "wheel_name": "",
+        "wheel_bytes": 0,
+        "processes": 1,
+        "port_range": [0, 0],
+        "addresses": ["127.0.0.1", "127.0.0.1"],
+        "open_files": 1,
+    }
+    return host_script.trial(request, io.BytesIO())
+
+
+def test_the_last_of_two_trials_frees_their_image(tmp_path: Path, freed: list[str]) -> None:
+    """The first one to end freed it, and the other one found that the image is not known."""
+    for name in ("begun", "go"):
+        os.mkfifo(tmp_path / name)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(trial, tmp_path, f"echo > {tmp_path}/begun; read x < {tmp_path}/go")
+        (tmp_path / "begun").read_text()
+        assert trial(tmp_path, "exit 0") == []
+        before = list(freed)
+        (tmp_path / "go").write_text("\n")
+        assert first.result() == []
+    assert before == []
+    assert IMAGE in freed
+    assert not (tmp_path / "root").exists()
+
+
+def test_what_a_killed_trial_left_keeps_no_image(tmp_path: Path, freed: list[str]) -> None:
+    left = tmp_path / "root" / "trials" / "0"
+    left.mkdir(parents=True)
+    (left / "image").write_text(IMAGE)
+    assert trial(tmp_path, "exit 0") == []
+    assert IMAGE in freed
+    assert not (tmp_path / "root").exists()

@@ -23,7 +23,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +34,9 @@ _KEY: Final = "key"
 _ENDING: Final = "ending"
 _LOG: Final = "log"
 _BOOT: Final = "boot.sh"
+_IMAGE: Final = "image"
+#: Folder of the directories of trials, beside those of fleets.
+_TRIALS: Final = "trials"
 _SOCKET: Final = "enrol.sock"
 _READ_BYTES: Final = 1 << 16
 #: Of the last release, which had one directory of a fleet's own for each gateway.
@@ -97,13 +99,14 @@ def _instances(root: Path) -> list[Path]:
 
 
 def _clear_unfinished(root: Path) -> None:
-    """Remove what cut-off launches have left: nobody launches while the caller has the lock.
+    """Remove what cut-off launches and ended trials have left, while nobody launches.
 
     And what ended fleets of the last release have left, whose names of gateways have a colon.
     """
+    processes = _processes()
     for directory in root.glob("*/*"):
-        is_old = ":" in directory.name
-        if directory.is_dir() and not is_old and not (directory / _TAGS).exists():
+        is_ours = directory.is_dir() and ":" not in directory.name
+        if is_ours and not (directory / _TAGS).exists() and not _pids(directory, processes):
             shutil.rmtree(directory)
     for record in root.glob(f"*/{_OLD_RECORD}"):
         if record.parent.name not in _old_fleets(root):
@@ -203,8 +206,9 @@ def _remove_containers(root: Path) -> None:
 
 
 def _free_image(root: Path, image: str) -> None:
-    """Remove an image that a boot script has brought and that no instance needs any more."""
+    """Remove an image that a boot script has brought, unless an instance or a trial needs it."""
     needed = {json.loads(_read(one / _TAGS)).get("image") for one in _instances(root)}
+    needed |= {_read(one) for one in root.glob(f"{_TRIALS}/*/{_IMAGE}")}
     if not image or image in needed:
         return
     mark = f"{_BROUGHT}:{image.rpartition(':')[2]}"
@@ -288,15 +292,19 @@ def launch(request: Request, stdin: BinaryIO) -> Any:
         _write_boot(directory, request, wheel)
         _write(directory / _TAGS, json.dumps(document).encode())
         with (directory / _LOG).open("wb") as log:
-            subprocess.Popen(
-                ["/bin/sh", str(directory / _BOOT)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-            )
+            _boot(directory, log)
         return _described(directory, _processes())
+
+
+def _boot(directory: Path, output: BinaryIO | int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", str(directory / _BOOT)],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def _write_boot(directory: Path, request: Request, wheel: bytes) -> None:
@@ -400,24 +408,25 @@ def trial(request: Request, stdin: BinaryIO) -> Any:
             _free_ports(root, request)
         except OSError as error:
             lacks.append(error.strerror)
+        _clear_unfinished(root)
+        directory = root / _TRIALS / secrets.token_hex(8)
+        directory.mkdir(mode=0o700, parents=True)
+        # As long as its script runs, another trial or the end of a fleet leaves it the image.
+        _write(directory / _IMAGE, request["image"].encode())
+        _write_boot(directory, request, wheel)
+        script = _boot(directory, subprocess.PIPE)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if 0 <= hard < request["open_files"]:
         lacks.append(
             f"a gateway needs {request['open_files']} open files, and the account may have {hard}"
             " (`ulimit -Hn`); raise `nofile` in /etc/security/limits.conf"
         )
-    with tempfile.TemporaryDirectory(prefix="skyplane-trial-") as folder:
-        _write_boot(Path(folder), request, wheel)
-        done = subprocess.run(
-            ["/bin/sh", f"{folder}/{_BOOT}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-    if done.returncode:
-        words = done.stdout[-_LAST_WORDS:].decode(errors="replace").split("\n")
+    said, _ = script.communicate()
+    if script.returncode:
+        words = said[-_LAST_WORDS:].decode(errors="replace").split("\n")
         lacks.append("; ".join(word for word in words if word))
     with _locked(root, fcntl.LOCK_EX):
+        _clear_unfinished(root)
         _free_image(root, request["image"])
         _remove_empty(root)
     return lacks
