@@ -1,9 +1,12 @@
-"""The program that a host runs for each request."""
+"""The program that answers the requests of a session on a host."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -91,3 +94,20 @@ def test_what_a_killed_trial_left_keeps_no_image(tmp_path: Path, freed: list[str
     assert trial(tmp_path, "exit 0") == []
     assert IMAGE in freed
     assert not (tmp_path / "root").exists()
+
+
+def test_one_process_answers_requests_until_its_session_ends(tmp_path: Path) -> None:
+    """With an error for the one that cannot be met."""
+    requests = [
+        {"verb": "tail", "path": str(tmp_path / "none"), "max_bytes": 10},
+        {"verb": "pin", "path": str(tmp_path / "none"), "key_id": "11"},
+        {"verb": "pin", "path": str(tmp_path), "key_id": "22"},
+    ]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"{Path(host_script.__file__).read_text()}\nmain()"],
+        input="".join(f"{json.dumps(request)}\n" for request in requests).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    answers = [json.loads(line.removeprefix(b"skyplane ")) for line in done.stdout.splitlines()]
+    assert answers == [{"value": ""}, {"error": [2, "No such file or directory"]}, {"value": "22"}]

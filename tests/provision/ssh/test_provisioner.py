@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -264,6 +265,21 @@ def test_all_hosts_are_worked_on_at_once(
     fleet = ensure(ssh)
     assert len(seen) == 2
     assert len(fleet.gateways) == len(ssh.running()) == 5
+
+
+def test_a_login_outlives_the_python_that_answers_its_requests(ssh: SshHarness) -> None:
+    (host, _) = ssh.ssh_options.hosts[A]
+    session = HostSession(host, 10.0)
+
+    def ask() -> object:
+        return session.ask("tail", path=str(ssh.run_root), max_bytes=1, timeout_s=10.0)
+
+    with contextlib.closing(session):
+        assert ask() == ""
+        (idle,) = session._idle
+        idle.shutdown_write()
+        assert idle.recv(1) == b""
+        assert ask() == ""
 
 
 def test_a_host_that_cannot_start_gateways_ends_those_of_the_other(

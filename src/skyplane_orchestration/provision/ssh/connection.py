@@ -15,6 +15,7 @@ import os
 import shlex
 import socket
 import threading
+from collections import deque
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,8 @@ from skyplane_orchestration.provision.ssh.hosts import SshHost
 
 _KEEPALIVE_S: Final = 30
 _MOST_SESSIONS: Final = 6
+#: Pythons that wait for the next request. More of them would take the sessions of streams.
+_MOST_IDLE: Final = 2
 _READ_BYTES: Final = 1 << 16
 #: What `host_script` begins its answers with.
 _ANSWER: Final = "skyplane "
@@ -36,7 +39,7 @@ logging.getLogger(_LOG_CHANNEL).setLevel(logging.CRITICAL)
 
 _KEY_CLASSES: Final = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 
-#: What the Python of a host runs for one request.
+#: What the Python of a host runs.
 _HOST_SOURCE: Final = (
     files("skyplane_orchestration.provision.ssh").joinpath("host_script.py").read_text("utf-8")
     + "\nmain()\n"
@@ -84,6 +87,7 @@ class HostSession:
         self._timeout_s = timeout_s
         # An account may have ten sessions of a login at once, by sshd's MaxSessions.
         self._slots = threading.BoundedSemaphore(_MOST_SESSIONS)
+        self._idle: deque[paramiko.Channel] = deque()
         self._client = paramiko.SSHClient()
         self._client.set_log_channel(_LOG_CHANNEL)
         try:
@@ -102,20 +106,23 @@ class HostSession:
 
     def ask(self, verb: str, wheel: bytes = b"", *, timeout_s: float, **request: Any) -> Any:
         """The value of a verb of `host_script`. Raises OSError if the host refuses it."""
-        with self._slots:
-            channel, answers = self._begun(verb, wheel, request)
+        with self._slots, contextlib.ExitStack() as unless_kept:
+            channel = unless_kept.enter_context(self._begun(verb, wheel, request))
             channel.settimeout(timeout_s)
-            with channel:
-                return self._answer(channel, answers)
+            answer = self._answer(channel)
+            if len(self._idle) < _MOST_IDLE:
+                unless_kept.pop_all()
+                self._idle.append(channel)
+        return self._value(answer)
 
     def stream(self, path: str) -> socket.socket:
         """A stream to the supervisor that waits in a directory.
 
         Raises ConnectionRefusedError if none waits.
         """
-        channel, answers = self._begun("relay", b"", {"path": path})
+        channel = self._begun("relay", b"", {"path": path})
         try:
-            self._answer(channel, answers)
+            self._value(self._answer(channel))
         except OSError as error:
             channel.close()
             raise ConnectionRefusedError(error.errno, f"nobody waits in {path}") from error
@@ -124,26 +131,40 @@ class HostSession:
             threading.Thread(target=pump, args=(other, channel), daemon=True).start()
         return own
 
-    def _begun(
-        self, verb: str, wheel: bytes, request: dict[str, Any]
-    ) -> tuple[paramiko.Channel, paramiko.ChannelFile]:
-        transport = self._client.get_transport()
+    def _begun(self, verb: str, wheel: bytes, request: dict[str, Any]) -> paramiko.Channel:
+        """A Python of the host that has got a request: an idle one, or one that starts."""
         try:
-            if transport is None:
-                raise EOFError
-            channel = transport.open_session(timeout=self._timeout_s)
+            channel = self._idle_python() or self._new_python()
             channel.settimeout(self._timeout_s)
-            words = (self._host.interpreter, "-I", "-S", "-c", _HOST_SOURCE)
-            channel.exec_command(f"exec {shlex.join(words)}")
             # A Python that cannot be run has closed it; `_answer` finds what was said.
             with contextlib.suppress(OSError):
                 channel.sendall(json.dumps({"verb": verb, **request}).encode() + b"\n" + wheel)
-            # Without a buffer: after the answer to `relay` come the bytes of the supervisor.
-            return channel, channel.makefile("r", 0)
+            return channel
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise self._unreachable(error) from error
 
-    def _answer(self, channel: paramiko.Channel, answers: paramiko.ChannelFile) -> Any:
+    def _idle_python(self) -> paramiko.Channel | None:
+        with contextlib.suppress(IndexError):
+            while True:
+                channel = self._idle.popleft()
+                if not channel.eof_received:
+                    return channel
+                channel.close()
+        return None
+
+    def _new_python(self) -> paramiko.Channel:
+        transport = self._client.get_transport()
+        if transport is None:
+            raise EOFError
+        channel = transport.open_session(timeout=self._timeout_s)
+        channel.settimeout(self._timeout_s)
+        words = (self._host.interpreter, "-I", "-S", "-c", _HOST_SOURCE)
+        channel.exec_command(f"exec {shlex.join(words)}")
+        return channel
+
+    def _answer(self, channel: paramiko.Channel) -> dict[str, Any]:
+        # Without a buffer: after the answer to `relay` come the bytes of the supervisor.
+        answers = channel.makefile("r", 0)
         try:
             line = answers.readline()
             # A login may print something before.
@@ -161,6 +182,9 @@ class HostSession:
                 " as its python"
             )
         answer: dict[str, Any] = json.loads(line.removeprefix(_ANSWER))
+        return answer
+
+    def _value(self, answer: dict[str, Any]) -> Any:
         if "error" in answer:
             number, reason = answer["error"]
             raise OSError(number, f"{reason} (on host {self._host.name})")

@@ -1,8 +1,9 @@
-"""What is done on a host, by one process for each request.
+"""What is done on a host, by a process that answers one request after the other.
 
 The host has no library of ours: its Python gets this source, so it imports the standard library
-only. A request is a line of JSON on standard input, `{"verb", ...}`, then its wheel if it has one;
-the answer is a line on standard output, `skyplane` and `{"value"}` or `{"error": [errno, reason]}`.
+only. It ends with its session. A request is a line of JSON on standard input, `{"verb", ...}`, then
+its wheel if it has one; the answer is a line on standard output, `skyplane` and `{"value"}` or
+`{"error": [errno, reason]}`.
 
 The directory of an instance is `ROOT/FLEET/INSTANCE.NUMBER`, with the instance's name quoted and
 the number of the launch. Its `tags.json` is the only record of the instance. Whether it lives is
@@ -466,21 +467,25 @@ def _answer(document: Request) -> None:
 
 
 def main() -> None:
-    """Answer one request."""
+    """Answer requests until there is none."""
     os.umask(0o077)
-    # Without a buffer: `relay` reads what follows from the descriptor.
-    stdin = os.fdopen(0, "rb", buffering=0, closefd=False)
+    while line := _request_line():
+        request = json.loads(line)
+        verbs = (describe, launch, pin, terminate, remove, trial, tail, relay)
+        verb = next(verb for verb in verbs if verb.__name__ == request["verb"])
+        try:
+            answer = {"value": verb(request, open(0, "rb", closefd=False))}  # noqa: SIM115
+        except OSError as error:
+            answer = {"error": [error.errno, error.strerror or str(error)]}
+        _answer(answer)
+
+
+def _request_line() -> bytes:
+    """Without a buffer, since what follows is the verb's. Nothing if the session has ended."""
     line = b""
     while not line.endswith(b"\n"):
-        byte = stdin.read(1)
+        byte = os.read(0, 1)
         if not byte:
-            return
+            return b""
         line += byte
-    request = json.loads(line)
-    verbs = (describe, launch, pin, terminate, remove, trial, tail, relay)
-    verb = next(verb for verb in verbs if verb.__name__ == request["verb"])
-    try:
-        answer = {"value": verb(request, open(0, "rb", closefd=False))}  # noqa: SIM115
-    except OSError as error:
-        answer = {"error": [error.errno, error.strerror or str(error)]}
-    _answer(answer)
+    return line
