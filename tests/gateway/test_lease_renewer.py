@@ -79,7 +79,7 @@ def test_a_gateway_that_does_not_answer_does_not_delay_the_others() -> None:
     assert lease.remaining_s == 5.0
 
 
-def test_a_gateway_that_hangs_does_not_delay_the_others_beyond_a_third_of_a_lease() -> None:
+async def test_a_gateway_that_hangs_does_not_delay_the_others_beyond_a_third_of_a_lease() -> None:
     """It has one renewal in flight at a time."""
     answers, asked = threading.Event(), []
 
@@ -90,29 +90,26 @@ def test_a_gateway_that_hangs_does_not_delay_the_others_beyond_a_third_of_a_leas
                 answers.wait(60)
             super().renew(lease_s)
 
-    async def scenario() -> None:
-        renewed: list[str] = []
-        connect: Any = lambda node: Hanging(renewed, node)  # noqa: E731
-        lease = Lease(ManualClock(100.0).clock, start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
-        renewer = LeaseRenewer(
-            lease,
-            lease_s=0.3,
-            stall_deadline_s=20.0,
-            progress=lambda: 1,
-            others=lambda: ("a", "hanging", "b"),
-            connect=connect,
-            clock=ManualClock(100.0).clock,
-        )
-        try:
-            while min(renewed.count("a 0.3"), renewed.count("b 0.3")) < 3:
-                await renewer.renew_fleet()
-            assert asked == ["hanging"]
-        finally:
-            answers.set()
-        while "hanging 0.3" not in renewed:
+    renewed: list[str] = []
+    connect: Any = lambda node: Hanging(renewed, node)  # noqa: E731
+    lease = Lease(ManualClock(100.0).clock, start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
+    renewer = LeaseRenewer(
+        lease,
+        lease_s=0.3,
+        stall_deadline_s=20.0,
+        progress=lambda: 1,
+        others=lambda: ("a", "hanging", "b"),
+        connect=connect,
+        clock=ManualClock(100.0).clock,
+    )
+    try:
+        while min(renewed.count("a 0.3"), renewed.count("b 0.3")) < 3:
             await renewer.renew_fleet()
-
-    asyncio.run(scenario())
+        assert asked == ["hanging"]
+    finally:
+        answers.set()
+    while "hanging 0.3" not in renewed:
+        await renewer.renew_fleet()
 
 
 def test_leases_are_renewed_during_progress_and_expire_without_it(

@@ -91,6 +91,8 @@ async def test_an_older_epoch_is_refused(side: End, bucket: StoreSpec) -> None:
                 await made.store_verb(KEY, 1, "head", {"key": "k"})
         with pytest.raises(StaleEpoch):
             await made.renew_credentials(KEY, epoch=1, side=side, credentials=Credentials({}))
+        with pytest.raises(UnknownTransfer):
+            await made.renew_credentials("cd" * 16, epoch=1, side=side, credentials=Credentials({}))
         assert made.attached() == {KEY: {"epoch": 2, "is_used": False}}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.gateway.service.in_process_fleet import buckets, content, copy_spec, route
 from tests.gateway.wire_proxy import Attack, Hop, Message, WireProxy, honest
 
 from skyplane_gateway.config import MIB
@@ -66,7 +67,6 @@ class Outcome:
 
 async def run_attacked(
     fleet_of: Any,
-    kit: Any,
     attack: Attack,
     *,
     place: Place = PLACES["lower"],
@@ -77,15 +77,13 @@ async def run_attacked(
     Args:
         stall_deadline_s: by default so long that a transfer survives an attack on some messages.
     """
-    source, destination = kit.memory_spec(), kit.memory_spec()
-    kit.fill(source, OBJECTS)
+    source, destination = buckets(OBJECTS)
     deadlines = {"ack_deadline_s": 0.15, "stall_deadline_s": stall_deadline_s}
-    route = kit.route(0, *place.nodes)
-    proxy = WireProxy(honest, place.relay)
+    path, proxy = route(0, *place.nodes), WireProxy(honest, place.relay)
     held_bytes: list[int] = []
     async with (
         asyncio.timeout(GUARD_S),
-        fleet_of(route, wire=proxy, assembly_mib=CAPACITY_MIB, **deadlines) as fleet,
+        fleet_of(path, wire=proxy, assembly_mib=CAPACITY_MIB, **deadlines) as fleet,
     ):
         sink = fleet.service("b").sink
 
@@ -94,11 +92,11 @@ async def run_attacked(
             held_bytes.append(sink.held_bytes)
 
         proxy.attack = watched
-        spec = kit.copy_spec(source, destination, chunk_bytes=CHUNK_BYTES)
+        spec = copy_spec(source, destination, chunk_bytes=CHUNK_BYTES)
         status = await fleet.run(spec, is_encrypted=True)
         secrets = secrets_of(fleet, status["transfer_key"])
     assert max(held_bytes, default=0) <= CAPACITY_MIB * MIB
-    outcome = Outcome(status, kit.content(destination), proxy)
+    outcome = Outcome(status, content(destination), proxy)
     check(outcome, secrets)
     return outcome
 

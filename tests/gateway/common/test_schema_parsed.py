@@ -12,7 +12,7 @@ from skyplane_gateway.common.errors import ConfigurationInvalid
 from skyplane_gateway.common.schema import MAX_DEPTH, parsed
 
 
-@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 100_000])
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 100_000])
 @pytest.mark.parametrize("kind", ["list", "object"])
 @pytest.mark.parametrize("load", [json.loads, yaml.safe_load])
 def test_a_deep_document_is_refused(depth: int, kind: str, load: object) -> None:

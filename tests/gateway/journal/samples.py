@@ -14,8 +14,8 @@ def journal(epoch: int = 1, sequence: int = 1, writer: str = "w", **more: Any) -
     return Journal(KEY, epoch, "r", 1, writer=writer, sequence=sequence, **more)
 
 
-def upload(key: str, upload_id: str | None) -> UploadRow:
-    return UploadRow(key, upload_id, key, "v", 10, 5)
+def upload(key: str, upload_id: str | None = None, **more: Any) -> UploadRow:
+    return UploadRow(key, upload_id, key, "v", 10, 5, **more)
 
 
 def spoil(store: ObjectStore, epoch: int) -> None:

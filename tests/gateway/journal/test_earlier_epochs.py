@@ -5,16 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.gateway.journal.samples import KEY, upload
 
 from skyplane_gateway.journal.document import Journal, LostRow, UploadRow
 from skyplane_gateway.journal.earlier_epochs import combine, seal_earlier_epochs
 
-KEY = "ab" * 16
 IDENTITY = Journal(KEY, 2, "r", 1, writer="w")
-
-
-def upload(key: str, upload_id: str | None = None) -> UploadRow:
-    return UploadRow(key, upload_id, key, "v", 1, 1)
 
 
 def row(epoch: int, rule: str, *uploads: UploadRow) -> Journal:

@@ -7,19 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.gateway.journal.samples import KEY, upload
 
 from skyplane_gateway.common.errors import GatewayError, StaleEpoch
 from skyplane_gateway.journal import writer
-from skyplane_gateway.journal.document import DoneRow, Journal, UploadRow
+from skyplane_gateway.journal.document import DoneRow, Journal
 from skyplane_gateway.journal.totals import SentRow, Totals
 from skyplane_gateway.journal.writer import JournalWriter
 
-KEY = "ab" * 16
 IDENTITY = Journal(KEY, 2, "r", 1, writer="w")
-
-
-def upload(key: str, upload_id: str | None = None) -> UploadRow:
-    return UploadRow(key, upload_id, key, "v", 1, 1)
 
 
 class FakeSink:

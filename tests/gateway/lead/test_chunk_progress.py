@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from tests.gateway.virtual_time import run_virtually
 
 from skyplane_gateway.common.errors import GatewayUnreachable
 from skyplane_gateway.common.objects import StoreSpec
@@ -66,58 +65,46 @@ async def looked(progress: ChunkProgress) -> int:
     ("source", "sink", "mib"),
     [("s3", "gcs", 6.0), ("s3", "file", 8.0), ("file", "s3", 4.0), ("file", "file", 8.0)],
 )
-def test_reading_and_writing_count_unless_the_end_is_a_file_system(
+async def test_reading_and_writing_count_unless_the_end_is_a_file_system(
     source: str, sink: str, mib: float
 ) -> None:
-    async def play() -> None:
-        ends, in_flight = Ends([(7, 1, 8 * MIB)], [(7, 1, 4 * MIB)]), InFlight()
-        flying(in_flight, 7)
-        progress = progress_of(ends, in_flight, source, sink)
-        assert progress.moving_bytes() == 0
-        assert await looked(progress) == mib * MIB
-
-    run_virtually(play())
+    ends, in_flight = Ends([(7, 1, 8 * MIB)], [(7, 1, 4 * MIB)]), InFlight()
+    flying(in_flight, 7)
+    progress = progress_of(ends, in_flight, source, sink)
+    assert progress.moving_bytes() == 0
+    assert await looked(progress) == mib * MIB
 
 
-def test_only_chunks_in_flight_count_and_none_with_more_than_it_has() -> None:
-    async def play() -> None:
-        ends = Ends([(1, 1, 99 * MIB), (2, 1, 3 * MIB), (3, 1, MIB), (2, 2, MIB)])
-        in_flight = InFlight()
-        ended = flying(in_flight, 1)
-        flying(in_flight, 2)
-        progress = progress_of(ends, in_flight, "s3", "file")
-        assert await looked(progress) == 19 * MIB
-        in_flight.remove(ended)  # Its receipt came: it counts as delivered from now on.
-        assert progress.moving_bytes() == 3 * MIB
-
-    run_virtually(play())
+async def test_only_chunks_in_flight_count_and_none_with_more_than_it_has() -> None:
+    ends = Ends([(1, 1, 99 * MIB), (2, 1, 3 * MIB), (3, 1, MIB), (2, 2, MIB)])
+    in_flight = InFlight()
+    ended = flying(in_flight, 1)
+    flying(in_flight, 2)
+    progress = progress_of(ends, in_flight, "s3", "file")
+    assert await looked(progress) == 19 * MIB
+    in_flight.remove(ended)  # Its receipt came: it counts as delivered from now on.
+    assert progress.moving_bytes() == 3 * MIB
 
 
-def test_ends_are_asked_once_a_second_and_only_while_chunks_fly() -> None:
-    async def play() -> None:
-        ends, in_flight = Ends(), InFlight()
-        progress = progress_of(ends, in_flight, "s3", "s3")
-        for _ in range(50):
-            progress.moving_bytes()
-            await asyncio.sleep(0.1)
-        assert ends.asked == 0
-        flying(in_flight, 1)
-        for _ in range(50):
-            progress.moving_bytes()
-            await asyncio.sleep(0.1)
-        assert ends.asked == pytest.approx(5, abs=1)
-
-    run_virtually(play())
+async def test_ends_are_asked_once_a_second_and_only_while_chunks_fly() -> None:
+    ends, in_flight = Ends(), InFlight()
+    progress = progress_of(ends, in_flight, "s3", "s3")
+    for _ in range(50):
+        progress.moving_bytes()
+        await asyncio.sleep(0.1)
+    assert ends.asked == 0
+    flying(in_flight, 1)
+    for _ in range(50):
+        progress.moving_bytes()
+        await asyncio.sleep(0.1)
+    assert ends.asked == pytest.approx(5, abs=1)
 
 
-def test_an_end_that_does_not_answer_changes_nothing() -> None:
-    async def play() -> None:
-        ends, in_flight = Ends([(1, 1, MIB)]), InFlight()
-        flying(in_flight, 1)
-        progress = progress_of(ends, in_flight, "s3", "file")
-        assert await looked(progress) == MIB
-        ends.error = GatewayUnreachable("no answer")
-        assert await looked(progress) == MIB
-        progress.close()
-
-    run_virtually(play())
+async def test_an_end_that_does_not_answer_changes_nothing() -> None:
+    ends, in_flight = Ends([(1, 1, MIB)]), InFlight()
+    flying(in_flight, 1)
+    progress = progress_of(ends, in_flight, "s3", "file")
+    assert await looked(progress) == MIB
+    ends.error = GatewayUnreachable("no answer")
+    assert await looked(progress) == MIB
+    progress.close()

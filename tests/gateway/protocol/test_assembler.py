@@ -164,28 +164,6 @@ def test_frames_in_any_order_and_duplicates_make_the_chunk(
     assert sink.held_bytes == len(payload)
 
 
-@given(
-    payload=st.binary(min_size=1, max_size=200),
-    frame_bytes=st.integers(1, 80),
-    data=st.data(),
-)
-def test_a_flipped_byte_is_refused_and_does_no_harm(
-    payload: bytes, frame_bytes: int, data: st.DataObject
-) -> None:
-    frames = data.draw(st.permutations(cut(payload, frame_bytes)))
-    broken = data.draw(st.integers(0, len(frames) - 1))
-    sink = assembler(len(payload))
-    for number, frame in enumerate(frames):
-        if number == broken:
-            sealed = bytearray(b"".join(frame.sealed))
-            position = data.draw(st.integers(0, len(sealed) - 1))
-            sealed[position] ^= data.draw(st.integers(1, 255))
-            with pytest.raises(RemoteProtocolError):
-                sink.add(open_frame(frame.header, memoryview(sealed)))
-        sink.add(opened(frame))
-    assert sink.payload == payload
-
-
 def test_the_error_names_a_corrupt_payload() -> None:
     frame = replace(opened(cut(b"payload", 7)[0]), payload=memoryview(b"paYload"))
     sink = assembler()

@@ -15,11 +15,10 @@ from moto.server import ThreadedMotoServer
 from tests.faults import moto_server
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import EXPIRED, Rule
+from tests.gateway.service.in_process_fleet import copy_spec, route
 
-from skyplane_gateway.common.errors import UnknownTransfer
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import MIB, AttachOrder, End
-from skyplane_gateway.lead import retries
 from skyplane_gateway.stores import Credentials, open_store
 from skyplane_gateway.stores.base import read_object
 
@@ -108,10 +107,10 @@ async def attach(fleet: Any, place: Place, given: Credentials | None) -> None:
 
 @pytest.mark.parametrize("side", ["source", "sink"])
 async def test_a_transfer_continues_with_fresh_credentials(
-    side: str, place: Place, fleet_of: Any, kit: Any
+    side: str, place: Place, fleet_of: Any
 ) -> None:
-    spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
-    async with fleet_of(kit.route(0, "a", "r", "b"), **ROOMY) as fleet:
+    spec = copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
+    async with fleet_of(route(0, "a", "r", "b"), **ROOMY) as fleet:
         node = "a" if side == "source" else "b"
         client = fleet.client(node)
         await attach(fleet, place, credentials("old"))
@@ -138,47 +137,19 @@ async def test_a_transfer_continues_with_fresh_credentials(
     assert copied(place) == BODIES
 
 
-@pytest.mark.parametrize("side", ["source", "sink"])
 async def test_the_gateway_renews_credentials_of_the_platform(
-    side: str, place: Place, fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+    place: Place, fleet_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
 
-    spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
-    async with fleet_of(kit.route(0, "a", "r", "b"), **ROOMY) as fleet:
+    spec = copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
+    async with fleet_of(route(0, "a", "r", "b"), **ROOMY) as fleet:
         await attach(fleet, place, None)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "new")
-        place.expire(side, "old", after=4)
+        place.expire("sink", "old", after=4)
         await fleet.submit(KEY, spec)
         status = await fleet.ended(KEY)
         assert (status["error"], status["copied"], status["failed"]) == (None, 3, 0)
-        assert refused(place, side) > 0
+        assert refused(place, "sink") > 0
         await fleet.heard(KEY, spec)
     assert copied(place) == BODIES
-
-
-async def test_a_transfer_without_fresh_credentials_fails_and_can_be_resumed(
-    place: Place, fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "skyplane_gateway.stores.wrappers.retrying.RetryingStore.wait_for_credentials",
-        lambda store: store._renewal.enable_waiting(0.5),
-    )
-    monkeypatch.setattr(retries, "POLICY", replace(retries.POLICY, throttle_s=0.5))
-
-    spec = kit.copy_spec(place.specs["source"], place.specs["sink"], chunk_bytes=PART)
-    async with fleet_of(kit.route(0, "a", "b"), **ROOMY) as fleet:
-        await attach(fleet, place, credentials("old"))
-        place.expire("sink", "old", after=6)
-        await fleet.submit(KEY, spec)
-        status = await fleet.ended(KEY)
-        assert status["state"] == "failed"
-        assert status["error"]["is_permanent"] is False
-        with pytest.raises(UnknownTransfer):
-            await asyncio.to_thread(
-                fleet.client("b").renew_credentials,
-                "78" * 16,
-                epoch=1,
-                side="sink",
-                credentials=credentials("new"),
-            )

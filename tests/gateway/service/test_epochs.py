@@ -7,6 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.gateway.service.in_process_fleet import (
+    buckets,
+    content,
+    copy_spec,
+    fill,
+    journals,
+    route,
+    uploads,
+)
 from tests.memory_store import _buckets
 
 from skyplane_gateway.config import MIB
@@ -25,49 +34,42 @@ from skyplane_gateway.stores import open_store
 KEY = "ab" * 16
 
 
-async def test_a_permanent_failure_leaves_no_upload_of_an_earlier_epoch(
-    fleet_of: Any, kit: Any
-) -> None:
+async def test_a_permanent_failure_leaves_no_upload_of_an_earlier_epoch(fleet_of: Any) -> None:
     """It has no resume handle and its status names no open upload, but one is open."""
 
-    source, destination = kit.memory_spec(), kit.memory_spec()
-    spec = kit.copy_spec(source, destination, chunk_bytes=MIB)
+    source, destination = buckets()
+    spec = copy_spec(source, destination, chunk_bytes=MIB)
     store = open_store(destination)
     row = UploadRow("z", store.create_upload("z"), "z", "v", 3 * MIB, MIB)
     past = Journal(KEY, 1, rule_digest(spec), MIB, writer="w", sequence=1, uploads=(row,))
     JournalFolder(store, "", KEY).write(past, None)
-    async with fleet_of(kit.route(0, "a", "b")) as fleet:
-        await fleet.attach(KEY, source, destination, epoch=2)
-        await fleet.submit(KEY, spec, epoch=2)
+    async with fleet_of() as fleet:
+        await fleet.begin(KEY, spec, epoch=2)
         status = await fleet.ended(KEY)
         assert (status["state"], status["error"]["is_permanent"]) == ("failed", True)
         named = [upload["key"] for upload in status["open_uploads"]]
-        assert kit.uploads(destination) == named
+        assert uploads(destination) == named
 
 
-async def test_an_upload_of_an_object_that_now_fits_one_chunk_stays_named(
-    fleet_of: Any, kit: Any
-) -> None:
+async def test_an_upload_of_an_object_that_now_fits_one_chunk_stays_named(fleet_of: Any) -> None:
     """A resume with larger chunks; another object fails first, so that there is a resume."""
 
-    source, destination = kit.memory_spec(), kit.memory_spec()
-    listed = kit.fill(source, {"a": b"1", "z": bytes(2 * MIB)})
-    store = kit.fill(destination, {"a": b"there"})
-    spec = kit.copy_spec(source, destination, chunk_bytes=4 * MIB, conflict="fail")
+    source, destination = buckets()
+    listed = fill(source, {"a": b"1", "z": bytes(2 * MIB)})
+    store = fill(destination, {"a": b"there"})
+    spec = copy_spec(source, destination, chunk_bytes=4 * MIB, conflict="fail")
     etag = listed.head("z").etag
     row = UploadRow("z", store.create_upload("z"), "z", etag, 2 * MIB, MIB)
     past = Journal(KEY, 1, rule_digest(spec), MIB, writer="w", sequence=1, uploads=(row,))
-    journals = JournalFolder(store, "", KEY)
-    journals.write(past, None)
-    async with fleet_of(kit.route(0, "a", "b")) as fleet:
-        await fleet.attach(KEY, source, destination, epoch=2)
-        await fleet.submit(KEY, spec, epoch=2)
+    JournalFolder(store, "", KEY).write(past, None)
+    async with fleet_of() as fleet:
+        await fleet.begin(KEY, spec, epoch=2)
         status = await fleet.ended(KEY)
         assert (status["copied"], status["failed"], status["open_uploads"]) == (1, 1, [])
-        newest = kit.journals(destination)[-1]
+        newest = journals(destination)[-1]
         assert newest.epoch == 2
         named = {upload.key for upload in newest.uploads}
-        assert set(kit.uploads(destination)) <= named
+        assert set(uploads(destination)) <= named
 
 
 @pytest.mark.parametrize(
@@ -82,24 +84,22 @@ async def test_an_upload_of_an_object_that_now_fits_one_chunk_stays_named(
     ],
 )
 async def test_an_unreadable_journal_fails_rules_that_keep_objects(
-    fleet_of: Any, kit: Any, conflict: str, verify: str, state: str
+    fleet_of: Any, conflict: str, verify: str, state: str
 ) -> None:
     """It may have said that the object, of the same size, is not to be taken for well."""
 
-    source, destination = kit.memory_spec(), kit.memory_spec()
-    kit.fill(source, {"a": b"right"})
-    there = kit.fill(destination, {"a": b"wrong"})
+    source, destination = buckets({"a": b"right"})
+    there = fill(destination, {"a": b"wrong"})
     key = journal_key("", KEY, 1)
-    spec = kit.copy_spec(source, destination, conflict=conflict, verify=verify)
+    spec = copy_spec(source, destination, conflict=conflict, verify=verify)
     failed = (FailedRow("a", "permission-denied"),)
     past = Journal(KEY, 1, rule_digest(spec), MIB, failed=failed, failed_count=1)
     # One letter is another: still the journal of something.
     there.put(key, encode_journal(past).replace(b'"key":"a"', b'"key":"b"'))
-    async with fleet_of(kit.route(0, "a", "b")) as fleet:
+    async with fleet_of() as fleet:
 
         async def ended(epoch: int) -> Any:
-            await fleet.attach(KEY, source, destination, epoch=epoch, verify=verify)
-            await fleet.submit(KEY, spec, epoch=epoch)
+            await fleet.begin(KEY, spec, epoch=epoch, verify=verify)
             return await fleet.ended(KEY)
 
         status = await ended(2)
@@ -109,7 +109,7 @@ async def test_an_unreadable_journal_fails_rules_that_keep_objects(
             return
         if state == "succeeded":
             expected = b"right" if conflict == "replace" else b"wrong"
-            assert kit.content(destination)["a"] == expected
+            assert content(destination)["a"] == expected
             return
         error = status["error"]
         assert (error["code"], error["is_permanent"]) == ("journal-unreadable", True)
@@ -119,22 +119,20 @@ async def test_an_unreadable_journal_fails_rules_that_keep_objects(
         there.delete("a")
         there.delete(key)
         assert (await ended(3))["state"] == "succeeded"
-        assert kit.content(destination) == {"a": b"right"}
+        assert content(destination) == {"a": b"right"}
 
 
-async def test_a_new_epoch_knows_the_totals_of_earlier_epochs(fleet_of: Any, kit: Any) -> None:
-    source, destination = kit.memory_spec(), kit.memory_spec()
-    kit.fill(source, {f"o{i}": bytes(MIB) for i in range(4)})
+async def test_a_new_epoch_knows_the_totals_of_earlier_epochs(fleet_of: Any) -> None:
+    source, destination = buckets({f"o{i}": bytes(MIB) for i in range(4)})
     objects = _buckets[source.bucket].objects
     info = replace(objects["o1"].info, not_carried=("tags",))
     objects["o1"] = replace(objects["o1"], info=info)
-    there = kit.fill(destination, {"o2": b"a stranger's"})
-    spec = kit.copy_spec(source, destination, chunk_bytes=MIB, conflict="fail")
-    async with fleet_of(kit.route(0, "a", "r", "b")) as fleet:
+    there = fill(destination, {"o2": b"a stranger's"})
+    spec = copy_spec(source, destination, chunk_bytes=MIB, conflict="fail")
+    async with fleet_of(route(0, "a", "r", "b")) as fleet:
         statuses = []
         for epoch in (1, 2, 3):
-            await fleet.attach(KEY, source, destination, epoch=epoch)
-            await fleet.submit(KEY, spec, epoch=epoch)
+            await fleet.begin(KEY, spec, epoch=epoch)
             statuses.append(await fleet.ended(KEY))
             if epoch == 2:
                 there.delete("o2")
@@ -155,7 +153,7 @@ async def test_a_new_epoch_knows_the_totals_of_earlier_epochs(fleet_of: Any, kit
 
 
 async def test_the_journal_counts_bytes_of_an_unfinished_object(
-    fleet_of: Any, kit: Any, wrap_stores: Any, monkeypatch: pytest.MonkeyPatch
+    fleet_of: Any, wrap_stores: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lead that is lost there has sent much, and no object has ended since."""
     held = threading.Event()
@@ -167,12 +165,10 @@ async def test_the_journal_counts_bytes_of_an_unfinished_object(
 
     monkeypatch.setattr("skyplane_gateway.lead.transfer._TOTALS_S", 0.01)
     wrap_stores(put_part=put_part)
-    source, destination = kit.memory_spec(), kit.memory_spec()
-    kit.fill(source, {"large": bytes(4 * MIB)})
-    async with fleet_of(kit.route(0, "a", "b")) as fleet:
-        await fleet.attach(KEY, source, destination)
-        await fleet.submit(KEY, kit.copy_spec(source, destination, chunk_bytes=MIB))
+    source, destination = buckets({"large": bytes(4 * MIB)})
+    async with fleet_of() as fleet:
+        await fleet.begin(KEY, copy_spec(source, destination, chunk_bytes=MIB))
         sent = (SentRow("a", "b", 3 * MIB),)
-        await fleet.until(lambda: any(row.totals.sent == sent for row in kit.journals(destination)))
+        await fleet.until(lambda: any(row.totals.sent == sent for row in journals(destination)))
         held.set()
         assert (await fleet.ended(KEY))["state"] == "succeeded"

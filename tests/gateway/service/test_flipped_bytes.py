@@ -20,6 +20,7 @@ from azure.storage.blob import ContentSettings
 from tests.e2e.places import UNAVAILABLE, Place, emulated
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
+from tests.gateway.service.in_process_fleet import content, copy_spec, memory_spec, route
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import ChecksumMismatch
@@ -156,7 +157,6 @@ WAYS: Final = [
 
 def copied(
     fleet_of: Any,
-    kit: Any,
     way: str,
     source: StoreSpec,
     to: StoreSpec,
@@ -166,8 +166,8 @@ def copied(
 ) -> dict[str, Any]:
     async def scenario() -> dict[str, Any]:
         sizes = {"chunk_bytes": 5 * MIB, "whole_bytes": WHOLE}
-        spec = kit.copy_spec(source, to, source_prefix=prefix, **sizes)
-        async with fleet_of(kit.route(0, *ROUTES[way]), **ROOMY) as fleet:
+        spec = copy_spec(source, to, source_prefix=prefix, **sizes)
+        async with fleet_of(route(0, *ROUTES[way]), **ROOMY) as fleet:
             return dict(await fleet.run(spec, source_credentials=credentials))
 
     return asyncio.run(scenario())
@@ -176,31 +176,31 @@ def copied(
 @pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_bit_that_is_flipped_once_arrives_right_where_the_table_says_so(
-    end: tuple[str, End], way: str, fleet_of: Any, kit: Any
+    end: tuple[str, End], way: str, fleet_of: Any
 ) -> None:
     name, source = end
     compared = {key: TABLE[name, column] != "nothing" for key, column in source.columns.items()}
     for key in source.bodies:
         source.proxy.schedule.add(Rule("flip", "GET", source.reads(key)))
-    to = kit.memory_spec()
-    status = copied(fleet_of, kit, way, source.spec, to, credentials=source.credentials)
+    to = memory_spec()
+    status = copied(fleet_of, way, source.spec, to, credentials=source.credentials)
     assert (status["state"], status["copied"]) == ("succeeded", len(source.bodies))
     assert len(source.flipped) == len(source.bodies)
-    found = kit.content(to)
+    found = content(to)
     assert {key: found[key] == body for key, body in source.bodies.items()} == compared
     assert status["unchecked"] == list(compared.values()).count(False)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_bit_that_is_always_flipped_fails_its_object_where_the_table_says_so(
-    end: tuple[str, End], way: str, fleet_of: Any, kit: Any
+    end: tuple[str, End], way: str, fleet_of: Any
 ) -> None:
     name, source = end
     compared = {key for key, column in source.columns.items() if TABLE[name, column] != "nothing"}
     for key in source.bodies:
         source.proxy.schedule.add(Rule("flip", "GET", source.reads(key), times=0))
-    to = kit.memory_spec()
-    status = copied(fleet_of, kit, way, source.spec, to, credentials=source.credentials)
+    to = memory_spec()
+    status = copied(fleet_of, way, source.spec, to, credentials=source.credentials)
     assert len(source.flipped) == len(source.bodies)
     failures = {row["source"].removeprefix("from/"): row for row in status["failures"]}
     assert set(failures) == compared
@@ -208,14 +208,14 @@ def test_a_bit_that_is_always_flipped_fails_its_object_where_the_table_says_so(
     for key, row in failures.items():
         (algorithm,) = re.findall(r" has (\w+) ", row["reason"])
         assert algorithm in TABLE[name, source.columns[key]], "the page names it"
-    assert not compared & set(kit.content(to)), "nothing wrong is left behind"
+    assert not compared & set(content(to)), "nothing wrong is left behind"
     assert status["copied"] == len(source.bodies) - len(compared)
     by_md5 = [row["reason"] for row in failures.values() if " MD5 " in row["reason"]]
     assert all("content-md5=ignore" in reason for reason in by_md5)
 
 
 def test_an_option_reads_an_object_whose_stated_md5_is_wrong(
-    places: dict[str, Place], fleet_of: Any, kit: Any
+    places: dict[str, Place], fleet_of: Any
 ) -> None:
     """Azure keeps what a writer claims."""
     place = places["azure"]
@@ -227,19 +227,19 @@ def test_an_option_reads_an_object_whose_stated_md5_is_wrong(
             blob.upload_blob(body, overwrite=True)
             blob.set_http_headers(wrong)
     spec = StoreSpec(place.kind, place.bucket, place.endpoint)
-    to = kit.memory_spec()
+    to = memory_spec()
     given: Any = {"prefix": "wrong/", "credentials": place.credentials}
-    status = copied(fleet_of, kit, "in the process", spec, to, **given)
+    status = copied(fleet_of, "in the process", spec, to, **given)
     assert (status["copied"], status["failed"]) == (0, 2)
     assert all("content-md5=ignore" in row["reason"] for row in status["failures"])
     ignoring = replace(spec, options=(("content-md5", "ignore"),))
-    status = copied(fleet_of, kit, "in the process", ignoring, to, **given)
+    status = copied(fleet_of, "in the process", ignoring, to, **given)
     assert (status["copied"], status["failed"], status["unchecked"]) == (2, 0, 2)
-    assert kit.content(to)["small"] == b"right"
+    assert content(to)["small"] == b"right"
 
 
 def test_an_etag_of_s3_that_is_an_md5_is_compared_unless_an_option_says_otherwise(
-    places: dict[str, Place], fleet_of: Any, kit: Any
+    places: dict[str, Place], fleet_of: Any
 ) -> None:
     place = places["s3"]
     client = place.s3_client()
@@ -249,19 +249,19 @@ def test_an_etag_of_s3_that_is_an_md5_is_compared_unless_an_option_says_otherwis
     given: Any = {"prefix": "plain/", "credentials": place.credentials}
     with running(place.endpoint, [Rule("flip", "GET", "/plain/", times=0)]) as proxy:
         spec = StoreSpec("s3", place.bucket, proxy.url, "us-east-1", (("checksum", "none"),))
-        status = copied(fleet_of, kit, "in the process", spec, kit.memory_spec(), **given)
+        status = copied(fleet_of, "in the process", spec, memory_spec(), **given)
         assert (status["copied"], status["failed"]) == (0, 2)
         assert all("content-md5=ignore" in row["reason"] for row in status["failures"])
         ignoring = replace(spec, options=(("checksum", "none"), ("content-md5", "ignore")))
-        status = copied(fleet_of, kit, "in the process", ignoring, kit.memory_spec(), **given)
+        status = copied(fleet_of, "in the process", ignoring, memory_spec(), **given)
         assert (status["copied"], status["failed"], status["unchecked"]) == (2, 0, 2)
 
 
-def test_files_are_not_counted_as_unchecked(tmp_path: Path, fleet_of: Any, kit: Any) -> None:
+def test_files_are_not_counted_as_unchecked(tmp_path: Path, fleet_of: Any) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from/k").write_bytes(b"body")
     spec = StoreSpec("file", str(tmp_path))
-    status = copied(fleet_of, kit, "in the process", spec, kit.memory_spec())
+    status = copied(fleet_of, "in the process", spec, memory_spec())
     assert (status["copied"], status["unchecked"]) == (1, 0)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.service.in_process_fleet import buckets, copy_spec, route
 from tests.memory_store import MemoryReader
 
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, StoreSpec
@@ -68,10 +69,10 @@ def resident_mib(name: str) -> float:
 
 @pytest.mark.soak
 def test_gateways_take_no_more_for_many_objects_than_for_few(
-    fleet_of: Any, kit: Any, monkeypatch: pytest.MonkeyPatch
+    fleet_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source that leads, a relay and a sink, all in this process."""
-    source, destination = kit.memory_spec(), kit.memory_spec()
+    source, destination = buckets()
 
     def open_made_up(spec: StoreSpec, credentials: Any = None) -> Any:
         return _MadeUp(open_store(spec, credentials), is_source=spec == source)
@@ -81,8 +82,8 @@ def test_gateways_take_no_more_for_many_objects_than_for_few(
     async def peak_mib(count: int) -> float:
         _MadeUp.count, _MadeUp.written = count, 0
         forget_peak()
-        async with fleet_of(kit.route(0, "a", "r", "b"), over_tls=True) as fleet:
-            status = await fleet.run(kit.copy_spec(source, destination))
+        async with fleet_of(route(0, "a", "r", "b"), over_tls=True) as fleet:
+            status = await fleet.run(copy_spec(source, destination))
         assert (status["state"], status["copied"]) == ("succeeded", count)
         assert _MadeUp.written == count
         return resident_mib("VmHWM")

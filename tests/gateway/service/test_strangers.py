@@ -1,8 +1,9 @@
-"""Callers and peers that are not of this fleet are refused; a running transfer is not hurt."""
+"""Callers and peers that are not of this fleet, and invalid requests, are refused."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import ssl
@@ -11,14 +12,29 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.gateway.service.in_process_fleet import (
+    buckets,
+    content,
+    copy_spec,
+    memory_spec,
+    route,
+    uploads,
+)
 
-from skyplane_gateway.common.errors import NotAuthorised
+from skyplane_gateway.common.errors import (
+    NotAuthorised,
+    SkyplaneError,
+    UnknownTransfer,
+)
 from skyplane_gateway.common.identifiers import gateway_uri
-from skyplane_gateway.config import MIB
+from skyplane_gateway.config import MIB, AttachOrder
 from skyplane_gateway.control.client import ControlClient
 from skyplane_gateway.control.tls import client_context
 from skyplane_gateway.protocol import Connection, Identity, Side
 from skyplane_orchestration.security.authority import Authority, FleetSecret
+
+# Callers and peers that are not of this fleet are refused; a running transfer is not hurt.
+
 
 SECRET = FleetSecret(b"the secret of the service tests!!")
 DAY_S = 86400.0
@@ -104,16 +120,14 @@ def held_bytes(fleet: Any) -> dict[str, int]:
     return {node: fleet.service(node).sink.held_bytes for node in fleet.nodes}
 
 
-async def in_mid_transfer(fleet_of: Any, kit: Any, gate: Any, visit: Callable[[Any], Any]) -> None:
+async def in_mid_transfer(fleet_of: Any, gate: Any, visit: Callable[[Any], Any]) -> None:
     """Have strangers at the gateways while chunks are on their way; then all must be well."""
     bodies = {f"o{number}": bytes([number]) * (2 * MIB) for number in range(4)}
-    source, destination = kit.memory_spec(), kit.memory_spec()
-    kit.fill(source, bodies)
+    source, destination = buckets(bodies)
     settings = {"assembly_mib": 8, "readers": 3, "store_threads": 4}
-    async with fleet_of(kit.route(0, "a", "r", "b"), over_tls=True, **settings) as fleet:
+    async with fleet_of(route(0, "a", "r", "b"), over_tls=True, **settings) as fleet:
         transfer = "58" * 16
-        await fleet.attach(transfer, source, destination)
-        await fleet.submit(transfer, kit.copy_spec(source, destination, chunk_bytes=MIB))
+        await fleet.begin(transfer, copy_spec(source, destination, chunk_bytes=MIB))
         try:
             everything = {"a": 0, "r": 0, "b": sum(map(len, bodies.values()))}
             await fleet.until(lambda: held_bytes(fleet) == everything)
@@ -123,13 +137,13 @@ async def in_mid_transfer(fleet_of: Any, kit: Any, gate: Any, visit: Callable[[A
             gate.open()
         status = await fleet.ended(transfer)
         assert (status["state"], status["routes_down"]) == ("succeeded", {})
-    assert kit.content(destination) == bodies
-    assert kit.uploads(destination) == []
+    assert content(destination) == bodies
+    assert uploads(destination) == []
 
 
 @pytest.mark.parametrize("who", sorted(STRANGERS))
 async def test_a_certificate_of_another_fleet_or_expired_is_refused(
-    who: str, fleet_of: Any, kit: Any, gate: Any
+    who: str, fleet_of: Any, gate: Any
 ) -> None:
     def visit(fleet: Any) -> None:
         context = careless(STRANGERS[who](fleet.key))
@@ -139,12 +153,10 @@ async def test_a_certificate_of_another_fleet_or_expired_is_refused(
         own = careless(Authority(SECRET, fleet.key))
         assert ask(fleet.gateways["a"].control[1], own).startswith("HTTP/1.1 200")
 
-    await in_mid_transfer(fleet_of, kit, gate, visit)
+    await in_mid_transfer(fleet_of, gate, visit)
 
 
-async def test_a_caller_without_a_certificate_is_refused(
-    fleet_of: Any, kit: Any, gate: Any
-) -> None:
+async def test_a_caller_without_a_certificate_is_refused(fleet_of: Any, gate: Any) -> None:
     def visit(fleet: Any) -> None:
         for node in fleet.nodes:
             port = fleet.gateways[node].control[1]
@@ -152,11 +164,11 @@ async def test_a_caller_without_a_certificate_is_refused(
             # Nor is there an answer without TLS.
             assert push(port, b"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n") == b""
 
-    await in_mid_transfer(fleet_of, kit, gate, visit)
+    await in_mid_transfer(fleet_of, gate, visit)
 
 
 async def test_the_data_port_takes_nothing_without_this_fleets_key(
-    fleet_of: Any, kit: Any, gate: Any
+    fleet_of: Any, gate: Any
 ) -> None:
     """On the wire the place of the certificate is taken by the key of the two neighbours."""
 
@@ -182,11 +194,11 @@ async def test_the_data_port_takes_nothing_without_this_fleets_key(
                 assert not answer or b"refused" in answer, answer
                 assert own not in answer
 
-    await in_mid_transfer(fleet_of, kit, gate, visit)
+    await in_mid_transfer(fleet_of, gate, visit)
 
 
-async def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any, kit: Any) -> None:
-    async with fleet_of(kit.route(0, "a", "r", "b"), over_tls=True) as fleet:
+async def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any) -> None:
+    async with fleet_of(route(0, "a", "r", "b"), over_tls=True) as fleet:
 
         def as_node(node: str, target: str) -> ControlClient:
             context = client_context(fleet.service(node).config)
@@ -203,3 +215,108 @@ async def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any, kit: Any) 
                 await asyncio.to_thread(as_node(node, "a").status)
             with pytest.raises(NotAuthorised):
                 await asyncio.to_thread(as_node(node, "a").store_verb, "k", 1, "list", {})
+
+
+# Invalid requests are refused with an error document.
+
+
+KEY = "ab" * 16
+
+
+def call(client: Any, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    response: tuple[int, bytes] = client._pool.exchange(method, path, body, 10.0)
+    return response
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/nothing", None),
+        ("GET", "/", None),
+        ("DELETE", "/v1/status", None),
+        ("PUT", "/v1/topology", b"{"),
+        ("PUT", "/v1/topology", b"[]"),
+        ("PUT", "/v1/topology", b"\xff"),
+        ("PUT", "/v1/topology", b'{"routes": [1], "data_addresses": {}}'),
+        ("PUT", "/v1/topology", b"x" * (17 << 20)),
+        ("PUT", "/v1/plan", b"[]"),
+        ("POST", "/v1/renew", b'{"lease_s": "long"}'),
+        ("POST", "/v1/renew", b'{"lease_s": NaN}'),
+        ("POST", "/v1/renew", b'{"lease_s": -1}'),
+        ("POST", "/v1/renew", b'{"lease_s": [1]}'),
+        ("GET", "/v1/log?max_bytes=many", None),
+        ("POST", f"/v1/transfers/{KEY}", b"{}"),
+        ("POST", f"/v1/transfers/{KEY}", b'{"epoch": 1, "spec": []}'),
+        ("POST", f"/v1/transfers/{KEY}", b'{"epoch": [], "spec": {}}'),
+        ("POST", f"/v1/transfers/{KEY}/attach", b"{}"),
+        (
+            "POST",
+            f"/v1/transfers/{KEY}/attach",
+            b'{"epoch": 1, "side": "source", "store": [], "credentials": null}',
+        ),
+        (
+            "POST",
+            f"/v1/transfers/{KEY}/attach",
+            b'{"epoch": 1, "side": "source", "store": {"kind": "tape", "bucket": "b"}}',
+        ),
+        (
+            "POST",
+            f"/v1/transfers/{KEY}/attach",
+            b'{"epoch": 1, "side": "middle", "store": {"kind": "memory", "bucket": "b"}}',
+        ),
+        (
+            "POST",
+            f"/v1/transfers/{KEY}/attach",
+            b'{"epoch": 1, "side": "sink", "verify": "yes",'
+            b' "store": {"kind": "memory", "bucket": "b"}}',
+        ),
+        (
+            "POST",
+            f"/v1/transfers/{KEY}/attach",
+            b'{"epoch": 1, "side": "source", "store": {"kind": "memory", "bucket": "b"},'
+            b' "credentials": "secret"}',
+        ),
+        (
+            "POST",
+            "/v1/transfers/not-hex/attach",
+            b'{"epoch": 1, "side": "source", "store": {"kind": "memory", "bucket": "b"}}',
+        ),
+        ("GET", f"/v1/transfers/{KEY}/report?offset=x", None),
+    ],
+)
+async def test_a_bad_request_is_the_callers_fault(
+    method: str, path: str, body: bytes | None, fleet_of: Any
+) -> None:
+    async with fleet_of() as fleet:
+        status, text = await asyncio.to_thread(call, fleet.client("a"), method, path, body)
+        assert 400 <= status < 500
+        document = json.loads(text)
+        assert document["code"] in ("configuration-invalid", "unknown-transfer")
+        assert document["is_permanent"]
+        assert "secret" not in document["message"]
+        after = await asyncio.to_thread(fleet.client("a").status)
+        assert after["connected"]
+        assert after["lease_remaining_s"] > 60
+
+
+async def test_a_submit_before_its_attach_and_to_nobody(fleet_of: Any) -> None:
+    spec = copy_spec(memory_spec(), memory_spec())
+    async with fleet_of() as fleet:
+        with pytest.raises(UnknownTransfer):
+            await fleet.submit(KEY, spec)
+        # Only the source was attached: the sink does not know what to do.
+        client = fleet.client("a")
+        await asyncio.to_thread(lambda: client.attach(KEY, AttachOrder(1, "source", spec.source)))
+        with pytest.raises(UnknownTransfer, match="no sink"):
+            await fleet.submit(KEY, spec)
+        assert fleet.service("a").leads._runs == {}
+        for wrong in (
+            lambda: client.transfer_status("cd" * 16),
+            lambda: client.report("cd" * 16),
+            lambda: client.submit("zz", epoch=1, spec=spec),
+        ):
+            with pytest.raises(SkyplaneError):
+                await asyncio.to_thread(wrong)
+        # A cancel and a release of an unknown transfer succeed.
+        await asyncio.to_thread(client.cancel, "cd" * 16)
+        await asyncio.to_thread(client.release, "cd" * 16, 1)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.gateway.sink.wrapped import Wrapped
+from tests.gateway.journal.samples import journal, upload
+from tests.gateway.sink.wrapped import Wrapped, flipped
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
@@ -27,18 +28,12 @@ from skyplane_gateway.common.objects import (
     ObjectAttributes,
     Precondition,
 )
-from skyplane_gateway.journal.document import Journal, UploadRow
+from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 
 BODY = bytes(range(256)) * 8
 CRC = crc32c(BODY)
-
-
-def flipped(original: Callable[..., Any], key: str, data: Any, **more: Any) -> Any:
-    """Stores another byte than it was given, and says what it stored."""
-    more["crc32c"] = None
-    return original(key, bytes([data[0] ^ 1, *data[1:]]), **more)
 
 
 def lying(original: Callable[..., Any], key: str, data: Any, **more: Any) -> Any:
@@ -414,19 +409,11 @@ def test_head_tells_the_checksum_where_it_is_asked_for(memory: ObjectStore, trus
     assert destination.run("head", {"key": "k", "checksum": True})["object"]["crc32c"] == CRC
 
 
-def journal(epoch: int = 1, **more: Any) -> Journal:
-    return Journal(transfer_key="ab" * 16, epoch=epoch, rule="r", chunk_bytes=1, **more)
-
-
 def write(destination: Destination, row: Journal, if_match: str | None = None) -> str:
     answer = destination.run(
         "write_journal", {"folder": "out/", "journal": row.to_dict(), "if_match": if_match}
     )
     return str(answer["etag"])
-
-
-def upload_row(key: str, upload_id: str | None) -> UploadRow:
-    return UploadRow(key, upload_id, key, "v", len(BODY), len(BODY))
 
 
 def test_an_upload_that_a_journal_names_outlives_its_sink(memory: ObjectStore) -> None:
@@ -448,7 +435,7 @@ def test_a_cancel_aborts_what_the_journals_name_and_removes_them(memory: ObjectS
         for key in ("named", "intended")
     ]
     somebody_elses = memory.create_upload("theirs")
-    write(destination, journal(uploads=(upload_row("named", ids[0]), upload_row("intended", None))))
+    write(destination, journal(uploads=(upload("named", ids[0]), upload("intended", None))))
     destination.close(abandoned_epoch=1)
     assert [row.upload_id for row in memory.list_uploads("")] == [somebody_elses]
     assert list(memory.list("")) == []
@@ -481,7 +468,7 @@ def test_a_journal_stays_while_an_upload_of_it_cannot_be_aborted(memory: ObjectS
         original(key, upload_id)
 
     destination = Destination(Wrapped(memory, abort_upload=stubborn), "stored")
-    rows = tuple(upload_row(key, memory.create_upload(key)) for key in ("a", "stuck", "z"))
+    rows = tuple(upload(key, memory.create_upload(key)) for key in ("a", "stuck", "z"))
     write(destination, journal(uploads=rows))
     with pytest.raises(StoreError, match=r"an upload of 'stuck' stays open, .* 503"):
         destination.run(
@@ -498,7 +485,7 @@ def test_nothing_is_written_into_a_journal_of_a_transfer_that_ended(memory: Obje
     etag = write(destination, journal())
     destination.close(abandoned_epoch=1)
     with pytest.raises(UnknownTransfer):
-        write(destination, journal(sequence=1), etag)
+        write(destination, journal(sequence=2), etag)
     assert list(memory.list("")) == []
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.gateway.sink.wrapped import Wrapped
+from tests.gateway.journal.samples import KEY, upload
+from tests.gateway.sink.wrapped import Wrapped, flipped
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
@@ -27,7 +28,7 @@ from skyplane_gateway.journal.store import JournalFolder
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 
-KEY, OTHER_KEY = "ab" * 16, "cd" * 16
+OTHER_KEY = "cd" * 16
 BODY = bytes(range(256)) * 8
 CRC = crc32c(BODY)
 
@@ -54,12 +55,6 @@ class Damaged:
 
 def put(destination: Destination, fence: Precondition = IF_ABSENT) -> Any:
     return destination.put("k", BODY, CRC, ObjectAttributes(), fence)
-
-
-def spoiled(original: Any, key: str, data: Any, **more: Any) -> Any:
-    """Stores other bytes than it was given."""
-    more["crc32c"] = None
-    return original(key, b"\1" + bytes(data)[1:], **more)
 
 
 def test_one_damaged_read_back_removes_nothing(memory: ObjectStore) -> None:
@@ -99,7 +94,7 @@ def test_a_bad_object_is_removed_only_while_it_is_there(memory: ObjectStore) -> 
         good.append(put(Destination(memory, "stored"), fence).etag)
         return reader
 
-    old = Destination(Wrapped(memory, trusted=False, put=spoiled, read=read), "stored")
+    old = Destination(Wrapped(memory, trusted=False, put=flipped, read=read), "stored")
     with pytest.raises(PreconditionFailed):
         put(old)
     assert [row.etag for row in memory.list("")] == good
@@ -115,7 +110,7 @@ def test_a_bad_object_that_is_replaced_before_it_is_removed_stays(memory: Object
             put(Destination(memory, "stored"), Precondition(if_match=looks[0]))
         return original(key)
 
-    old = Destination(Wrapped(memory, trusted=False, put=spoiled, head=head), "stored")
+    old = Destination(Wrapped(memory, trusted=False, put=flipped, head=head), "stored")
     with pytest.raises(PreconditionFailed) as caught:
         put(old)
     assert not caught.value.is_permanent
@@ -133,7 +128,7 @@ def test_what_is_put_in_the_place_of_a_bad_object_at_the_last_moment_stays(
         memory.put(key, b"somebody else's")
         original(key, **more)
 
-    old = Destination(Wrapped(memory, trusted=False, put=spoiled, delete=delete), "stored")
+    old = Destination(Wrapped(memory, trusted=False, put=flipped, delete=delete), "stored")
     with pytest.raises(PreconditionFailed, match="written over") as caught:
         put(old)
     assert not caught.value.is_permanent
@@ -146,7 +141,7 @@ def test_a_bad_object_that_is_gone_already_is_missed_by_nobody(memory: ObjectSto
         return original(key)
 
     with pytest.raises(ReadBackMismatch):
-        put(Destination(Wrapped(memory, trusted=False, put=spoiled, head=head), "stored"))
+        put(Destination(Wrapped(memory, trusted=False, put=flipped, head=head), "stored"))
 
 
 @pytest.mark.parametrize("verb", ["put", "complete", "head"])
@@ -215,10 +210,6 @@ def test_a_content_type_that_the_store_made_up_is_no_difference(memory: ObjectSt
 def write(store: ObjectStore, transfer_key: str, *uploads: UploadRow, epoch: int = 1) -> None:
     row = Journal(transfer_key, epoch, "r", 1, writer="w", sequence=1, uploads=uploads)
     JournalFolder(store, "out/", transfer_key).write(row, None)
-
-
-def upload(key: str, upload_id: str | None, **more: Any) -> UploadRow:
-    return UploadRow(key, upload_id, "s", "v", 1, 1, **more)
 
 
 def ids(store: ObjectStore) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,3 +30,9 @@ class Wrapped:
             return method(original, *arguments, **more)
 
         return call
+
+
+def flipped(original: Callable[..., Any], key: str, data: Any, **more: Any) -> Any:
+    """Stores another byte than it was given, and says what it stored."""
+    more["crc32c"] = None
+    return original(key, bytes([data[0] ^ 1, *data[1:]]), **more)

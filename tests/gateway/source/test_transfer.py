@@ -79,6 +79,17 @@ async def test_a_poll_without_news_ends_after_its_time() -> None:
         await source.close()
 
 
+async def ended_by(store: MemoryStore, routes: _Routes, *orders: ChunkOrder) -> list[RangeOutcome]:
+    """Outcomes of the ranges that end first."""
+    with ThreadPoolExecutor(2) as threads:
+        source = _source(threads, store, routes)
+        for order in orders:
+            source.take(order)
+        _, ended = await source.outcomes(0, 60.0)
+        await source.close()
+        return list(ended[0].ranges)
+
+
 class _Tagged(MemoryStore):
     """A store whose objects have tags, as its reads tell and its listings do not."""
 
@@ -89,7 +100,7 @@ class _Tagged(MemoryStore):
 
 
 @pytest.mark.parametrize(("kind", "count"), [("objects", 1), ("objects", 2), ("part", 1)])
-def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
+async def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
     kind: Literal["objects", "part"], count: int
 ) -> None:
     create_bucket("tagged")
@@ -99,16 +110,8 @@ def test_an_object_with_tags_is_refused_before_a_byte_of_it_is_sent(
         for key in ("a", "b")[:count]
     )
     routes = _Routes()
-
-    async def scenario() -> list[RangeOutcome]:
-        with ThreadPoolExecutor(2) as threads:
-            source = _source(threads, store, routes)
-            source.take(ChunkOrder(1, 1, 0, kind, ranges, "upload", 1, strict_metadata=True))
-            _, ended = await source.outcomes(0, 60.0)
-            await source.close()
-            return list(ended[0].ranges)
-
-    outcomes = asyncio.run(scenario())
+    order = ChunkOrder(1, 1, 0, kind, ranges, "upload", 1, strict_metadata=True)
+    outcomes = await ended_by(store, routes, order)
     for wanted, outcome in zip(ranges, outcomes, strict=True):
         assert isinstance(outcome.error, MetadataNotCarried)
         assert outcome.at_source
@@ -184,7 +187,7 @@ class _Broken(MemoryStore):
         return reader
 
 
-def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() -> None:
+async def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() -> None:
     create_bucket("local")
     store, sink = _Broken(StoreSpec("memory", "local")), _Sink()
     routes = _Routes(sink)
@@ -193,17 +196,7 @@ def test_a_range_for_the_sink_of_this_gateway_is_read_into_its_memory() -> None:
         for number, key in enumerate(("whole", "broken"), start=1)
         for etag in (store.put(key, b"abc").etag,)
     ]
-
-    async def scenario() -> list[RangeOutcome]:
-        with ThreadPoolExecutor(2) as threads:
-            source = _source(threads, store, routes)
-            for order in orders:
-                source.take(order)
-            _, ended = await source.outcomes(0, 60.0)
-            await source.close()
-            return list(ended[0].ranges)
-
-    (outcome,) = asyncio.run(scenario())
+    (outcome,) = await ended_by(store, routes, *orders)
     assert isinstance(outcome.error, StoreUnavailable)
     assert outcome.at_source
     assert sink.memory[1] == b"abc"

@@ -14,31 +14,32 @@ SKYPLANE_TEST_S3_LACKS is its list of shortcomings.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import boto3
 import botocore.loaders
 import pytest
 from azure.storage.blob import ContainerClient
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from moto.server import ThreadedMotoServer
 from tests.faults import azurite, fake_gcs, moto_server, versitygw
 from tests.gateway.stores.async_first import AsyncFirst
+from tests.gateway.stores.scripted import CREDENTIALS, ScriptedServer, s3_client
 from tests.memory_store import create_bucket, delete_bucket
 
 from skyplane_gateway.common.checksum import crc32c
-from skyplane_gateway.common.objects import ObjectInfo, PartInfo
+from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, PartInfo
 from skyplane_gateway.stores import Credentials, ObjectStore, StoreSpec
 from skyplane_gateway.stores.registry import open_without_retries
-
-CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
 
 
 @dataclass
@@ -110,6 +111,26 @@ class Harness:
             offset += len(body)
         return parts
 
+    def s3_client(self) -> Any:
+        """Amazon's SDK, for what only it does."""
+        assert self.credentials is not None
+        return s3_client(str(self.spec.endpoint_url), self.credentials)
+
+    def container_client(self) -> ContainerClient:
+        """Microsoft's SDK, for what only it does."""
+        assert self.credentials is not None
+        account, name = self.spec.bucket.split("/")
+        key = {"account_name": account, "account_key": self.credentials["account_key"]}
+        return ContainerClient(f"{self.spec.endpoint_url}/{account}", name, credential=key)
+
+    def write_both(self, attributes: ObjectAttributes) -> None:
+        """The object `put` of one request, and the object `multi` of parts."""
+        store = self.shared
+        store.put("put", b"x", attributes=attributes)
+        upload_id = store.create_upload("multi", attributes)
+        parts = self.put_parts("multi", upload_id, [b"x"])
+        store.complete_upload("multi", upload_id, parts, size_bytes=1)
+
 
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
@@ -159,15 +180,8 @@ def fake_gcs_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _bucket(url: str, credentials: Credentials) -> StoreSpec:
     bucket = f"bucket-{uuid.uuid4().hex[:12]}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id=credentials["access_key_id"],
-        aws_secret_access_key=credentials["secret_access_key"],
-    )
-    client.create_bucket(Bucket=bucket)
-    client.close()
+    with closing(s3_client(url, credentials)) as client:
+        client.create_bucket(Bucket=bucket)
     return StoreSpec("s3", bucket, endpoint_url=url, region="us-east-1")
 
 
@@ -229,15 +243,15 @@ _AZURE_REFUSES = frozenset(
 def _azure(request: pytest.FixtureRequest) -> Harness:
     server: azurite.Server = request.getfixturevalue("azurite_server")
     name = f"container-{uuid.uuid4().hex[:12]}"
-    named = {"account_name": server.account, "account_key": server.account_key}
-    with ContainerClient(f"{server.url}/{server.account}", name, credential=named) as client:
-        client.create_container()
-    return Harness(
+    made = Harness(
         StoreSpec("azure", f"{server.account}/{name}", endpoint_url=server.url),
         Credentials({"account_key": server.account_key}),
         lacks=azurite.LACKS,
         refuses=_AZURE_REFUSES,
     )
+    with made.container_client() as client:
+        client.create_container()
+    return made
 
 
 def _azure_async(request: pytest.FixtureRequest) -> Harness:
@@ -268,25 +282,32 @@ def _memory(request: pytest.FixtureRequest) -> Harness:
 
 _FACTORIES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "azure": _azure,
-    "azure-async": _azure_async,
     "memory": _memory,
     "file": _file,
     "gcs": _gcs,
-    "gcs-async": _gcs_async,
     "s3": _s3,
     "versitygw": _versitygw,
+}
+#: The same, with small objects over asyncio first.
+_ASYNC = {
+    "azure-async": _azure_async,
+    "gcs-async": _gcs_async,
     "versitygw-async": _versitygw_async,
 }
 if "SKYPLANE_TEST_S3_ENDPOINT" in os.environ:
     _FACTORIES["endpoint"] = _endpoint
 
 
-@pytest.fixture(params=sorted(_FACTORIES))
-def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    made = _FACTORIES[request.param](request)
+def _harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    made = {**_FACTORIES, **_ASYNC}[request.param](request)
     yield made
     for store in made.opened:
         store.close()
+
+
+harness = pytest.fixture(_harness, params=sorted(_FACTORIES), name="harness")
+#: Also with small objects over asyncio first, for tests that read or write such.
+either = pytest.fixture(_harness, params=sorted({**_FACTORIES, **_ASYNC}), name="either")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -296,75 +317,6 @@ def _one_loader() -> Iterator[None]:
         loader = botocore.loaders.create_loader()
         patch.setattr("botocore.loaders.create_loader", lambda *_: loader)
         yield
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One scripted answer. `declared` is a Content-Length that the body does not keep."""
-
-    status: int
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    declared: int | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class ScriptedServer(ThreadingHTTPServer):
-    """Answers with scripted replies, in order, and records the requests."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _ScriptedHandler)
-        self.replies: list[Reply] = []
-        self.requests: list[Request] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def spec(self, **options: str) -> StoreSpec:
-        return StoreSpec("s3", "bkt", self.url, "us-east-1", tuple(sorted(options.items())))
-
-    def open(self, *replies: Reply, **options: str) -> ObjectStore:
-        """A store on this server, which will get these replies."""
-        self.replies.extend(replies)
-        return open_without_retries(self.spec(**options), CREDENTIALS)
-
-
-class _ScriptedHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: ScriptedServer
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.requests.append(Request(self.command, self.path, headers, body))
-        reply = self.server.replies.pop(0) if self.server.replies else Reply(599)
-        # The handler's own has the headers Server and Date.
-        is_dated = "Date" in reply.headers
-        (self.send_response_only if is_dated else self.send_response)(reply.status)
-        length = len(reply.body) if reply.declared is None else reply.declared
-        for name, value in {"Content-Length": str(length), **reply.headers}.items():
-            if value:  # Without one, the header is not sent.
-                self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(reply.body)
-        self.close_connection = reply.declared is not None
-
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep the test's output quiet."""
 
 
 @pytest.fixture
@@ -378,6 +330,21 @@ def scripted() -> Iterator[ScriptedServer]:
     thread.join()
 
 
+@pytest.fixture(scope="session")
+def private_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, *form).decode()
+
+
 @pytest.fixture
-def reply() -> type[Reply]:
-    return Reply
+def service_account(private_key: str, scripted: ScriptedServer) -> str:
+    """The JSON key of a service account whose tokens come from the scripted server."""
+    return json.dumps(
+        {
+            "type": "service_account",
+            "client_email": "mover@project.iam.gserviceaccount.com",
+            "token_uri": f"{scripted.url}/token",
+            "private_key": private_key,
+        }
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreError
@@ -40,7 +41,7 @@ def complete(store: ObjectStore, upload_id: str, parts: list[PartInfo]) -> Any:
     )
 
 
-def gcs_answers(reply: Any) -> list[Any]:
+def gcs_answers() -> list[Any]:
     crc, of_marker = (
         b64encode(crc32c(body).to_bytes(4, "big")).decode()
         for body in (BODY, json.dumps(ObjectAttributes().to_dict()).encode())
@@ -54,19 +55,19 @@ def gcs_answers(reply: Any) -> list[Any]:
     made = {**row, "name": "k", "generation": "9"}
     page = {"kind": "storage#objects", "items": [part]}
     answers: list[object] = [marker, ObjectAttributes().to_dict(), page, made]
-    return [reply(200, json.dumps(answer).encode()) for answer in answers]
+    return [Reply(200, json.dumps(answer).encode()) for answer in answers]
 
 
 @pytest.mark.parametrize("status", AFTER)
 @pytest.mark.parametrize("done", range(3), ids=["marker", "parts", "part"])
 def test_google_deletes_of_parts(
-    scripted: Any, reply: Any, caplog: Any, done: int, status: int | None
+    scripted: ScriptedServer, caplog: Any, done: int, status: int | None
 ) -> None:
     """The delete of the marker, the listing of the parts and the delete of a part may fail."""
     store = open_without_retries(StoreSpec("gcs", "bkt", scripted.url), None)
-    answers = gcs_answers(reply)
-    broken = reply(200, declared=9) if status is None else reply(status)
-    scripted.replies += [*answers, *(reply(204), answers[2])[:done], broken, *[broken] * 9]
+    answers = gcs_answers()
+    broken = Reply(200, declared=9) if status is None else Reply(status)
+    scripted.replies += [*answers, *(Reply(204), answers[2])[:done], broken, *[broken] * 9]
     info = complete(store, UPLOAD, [PartInfo(1, "7", len(BODY), CRC32C)])
     assert (info.etag, info.crc32c) == ("9", CRC32C)
     assert info.leftover
@@ -75,17 +76,17 @@ def test_google_deletes_of_parts(
 
 
 @pytest.mark.parametrize("status", [500, 502, 408, None])
-def test_google_compose_whose_answer_is_lost(scripted: Any, reply: Any, status: int | None) -> None:
+def test_google_compose_whose_answer_is_lost(scripted: ScriptedServer, status: int | None) -> None:
     """Every time, as by a proxy: the object tells."""
     store = open_without_retries(StoreSpec("gcs", "bkt", scripted.url), None)
-    *before, made = gcs_answers(reply)
-    lost = reply(200, declared=9) if status is None else reply(status)
+    *before, made = gcs_answers()
+    lost = Reply(200, declared=9) if status is None else Reply(status)
     scripted.replies += [
         *before,
         lost,
         made,
-        reply(204),
-        reply(200, b'{"kind": "storage#objects"}'),
+        Reply(204),
+        Reply(200, b'{"kind": "storage#objects"}'),
     ]
     info = complete(store, UPLOAD, [PartInfo(1, "7", len(BODY), CRC32C)])
     assert (info.etag, info.leftover) == ("9", "")
@@ -97,14 +98,14 @@ DONE = '<CompleteMultipartUploadResult><ETag>"e-1"</ETag>{}</CompleteMultipartUp
 @pytest.mark.parametrize("status", [status for status in AFTER if status is not None])
 @pytest.mark.parametrize("trusted", [False, True])
 def test_s3_head_of_the_object(
-    scripted: Any, reply: Any, caplog: Any, trusted: bool, status: int
+    scripted: ScriptedServer, caplog: Any, trusted: bool, status: int
 ) -> None:
     crc = b64encode(CRC32C.to_bytes(4, "big")).decode()
     sums = f"<ChecksumCRC32C>{crc}</ChecksumCRC32C><ChecksumType>FULL_OBJECT</ChecksumType>"
     date = {"Date": "Tue, 02 Jan 2024 03:04:05 GMT"}
     store = scripted.open(
-        reply(200, DONE.format(sums).encode(), date),
-        *[reply(status)] * 4,
+        Reply(200, DONE.format(sums).encode(), date),
+        *[Reply(status)] * 4,
         **({"checksum": "trusted"} if trusted else {}),
     )
     info = complete(store, "u", [PartInfo(1, '"e"', len(BODY), CRC32C)])
@@ -118,7 +119,7 @@ def test_s3_head_of_the_object(
 @pytest.mark.parametrize("status", [status for status in AFTER if status is not None])
 @pytest.mark.parametrize("fails", ["marker", "head"])
 def test_azure_marker_and_head(
-    scripted: Any, reply: Any, caplog: Any, fails: str, status: int
+    scripted: ScriptedServer, caplog: Any, fails: str, status: int
 ) -> None:
     key = Credentials({"account_key": b64encode(b"0" * 64).decode()})
     store = open_without_retries(StoreSpec("azure", "acc/box", scripted.url), key)
@@ -126,9 +127,9 @@ def test_azure_marker_and_head(
     date = "Tue, 02 Jan 2024 03:04:05 GMT"
     made = {"etag": '"e"', "last-modified": date}
     marker = json.dumps({"key": "k", "attributes": ObjectAttributes().to_dict()}).encode()
-    head = reply(200, headers={**made, "Content-Length": str(len(BODY))})
-    after = [reply(status), head] if fails == "marker" else [reply(202), reply(status)]
-    scripted.replies += [reply(200, marker), reply(201, headers=made), *after]
+    head = Reply(200, headers={**made, "Content-Length": str(len(BODY))})
+    after = [Reply(status), head] if fails == "marker" else [Reply(202), Reply(status)]
+    scripted.replies += [Reply(200, marker), Reply(201, headers=made), *after]
     info = complete(store, UPLOAD, [PartInfo(1, block, len(BODY), CRC32C)])
     assert (info.etag, info.size_bytes, info.last_modified) == ('"e"', len(BODY), 1704164645)
     assert bool(info.leftover) == (fails == "marker")
@@ -138,16 +139,16 @@ def test_azure_marker_and_head(
 @pytest.mark.parametrize("kind", ["s3", "azure", "gcs"])
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_conditional_delete_of_what_may_be_gone(
-    scripted: Any, reply: Any, kind: str, is_gone: bool
+    scripted: ScriptedServer, kind: str, is_gone: bool
 ) -> None:
     """The condition fails, too, for a key that is gone; at S3 where a marker took its place."""
     key = Credentials({"account_key": b64encode(b"0" * 64).decode()})
     date = "Tue, 02 Jan 2024 03:04:05 GMT"
-    head = reply(200, headers={"ETag": '"new"', "Last-Modified": date, "Content-Length": "1"})
-    refused = reply(412, b"<Error><Code>PreconditionFailed</Code></Error>" * (kind == "s3"))
+    head = Reply(200, headers={"ETag": '"new"', "Last-Modified": date, "Content-Length": "1"})
+    refused = Reply(412, b"<Error><Code>PreconditionFailed</Code></Error>" * (kind == "s3"))
     if kind == "gcs":
-        *_, head = gcs_answers(reply)
-    after = [refused, reply(404) if is_gone else head]
+        *_, head = gcs_answers()
+    after = [refused, Reply(404) if is_gone else head]
     if kind == "s3":
         store = scripted.open(*after)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import PreconditionFailed, StoreUnavailable
@@ -82,10 +83,10 @@ def opened(url: str, kind: str) -> AsyncFirst:
 
 
 @pytest.mark.parametrize("kind", SERVICES)
-def test_the_token_is_sent(scripted: Any, reply: Any, kind: str) -> None:
+def test_the_token_is_sent(scripted: ScriptedServer, kind: str) -> None:
     _, _, header, (version, _), path = SERVICES[kind]
     store = opened(scripted.url, kind)
-    scripted.replies.append(reply(206, b"ab", {"Content-Range": "bytes 0-1/2", header: version}))
+    scripted.replies.append(Reply(206, b"ab", {"Content-Range": "bytes 0-1/2", header: version}))
     assert read(store, "a/b", 2, version)[0] == b"ab"
     (request,) = scripted.requests
     assert (request.path, store.settled) == (path, 1)
@@ -102,14 +103,14 @@ def test_the_token_is_sent(scripted: Any, reply: Any, kind: str) -> None:
     [("bytes 0-1/9", 0), ("bytes 1-2/3", 0), ("bytes 0-1/2", 1), ("", 0)],
 )
 def test_an_answer_for_something_else_is_not_taken(
-    scripted: Any, reply: Any, kind: str, content_range: str, version: int
+    scripted: ScriptedServer, kind: str, content_range: str, version: int
 ) -> None:
     header, versions = SERVICES[kind][2:4]
     if (kind, content_range) == ("azure", "bytes 0-1/9"):
         return  # The range is right; the version, which is pinned, decides.
     store = opened(scripted.url, kind)
     headers = {"Content-Range": content_range, header: versions[version]}
-    scripted.replies += [reply(206, b"ab", headers), reply(500)]
+    scripted.replies += [Reply(206, b"ab", headers), Reply(500)]
     with pytest.raises(StoreUnavailable):
         read(store, "k", 2, versions[0])
     assert store.settled == 0
@@ -131,13 +132,13 @@ def test_certificates_that_cannot_be_read_leave_requests_to_threads(
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_the_checksum_is_found_among_two_headers(scripted: Any, reply: Any, is_async: bool) -> None:
+def test_the_checksum_is_found_among_two_headers(scripted: ScriptedServer, is_async: bool) -> None:
     """The service sends one header for each."""
     store: Any = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
     if is_async:
         store = AsyncFirst(store)
     hashes = {"x-goog-hash": "md5=GH6Q+kpTLfKi+wJ8gRHlXw==", "X-Goog-Hash": "crc32c=4waSgw=="}
     headers = {"content-range": "bytes 0-8/9", "x-goog-generation": "7", **hashes}
-    scripted.replies.append(reply(206, b"123456789", headers))
+    scripted.replies.append(Reply(206, b"123456789", headers))
     with store.read("k", offset=0, length=9, if_match="7") as reader:
         assert reader.stated == ("CRC32C", "e3069283")

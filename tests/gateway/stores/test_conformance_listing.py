@@ -32,20 +32,8 @@ def test_a_missing_bucket_is_an_error_not_an_empty_listing(harness: Any) -> None
 
 
 def test_order_is_that_of_utf8_bytes(harness: Any) -> None:
-    names = [
-        "a-b",
-        "a/b",
-        "a/b-c",
-        "a/b/c.d",
-        "a.b",
-        "aB",
-        "ab",
-        "Z",
-        "\u00e9",
-        "\uff5a",
-        "\U0001f600",
-        "z",
-    ]
+    names = ["a-b", "a/b", "a/b-c", "a/b/c.d", "a.b", "aB", "ab", "Z", "z"]
+    names += ["\u00e9", "\uff5a", "\U0001f600"]
     if harness.is_posix:
         names.remove("a/b")
     harness.fill(names)
@@ -62,23 +50,22 @@ def test_a_prefix_is_text_and_not_a_folder(harness: Any) -> None:
     assert keys(harness, "abc/d/") == []
 
 
-@pytest.mark.parametrize("start_after", ["", "a", "a/x", "a/y", "a/y/z", "aa", "ab", "zz"])
-def test_a_listing_starts_after_a_key(harness: Any, start_after: str) -> None:
+def test_a_listing_starts_after_a_key(harness: Any) -> None:
     names = ["a/x", "a/y/z", "ab", "abc/d", "b"]
     harness.fill(names)
-    assert keys(harness, "", start_after) == [name for name in names if name > start_after]
-    assert keys(harness, "a", start_after) == [
-        name for name in names if name > start_after and name.startswith("a")
-    ]
+    for start in ("", "a", "a/x", "a/y", "a/y/z", "aa", "ab", "zz"):
+        after = [name for name in names if name > start]
+        assert keys(harness, "", start) == after
+        assert keys(harness, "a", start) == [name for name in after if name.startswith("a")]
 
 
 def test_a_listing_of_several_pages(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for listing in (azure_listing, gcs_listing, s3_listing):
-        monkeypatch.setattr(listing, "_PAGE_KEYS", 50)
-    names = [f"p/{number:04d} {'x' * (number % 3)}" for number in range(123)]
+        monkeypatch.setattr(listing, "_PAGE_KEYS", 10)
+    names = [f"p/{number:04d} {'x' * (number % 3)}" for number in range(23)]
     harness.fill(names)
     assert keys(harness, "p/") == names
-    assert keys(harness, "p/", names[60]) == names[61:]
+    assert keys(harness, "p/", names[10]) == names[11:]
 
 
 def test_listed_objects_have_size_time_and_etag(harness: Any) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.stores import ambient_credentials, sendable_credentials
@@ -52,13 +51,6 @@ def container(url: str) -> object:
         return ambient_credentials("s3")
 
 
-@pytest.fixture(scope="module")
-def private_key() -> str:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return key.private_bytes(serialization.Encoding.PEM, *form).decode()
-
-
 def without(document: dict[str, Any]) -> list[str]:
     """The document without each of its values, and with others in their place."""
     texts, odds = [], (None, list[str](), "")
@@ -69,13 +61,13 @@ def without(document: dict[str, Any]) -> list[str]:
 
 
 def refused(
-    scripted: Any, reply: Any, shapes: list[str], asked: Callable[[], object], good: str
+    scripted: ScriptedServer, shapes: list[str], asked: Callable[[], object], good: str
 ) -> list[tuple[str, str]]:
     """The shapes that raise no error of this project, or one that tells nothing."""
 
     def answer(text: str) -> None:
         headers = {"Content-Type": "application/json"}
-        scripted.replies[:] = [reply(200, text.encode(), headers)] * 20
+        scripted.replies[:] = [Reply(200, text.encode(), headers)] * 20
 
     answer(good)
     assert asked()
@@ -92,32 +84,26 @@ def refused(
     return wrong
 
 
-def test_answers_of_sts(scripted: Any, reply: Any) -> None:
+def test_answers_of_sts(scripted: ScriptedServer) -> None:
     names = ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration", "Credentials")
     lacking = [STS.replace(name, "Other") for name in names]
     lacking += [STS.replace(f">{text}<", "><") for text in ("AK", "SK", "ST")]
     shapes = [*SHAPES, *lacking, STS[:200]]
-    assert refused(scripted, reply, shapes, lambda: sts(scripted.url), STS) == []
+    assert refused(scripted, shapes, lambda: sts(scripted.url), STS) == []
 
 
-def test_answers_of_a_container(scripted: Any, reply: Any) -> None:
+def test_answers_of_a_container(scripted: ScriptedServer) -> None:
     # The token and the expiry are optional there.
     needed = {name: CONTAINER[name] for name in ("AccessKeyId", "SecretAccessKey")}
     shapes = [*SHAPES, *without(needed)]
     good = json.dumps(CONTAINER)
-    assert refused(scripted, reply, shapes, lambda: container(scripted.url), good) == []
+    assert refused(scripted, shapes, lambda: container(scripted.url), good) == []
 
 
-def test_answers_of_googles_token_service(scripted: Any, reply: Any, private_key: str) -> None:
-    key = {
-        "type": "service_account",
-        "client_email": "mover@project.iam.gserviceaccount.com",
-        "token_uri": f"{scripted.url}/token",
-        "private_key": private_key,
-    }
+def test_answers_of_googles_token_service(scripted: ScriptedServer, service_account: str) -> None:
     shapes = [*SHAPES, *without({"access_token": "t"}), '{"access_token": "t", "expires_in": []}']
 
     def asked() -> object:
-        return sendable_credentials("gcs", {"service_account_json": json.dumps(key)})
+        return sendable_credentials("gcs", {"service_account_json": service_account})
 
-    assert refused(scripted, reply, shapes, asked, json.dumps(TOKEN)) == []
+    assert refused(scripted, shapes, asked, json.dumps(TOKEN)) == []

@@ -17,6 +17,7 @@ import requests
 import urllib3
 from botocore.exceptions import ClientError
 from botocore.exceptions import SSLError as BotoSslError
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common import errors
 from skyplane_gateway.common.checksum import crc32c
@@ -272,9 +273,9 @@ def test_a_token_has_expired_by_the_clock_of_the_service(after_s: int, leaf: typ
     assert type(error) is leaf
 
 
-def test_a_signature_tells_its_own_expiry(scripted: Any, reply: Any) -> None:
+def test_a_signature_tells_its_own_expiry(scripted: ScriptedServer) -> None:
     sas = Credentials({"sas_token": "?sv=2023&se=2026-11-23T09%3A59%3A59Z&sig=x"})
-    scripted.replies.append(reply(403, headers={"x-ms-error-code": "No", "Date": DATE}))
+    scripted.replies.append(Reply(403, headers={"x-ms-error-code": "No", "Date": DATE}))
     store = open_without_retries(StoreSpec("azure", "acct/box", scripted.url), sas)
     with pytest.raises(errors.CredentialsExpired, match="writing az://acct/box/k"):
         store.put("k", b"x")
@@ -288,12 +289,12 @@ def test_a_signature_tells_its_own_expiry(scripted: Any, reply: Any) -> None:
 @pytest.mark.parametrize("verb", ["put", "part"])
 @pytest.mark.parametrize("kind", ["CRC32C", "MD5 hash"])
 def test_bytes_that_changed_on_the_way_are_sent_again(
-    scripted: Any, reply: Any, verb: str, kind: str
+    scripted: ScriptedServer, verb: str, kind: str
 ) -> None:
     """The service has no reason of its own for it."""
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
     message = f'Provided {kind} "AAAA" doesn\'t match calculated {kind} "BBBB".'
-    scripted.replies.append(reply(400, refusal("invalid", message)))
+    scripted.replies.append(Reply(400, refusal("invalid", message)))
     send: Callable[..., object] = partial(store.put, "k", b"body")
     if verb == "part":
         send = partial(store.put_part, "k", "0" * 32, 1, b"body", offset=0)
@@ -302,12 +303,12 @@ def test_bytes_that_changed_on_the_way_are_sent_again(
     assert not caught.value.is_permanent
 
 
-def test_a_wrong_checksum_is_told_from_other_bad_requests(scripted: Any, reply: Any) -> None:
+def test_a_wrong_checksum_is_told_from_other_bad_requests(scripted: ScriptedServer) -> None:
     """A refusal that names a field is not about the bytes."""
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
     error = {"reason": "invalid", "message": "no", "locationType": "parameter", "location": "x"}
     body = json.dumps({"error": {"code": 400, "message": "no", "errors": [error]}}).encode()
-    scripted.replies += [reply(400, body), reply(400, refusal("invalid", "too long"))]
+    scripted.replies += [Reply(400, body), Reply(400, refusal("invalid", "too long"))]
     with pytest.raises(errors.StoreError) as caught:
         store.put("k", b"body", crc32c=crc32c(b"body"))
     assert (type(caught.value), caught.value.is_permanent) == (errors.StoreError, True)
@@ -315,17 +316,17 @@ def test_a_wrong_checksum_is_told_from_other_bad_requests(scripted: Any, reply: 
         store.put("k", b"body", crc32c=1)
 
 
-def test_an_answer_of_the_xml_api_is_read_too(scripted: Any, reply: Any) -> None:
+def test_an_answer_of_the_xml_api_is_read_too(scripted: ScriptedServer) -> None:
     details = b"<Details>x lacks storage.objects.get</Details>"
-    scripted.replies.append(reply(403, b"<Error><Code>AccessDenied</Code>%b</Error>" % details))
+    scripted.replies.append(Reply(403, b"<Error><Code>AccessDenied</Code>%b</Error>" % details))
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
     said = r"reading gs://bkt/k at http://.*AccessDenied.*objects\.get"
     with pytest.raises(errors.PermissionDenied, match=said):
         store.read("k", offset=0, length=1, if_match=None)
 
 
-def test_a_token_of_limited_life_is_renewed(scripted: Any, reply: Any) -> None:
-    scripted.replies.append(reply(401, refusal("authError")))
+def test_a_token_of_limited_life_is_renewed(scripted: ScriptedServer) -> None:
+    scripted.replies.append(Reply(401, refusal("authError")))
     credentials = Credentials({"access_token": "t", "expires_at": "1"})
     with pytest.raises(errors.CredentialsExpired):
         GcsStore(StoreSpec("gcs", "bkt", scripted.url), credentials).head("k")

@@ -190,7 +190,6 @@ def action(rule: Rule) -> str:
     "rule",
     [
         Rule("truncate", keep_bytes=0),
-        Rule("truncate", keep_bytes=777),
         Rule("truncate", keep_bytes=len(BODY) - 1),
         Rule("whole"),
     ],
@@ -214,7 +213,7 @@ def test_a_write_happens_once_if_its_response_is_lost(harmed: Harmed, rule: Rule
     assert harmed.direct.read("k") == BODY
 
 
-@pytest.mark.parametrize("rule", LOST + NEVER_DONE, ids=action)
+@pytest.mark.parametrize("rule", [LOST[0], LOST[2], NEVER_DONE[2]], ids=action)
 def test_a_part_is_stored_once_if_its_response_is_lost(harmed: Harmed, rule: Rule) -> None:
     upload_id = harmed.direct.shared.create_upload("k")
     harmed.harm(rule, **harmed.traffic.part)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,18 +50,17 @@ class Server:
             writer.close()
 
 
-def run(server: Server, talk: Callable[[Server], Awaitable[object]]) -> None:
-    async def main() -> None:
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-        host, port = listening.sockets[0].getsockname()
-        server.url = f"http://{host}:{port}"
-        try:
-            await talk(server)
-        finally:
-            close_connections()
-            listening.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def serving(*answers: bytes, by: type[Server] = Server) -> AsyncIterator[Server]:
+    server = by([*answers])
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    host, port = listening.sockets[0].getsockname()
+    server.url = f"http://{host}:{port}"
+    try:
+        yield server
+    finally:
+        close_connections()
+        listening.close()
 
 
 def get(
@@ -71,43 +70,34 @@ def get(
     return send(method, f"{server.url}/a%20b", named, body, expected=200)
 
 
-def test_a_request_and_its_answer() -> None:
-    async def talk(server: Server) -> None:
+async def test_a_request_and_its_answer() -> None:
+    async with serving(OK) as server:
         answer = await get(server, "PUT", b"data", If_Match="x")
         assert (answer.status, answer.body) == (200, b"hi")
         assert answer.headers["x-name"] == "é"
         assert ("X-Name", "é") in answer.pairs
-
-    server = Server([OK])
-    run(server, talk)
     assert server.heads[0].startswith(b"PUT /a%20b HTTP/1.1\r\nHost: here\r\nIf_Match: x\r\n")
     assert server.bodies == [b"data"]
 
 
-def test_a_large_body_arrives_whole() -> None:
+async def test_a_large_body_arrives_whole() -> None:
     body = bytes(range(256)) * (MAX_SMALL_BYTES // 256)
-    server = Server([OK])
-    run(server, lambda server: get(server, "PUT", body))
+    async with serving(OK) as server:
+        await get(server, "PUT", body)
     assert server.bodies == [body]
 
 
-def test_one_connection_serves_requests_in_turn() -> None:
-    async def talk(server: Server) -> None:
+async def test_one_connection_serves_requests_in_turn() -> None:
+    async with serving(OK, OK, OK) as server:
         for _ in range(3):
             assert (await get(server)).body == b"hi"
-
-    server = Server([OK, OK, OK])
-    run(server, talk)
     assert server.connections == 1
 
 
-def test_requests_at_once_have_connections_of_their_own() -> None:
-    async def talk(server: Server) -> None:
+async def test_requests_at_once_have_connections_of_their_own() -> None:
+    async with serving(OK, OK) as server:
         answers = await asyncio.gather(get(server), get(server))
         assert [answer.body for answer in answers] == [b"hi", b"hi"]
-
-    server = Server([OK, OK])
-    run(server, talk)
     assert server.connections == 2
 
 
@@ -119,41 +109,31 @@ def test_requests_at_once_have_connections_of_their_own() -> None:
         OK + OK,
     ],
 )
-def test_a_connection_that_ends_or_says_too_much_is_not_used_again(first: bytes) -> None:
-    async def talk(server: Server) -> None:
+async def test_a_connection_that_ends_or_says_too_much_is_not_used_again(first: bytes) -> None:
+    async with serving(first, OK) as server:
         assert (await get(server)).body == b"hi"
         assert (await get(server)).body == b"hi"
-
-    server = Server([first, OK])
-    run(server, talk)
     assert server.connections == 2
 
 
-def test_the_answer_to_head_has_a_length_and_no_body() -> None:
-    async def talk(server: Server) -> None:
+async def test_the_answer_to_head_has_a_length_and_no_body() -> None:
+    answers = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length for length in (7, 0)]
+    async with serving(*answers) as server:
         for length in ("7", "0"):
             answer = await get(server, "HEAD")
             assert (answer.headers["content-length"], answer.body) == (length, b"")
-
-    server = Server(
-        [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length for length in (7, 0)]
-    )
-    run(server, talk)
     assert server.connections == 1
 
 
-def test_interim_answers_and_chunks() -> None:
+async def test_interim_answers_and_chunks() -> None:
     answer = (
         b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n"
     )
-
-    async def talk(server: Server) -> None:
+    async with serving(answer) as server:
         found = await get(server)
         assert (found.status, found.body) == (200, b"hi!")
         assert "link" not in found.headers
-
-    run(Server([answer]), talk)
 
 
 @pytest.mark.parametrize(
@@ -168,39 +148,31 @@ def test_interim_answers_and_chunks() -> None:
     ],
     ids=["closed", "silent", "short", "other protocol", "upgrade", "too long"],
 )
-def test_anything_but_one_whole_answer_is_unsettled(answers: list[bytes]) -> None:
-    async def talk(server: Server) -> None:
+async def test_anything_but_one_whole_answer_is_unsettled(answers: list[bytes]) -> None:
+    async with serving(*answers) as server:
         with pytest.raises(Unsettled):
             await get(server)
 
-    run(Server(answers), talk)
 
-
-def test_nobody_listens() -> None:
-    async def talk() -> None:
-        listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        listening.close()
-        await listening.wait_closed()
-        with pytest.raises(Unsettled, match=f"no connection to 127.0.0.1:{port}"):
-            await send("GET", f"http://127.0.0.1:{port}/", {}, expected=200)
-
-    asyncio.run(talk())
+async def test_nobody_listens() -> None:
+    listening = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    listening.close()
+    await listening.wait_closed()
+    with pytest.raises(Unsettled, match=f"no connection to 127.0.0.1:{port}"):
+        await send("GET", f"http://127.0.0.1:{port}/", {}, expected=200)
 
 
 @pytest.mark.parametrize("text", ["a\r\nb: c", "a\nb", "a\rb", "é"])
-def test_a_header_that_would_be_two_is_not_sent(text: str) -> None:
-    async def talk(server: Server) -> None:
+async def test_a_header_that_would_be_two_is_not_sent(text: str) -> None:
+    async with serving(OK) as server:
         with pytest.raises(Unsettled):
             await get(server, X=text)
-
-    server = Server([OK])
-    run(server, talk)
     assert server.heads == []
 
 
-def test_a_cancelled_request_closes_its_connection() -> None:
-    async def talk(server: Server) -> None:
+async def test_a_cancelled_request_closes_its_connection() -> None:
+    async with serving(b"HTTP/1.1 200 OK\r\n", b"") as server:
         waiting = asyncio.ensure_future(get(server))
         await server.is_asked.wait()
         waiting.cancel()
@@ -208,21 +180,15 @@ def test_a_cancelled_request_closes_its_connection() -> None:
             await waiting
         server.answers[:] = [OK]
         assert (await get(server)).body == b"hi"
-
-    server = Server([b"HTTP/1.1 200 OK\r\n", b""])
-    run(server, talk)
     assert server.connections == 2
 
 
-def test_a_proxy_gets_the_whole_url() -> None:
-    async def talk(server: Server) -> None:
+async def test_a_proxy_gets_the_whole_url() -> None:
+    async with serving(OK) as server:
         way = Way(None, server.url.replace("//", "//me:p%40ss@"))
         url = "http://store.invalid/a%20b"
         answer = await send("PUT", url, {}, b"data", expected=200, way=way)
         assert (answer.body, answer.headers["x-name"]) == (b"hi", "é")
-
-    server = Server([OK])
-    run(server, talk)
     assert server.heads[0].startswith(
         b"PUT http://store.invalid/a%20b HTTP/1.1\r\nHost: store.invalid\r\n"
         b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n"
@@ -270,19 +236,16 @@ REFUSED = b"HTTP/1.1 407 Log in\r\nContent-Length: 0\r\n\r\n"
     [("store.invalid", [OPENED, OK], 2), ("store.invalid", [REFUSED], 1), ("o.x", [OPENED, OK], 1)],
     ids=["opened", "refused", "another server"],
 )
-def test_a_request_over_tls_goes_through_a_tunnel(
+async def test_a_request_over_tls_goes_through_a_tunnel(
     tmp_path: Path, host: str, answers: list[bytes], heads: int
 ) -> None:
-    async def talk(server: Server) -> None:
+    Tunnelling.tls, client_tls = trusted(tmp_path)
+    async with serving(*answers, by=Tunnelling) as server:
         sent = send("GET", f"https://{host}/k", {}, expected=200, way=Way(client_tls, server.url))
         if heads == 2:
             assert (await sent).body == b"hi"
         else:
             with pytest.raises(Unsettled):
                 await sent
-
-    server = Tunnelling([*answers])
-    server.tls, client_tls = trusted(tmp_path)
-    run(server, talk)
     assert len(server.heads) == heads
     assert server.heads[0] == f"CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n".encode()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from azure.storage.blob import ContainerClient
 
 from skyplane_gateway.stores.azure.requests import not_carried_of as azure_names
 from skyplane_gateway.stores.gcs.requests import not_carried_of_headers, not_carried_of_resource
@@ -67,10 +66,7 @@ def test_what_an_answer_tells_is_named(
 @pytest.mark.parametrize("kind", ["BlockBlob", "PageBlob", "AppendBlob"])
 @pytest.mark.parametrize("length", [0, 512])
 def test_blobs_of_other_types_become_block_blobs(harness: Any, kind: str, length: int) -> None:
-    account, name = harness.spec.bucket.split("/")
-    named = {"account_name": account, "account_key": harness.credentials["account_key"]}
-    url = f"{harness.spec.endpoint_url}/{account}"
-    with ContainerClient(url, name, credential=named) as client:
+    with harness.container_client() as client:
         blob = client.get_blob_client("k")
         if kind == "AppendBlob":
             blob.create_append_blob()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.errors import ConfigurationInvalid, StoreUnavailable
 from skyplane_gateway.common.retry import RetryPolicy
@@ -20,11 +19,11 @@ def failure(code: str) -> bytes:
     return f"<Error><Code>{code}</Code></Error>".encode()
 
 
-def test_each_attempt_is_one_request(scripted: Any, reply: Any) -> None:
+def test_each_attempt_is_one_request(scripted: ScriptedServer) -> None:
     scripted.replies += [
-        reply(503, failure("SlowDown"), {"Retry-After": "0"}),
-        reply(500, failure("InternalError")),
-        reply(200, headers={"ETag": '"e"'}),
+        Reply(503, failure("SlowDown"), {"Retry-After": "0"}),
+        Reply(500, failure("InternalError")),
+        Reply(200, headers={"ETag": '"e"'}),
     ]
     store = open_store(scripted.spec(), CREDENTIALS, AT_ONCE)
     assert store.put("k", b"x").etag == '"e"'
@@ -35,9 +34,9 @@ def test_each_attempt_is_one_request(scripted: Any, reply: Any) -> None:
 
 @pytest.mark.parametrize(("options", "requests"), [({}, 3), ({"attempts": "2"}, 2)])
 def test_the_attempts_are_those_of_the_store_or_of_the_policy(
-    scripted: Any, reply: Any, options: dict[str, str], requests: int
+    scripted: ScriptedServer, options: dict[str, str], requests: int
 ) -> None:
-    scripted.replies += [reply(500, failure("InternalError"))] * 4
+    scripted.replies += [Reply(500, failure("InternalError"))] * 4
     store = open_store(scripted.spec(**options), CREDENTIALS, AT_ONCE)
     with pytest.raises(StoreUnavailable):
         store.put("k", b"x")
@@ -71,6 +70,9 @@ def test_a_wrong_option_is_named(kind: str, option: tuple[str, str], said: str) 
         (StoreSpec("tape", "b"), "no store of kind 'tape'"),
         (StoreSpec("s3", "b", "localhost:9000"), "must begin with http"),
         (StoreSpec("s3", "b", options=(("sse-kms-key-id", "k"),)), "needs sse=aws:kms"),
+        (StoreSpec("s3", "b", options=(("sse", "rot13"),)), "AES256"),
+        (StoreSpec("s3", "b", options=(("storage-class", "DEEP_ARCHIVE"),)), "STANDARD_IA"),
+        (StoreSpec("s3", "b", options=(("requester-pays", "yes"),)), "true"),
         (StoreSpec("file", "relative/path"), "must be absolute"),
         (StoreSpec("file", "/tmp", options=(("a", "b"),)), "no options"),
         (StoreSpec("azure", "acct"), "names no container"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.stores.async_first import AsyncFirst
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import StoreError
@@ -462,7 +463,7 @@ def _changed(document: Any, need: str, value: Any) -> Any:
 
 @pytest.fixture
 def play(
-    scripted: Any, reply: Any, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., object]]:
     """Runs a verb against these answers; the last one is repeated."""
     monkeypatch.setattr(response_validation, "MAX_BODY_BYTES", LIMIT_BYTES)
@@ -474,7 +475,7 @@ def play(
             opened[row.id] = open_without_retries(spec, CREDENTIALS[row.kind])
         store = opened[row.id]
         scripted.replies[:] = [
-            reply(each.status, each.body, each.headers, declared=None)
+            Reply(each.status, each.body, each.headers, declared=None)
             for each in found + found[-1:] * 8
         ]
         return row.run(AsyncFirst(store) if is_async else store)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
-import boto3
 import pytest
 import requests
 from azure.storage.blob import BlobServiceClient, RetentionPolicy
@@ -33,23 +33,15 @@ def keep_versions(harness: Any) -> None:
             policy = RetentionPolicy(enabled=True, days=7)
             service.set_service_properties(delete_retention_policy=policy)
         return
-    client = boto3.client(
-        "s3",
-        endpoint_url=spec.endpoint_url,
-        region_name="us-east-1",
-        aws_access_key_id=harness.credentials["access_key_id"],
-        aws_secret_access_key=harness.credentials["secret_access_key"],
-    )
-    client.put_bucket_versioning(Bucket=spec.bucket, VersioningConfiguration={"Status": "Enabled"})
-    client.close()
+    with closing(harness.s3_client()) as client:
+        status = {"Status": "Enabled"}
+        client.put_bucket_versioning(Bucket=spec.bucket, VersioningConfiguration=status)
 
 
 def deleted_names(harness: Any) -> list[str]:
     """The blobs of a container that are soft-deleted."""
-    _, _, container = harness.spec.bucket.partition("/")
-    with blob_service(harness) as service:
-        rows = service.get_container_client(container).list_blobs(include=["deleted"])
-        return [row.name for row in rows if row.deleted]
+    with harness.container_client() as client:
+        return [row.name for row in client.list_blobs(include=["deleted"]) if row.deleted]
 
 
 @pytest.mark.parametrize(
@@ -83,9 +75,8 @@ def test_only_current_versions_are_objects(harness: Any) -> None:
 def test_snapshots_are_no_objects_and_stay(harness: Any) -> None:
     store = harness.shared
     first = store.put("k", b"first")
-    _, _, container = harness.spec.bucket.partition("/")
-    with blob_service(harness) as service:
-        service.get_blob_client(container, "k").create_snapshot()
+    with harness.container_client() as client:
+        client.get_blob_client("k").create_snapshot()
     second = store.put("k", b"second", precondition=Precondition(if_match=first.etag))
     assert [(row.key, row.etag) for row in store.list("")] == [("k", second.etag)]
     assert harness.read("k") == b"second"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.errors import InvalidKey, StoreError
 from skyplane_gateway.common.objects import Credentials, StoreSpec
@@ -27,40 +27,63 @@ def page(*names: str, marker: str = "", properties: str = "") -> bytes:
     ).encode()
 
 
-def opened(scripted: Any, *bodies: bytes, reply: Any) -> ObjectStore:
-    scripted.replies += [reply(200, body) for body in bodies]
+def opened(scripted: ScriptedServer, *bodies: bytes) -> ObjectStore:
+    scripted.replies += [Reply(200, body) for body in bodies]
     spec = StoreSpec("azure", "acct/box", scripted.url)
     return open_without_retries(spec, Credentials({"account_key": "a2V5"}))
 
 
-def test_etags_get_the_quotes_of_other_answers(scripted: Any, reply: Any) -> None:
-    (row,) = opened(scripted, page("a"), reply=reply).list("")
+def test_etags_get_the_quotes_of_other_answers(scripted: ScriptedServer) -> None:
+    (row,) = opened(
+        scripted,
+        page("a"),
+    ).list("")
     assert (row.etag, row.size_bytes) == ('"0x1"', 3)
 
 
-def test_a_listing_is_of_current_blobs(scripted: Any, reply: Any) -> None:
+def test_a_listing_is_of_current_blobs(scripted: ScriptedServer) -> None:
     """The service lists deleted blobs, snapshots and versions only if `include` names them."""
-    assert len(list(opened(scripted, page("a"), reply=reply).list("a"))) == 1
+    assert (
+        len(
+            list(
+                opened(
+                    scripted,
+                    page("a"),
+                ).list("a")
+            )
+        )
+        == 1
+    )
     query = parse_qs(urlsplit(scripted.requests[0].path).query)
     assert set(query) == {"restype", "comp", "maxresults", "prefix", "include"}
     assert query["include"] == ["metadata"]
 
 
-def test_pages_follow_their_markers(scripted: Any, reply: Any) -> None:
-    store = opened(scripted, page("a", marker="m&1"), page("b"), reply=reply)
+def test_pages_follow_their_markers(scripted: ScriptedServer) -> None:
+    store = opened(
+        scripted,
+        page("a", marker="m&1"),
+        page("b"),
+    )
     assert [row.key for row in store.list("")] == ["a", "b"]
     assert "marker=m%261" in scripted.requests[1].path
 
 
-def test_a_listing_begins_in_the_middle(scripted: Any, reply: Any) -> None:
-    store = opened(scripted, page("a/b", "a/c"), reply=reply)
+def test_a_listing_begins_in_the_middle(scripted: ScriptedServer) -> None:
+    store = opened(
+        scripted,
+        page("a/b", "a/c"),
+    )
     assert [row.key for row in store.list("a/", start_after="a/b")] == ["a/c"]
     assert "startFrom=a%2Fb" in scripted.requests[0].path
 
 
-def test_an_older_service_lists_from_the_beginning(scripted: Any, reply: Any) -> None:
-    scripted.replies.append(reply(400, headers={"x-ms-error-code": "InvalidHeaderValue"}))
-    store = opened(scripted, page("a", "b"), reply=reply)
+def test_an_older_service_lists_from_the_beginning(scripted: ScriptedServer) -> None:
+    scripted.replies.append(Reply(400, headers={"x-ms-error-code": "InvalidHeaderValue"}))
+    store = opened(
+        scripted,
+        page("a", "b"),
+    )
     assert [row.key for row in store.list("", start_after="a")] == ["b"]
     assert "startFrom" not in scripted.requests[1].path
 
@@ -77,16 +100,23 @@ def test_an_older_service_lists_from_the_beginning(scripted: Any, reply: Any) ->
     ],
 )
 def test_a_listing_that_may_be_incomplete_is_an_error(
-    scripted: Any, reply: Any, bodies: list[bytes]
+    scripted: ScriptedServer, bodies: list[bytes]
 ) -> None:
-    store = opened(scripted, *bodies, reply=reply)
+    store = opened(
+        scripted,
+        *bodies,
+    )
     with pytest.raises(StoreError, match=r"relied on|order of keys|the answer (is no|has)"):
         list(store.list(""))
 
 
-def test_keys_in_the_order_of_utf16_are_sorted(scripted: Any, reply: Any) -> None:
+def test_keys_in_the_order_of_utf16_are_sorted(scripted: ScriptedServer) -> None:
     utf16 = ["a", "p/\U0001f600x", "p/\U0001f600y", "p/\uff5a", "p/\uff5az", "q"]
-    store = opened(scripted, page(*utf16[:2], marker="m"), page(*utf16[2:]), reply=reply)
+    store = opened(
+        scripted,
+        page(*utf16[:2], marker="m"),
+        page(*utf16[2:]),
+    )
     assert [row.key for row in store.list("")] == sorted(utf16, key=str.encode)
 
 
@@ -106,18 +136,24 @@ def test_keys_in_the_order_of_utf16_are_sorted(scripted: Any, reply: Any) -> Non
     ],
 )
 def test_metadata_that_a_copy_will_not_have(
-    scripted: Any, reply: Any, properties: str, lost: tuple[str, ...]
+    scripted: ScriptedServer, properties: str, lost: tuple[str, ...]
 ) -> None:
-    (row,) = opened(scripted, page("a", properties=properties), reply=reply).list("")
+    (row,) = opened(
+        scripted,
+        page("a", properties=properties),
+    ).list("")
     assert row.not_carried == lost
 
 
-def test_a_blob_that_is_being_rehydrated(scripted: Any, reply: Any) -> None:
+def test_a_blob_that_is_being_rehydrated(scripted: ScriptedServer) -> None:
     """The emulator has no such state."""
     properties = (
         "<AccessTier>Archive</AccessTier><ArchiveStatus>rehydrate-pending-to-cool</ArchiveStatus>"
     )
-    (row,) = opened(scripted, page("a", properties=properties), reply=reply).list("")
+    (row,) = opened(
+        scripted,
+        page("a", properties=properties),
+    ).list("")
     assert "in progress" in row.archived
 
 
@@ -132,11 +168,14 @@ def test_a_blob_that_is_being_rehydrated(scripted: Any, reply: Any) -> None:
     ],
 )
 def test_an_empty_blob_may_stand_for_a_folder(
-    scripted: Any, reply: Any, size: int, name: str, text: str, is_folder: bool
+    scripted: ScriptedServer, size: int, name: str, text: str, is_folder: bool
 ) -> None:
     body = page("a").replace(b"th>3<", b"th>%d<" % size)
     mark = f"</Properties><Metadata><{name}>{text}</{name}></Metadata>".encode()
-    (row,) = opened(scripted, body.replace(b"</Properties>", mark), reply=reply).list("")
+    (row,) = opened(
+        scripted,
+        body.replace(b"</Properties>", mark),
+    ).list("")
     assert row.is_folder == is_folder
     assert type(row).from_dict(row.to_dict()) == row
 
@@ -149,7 +188,7 @@ def folder(prefix: str, files: list[str], folders: list[str]) -> bytes:
     return body.replace("</Blobs>", rows + "</Blobs>").encode()
 
 
-def test_a_hierarchical_namespace_is_listed_folder_by_folder(scripted: Any, reply: Any) -> None:
+def test_a_hierarchical_namespace_is_listed_folder_by_folder(scripted: ScriptedServer) -> None:
     directory = page("a", properties="<ResourceType>directory</ResourceType>")
     store = opened(
         scripted,
@@ -157,37 +196,42 @@ def test_a_hierarchical_namespace_is_listed_folder_by_folder(scripted: Any, repl
         folder("", ["a-b", "z"], ["a", "m"]),
         folder("a/", ["x"], []),
         folder("m/", ["y"], []),
-        reply=reply,
     )
     assert [row.key for row in store.list("")] == ["a-b", "a/x", "m/y", "z"]
     assert "delimiter=%2F" in scripted.requests[1].path
 
 
-def test_folders_before_the_start_are_left_out(scripted: Any, reply: Any) -> None:
+def test_folders_before_the_start_are_left_out(scripted: ScriptedServer) -> None:
     directory = page("m", properties="<ResourceType>directory</ResourceType>")
     store = opened(
         scripted,
         directory,
         folder("", ["a-b", "z"], ["a", "m"]),
         folder("m/", ["x", "y"], []),
-        reply=reply,
     )
     assert [row.key for row in store.list("", start_after="m/x")] == ["m/y", "z"]
     assert len(scripted.requests) == 3
 
 
-def test_a_hierarchical_namespace_takes_no_empty_segments(scripted: Any, reply: Any) -> None:
-    store = opened(scripted, folder("", ["a"], []), folder("", ["a"], []), reply=reply)
+def test_a_hierarchical_namespace_takes_no_empty_segments(scripted: ScriptedServer) -> None:
+    store = opened(
+        scripted,
+        folder("", ["a"], []),
+        folder("", ["a"], []),
+    )
     with pytest.raises(InvalidKey, match="hierarchical"):
         store.put("a//b", b"x")
     with pytest.raises(InvalidKey, match="hierarchical"):
         store.create_upload("/a")
 
 
-def test_the_kind_of_account_is_looked_up_once(scripted: Any, reply: Any) -> None:
-    store = opened(scripted, page("a"), reply=reply)
+def test_the_kind_of_account_is_looked_up_once(scripted: ScriptedServer) -> None:
+    store = opened(
+        scripted,
+        page("a"),
+    )
     headers = {"ETag": '"1"', "Last-Modified": "Mon, 23 Nov 2026 10:00:00 GMT"}
-    scripted.replies += [reply(201, headers=headers)] * 3
+    scripted.replies += [Reply(201, headers=headers)] * 3
     for key in ("a//b", "/a", "a"):
         store.put(key, b"x")
     assert [request.method for request in scripted.requests] == ["GET", "PUT", "PUT", "PUT"]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from azure.storage.blob import (
     BlobClient,
-    ContainerClient,
     ContainerSasPermissions,
     ContentSettings,
     StandardBlobTier,
@@ -38,15 +37,9 @@ from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
 from skyplane_gateway.stores.registry import open_without_retries
 
 
-def container(azure: Any) -> ContainerClient:
-    """The same container, through Microsoft's SDK."""
-    account, name = azure.spec.bucket.split("/")
-    named = {"account_name": account, "account_key": azure.credentials["account_key"]}
-    return ContainerClient(f"{azure.spec.endpoint_url}/{account}", name, credential=named)
-
-
 def blob(azure: Any, key: str) -> BlobClient:
-    return container(azure).get_blob_client(key)
+    found: BlobClient = azure.container_client().get_blob_client(key)
+    return found
 
 
 def test_the_sdk_reads_what_was_written(azure: Any) -> None:
@@ -128,10 +121,10 @@ def test_uploads_leave_nothing_in_listings(azure: Any) -> None:
     store = azure.shared
     upload_id = store.create_upload("a/b")
     parts = azure.put_parts("a/b", upload_id, [b"x"])
-    names = [row.name for row in container(azure).list_blobs()]
+    names = [row.name for row in azure.container_client().list_blobs()]
     assert names == [f"{UPLOADS_FOLDER}a%2Fb.{upload_id}"]
     store.complete_upload("a/b", upload_id, parts, size_bytes=1)
-    assert [row.name for row in container(azure).list_blobs()] == ["a/b"]
+    assert [row.name for row in azure.container_client().list_blobs()] == ["a/b"]
 
 
 def test_uploads_of_long_keys_are_listed(azure: Any) -> None:

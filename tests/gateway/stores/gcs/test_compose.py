@@ -55,17 +55,16 @@ def completed(store: GcsStore, upload_id: str, parts: list[PartInfo], whole: byt
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 33])
 @pytest.mark.parametrize(
-    ("default", "option", "kept", "made"),
+    ("default", "option", "kept", "made", "count"),
     [
-        ("STANDARD", "", None, "STANDARD"),
-        ("NEARLINE", "", None, "NEARLINE"),
-        ("ARCHIVE", "", None, "ARCHIVE"),
-        ("STANDARD", "COLDLINE", None, "COLDLINE"),
-        ("NEARLINE", "STANDARD", None, "STANDARD"),
-        ("STANDARD", "keep", "NEARLINE", "NEARLINE"),
-        ("COLDLINE", "keep", "STANDARD", "STANDARD"),
+        ("STANDARD", "", None, "STANDARD", 1),
+        ("NEARLINE", "", None, "NEARLINE", 33),
+        ("ARCHIVE", "", None, "ARCHIVE", 1),
+        ("STANDARD", "COLDLINE", None, "COLDLINE", 2),
+        ("NEARLINE", "STANDARD", None, "STANDARD", 33),
+        ("STANDARD", "keep", "NEARLINE", "NEARLINE", 33),
+        ("COLDLINE", "keep", "STANDARD", "STANDARD", 1),
     ],
 )
 def test_parts_have_the_class_of_their_object(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
 from tests.faults import fake_gcs
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
@@ -46,9 +46,9 @@ def test_an_object_with_gzip_is_read_as_it_is_stored(store: GcsStore) -> None:
     assert found == body[2:]
 
 
-def test_a_read_names_its_range_and_version(scripted: Any, reply: Any) -> None:
+def test_a_read_names_its_range_and_version(scripted: ScriptedServer) -> None:
     headers = {"Content-Range": "bytes 3-4/9", "x-goog-generation": "7"}
-    scripted.replies.append(reply(206, b"ab", headers))
+    scripted.replies.append(Reply(206, b"ab", headers))
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, (("user_project", "p"),)))
     with store.read("a/../b c", offset=3, length=2, if_match="7") as reader:
         assert reader.readinto(memoryview(bytearray(5))) == 2
@@ -61,9 +61,9 @@ def test_a_read_names_its_range_and_version(scripted: Any, reply: Any) -> None:
     assert "authorization" not in sent
 
 
-def test_a_delete_names_the_version(scripted: Any, reply: Any) -> None:
+def test_a_delete_names_the_version(scripted: ScriptedServer) -> None:
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
-    scripted.replies += [reply(204), reply(404), reply(404)]
+    scripted.replies += [Reply(204), Reply(404), Reply(404)]
     store.delete("k", if_match="7")
     store.delete("k")
     with pytest.raises(NotFound):
@@ -74,14 +74,12 @@ def test_a_delete_names_the_version(scripted: Any, reply: Any) -> None:
     assert asked == [["7"], None, ["7"]]
 
 
-def test_google_s_own_client_sends_each_request_once_and_no_other(
-    scripted: Any, reply: Any
-) -> None:
+def test_google_s_own_client_sends_each_request_once_and_no_other(scripted: ScriptedServer) -> None:
     """It would retry a 503, and ask for the bucket in a thread."""
     options = (("user_project", "p"),)
     credentials = Credentials({"access_token": "t", "expires_at": "1"})
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, options), credentials)
-    scripted.replies += [reply(503, headers={"Retry-After": "7"}), reply(401)]
+    scripted.replies += [Reply(503, headers={"Retry-After": "7"}), Reply(401)]
     with pytest.raises(Throttled) as throttled:
         store._bucket.small_body("a/../b", "1", "reading")
     with pytest.raises(CredentialsExpired):
@@ -95,10 +93,10 @@ def test_google_s_own_client_sends_each_request_once_and_no_other(
     assert sent.headers["authorization"] == "Bearer t"
 
 
-def test_a_compose_request(scripted: Any, reply: Any) -> None:
+def test_a_compose_request(scripted: ScriptedServer) -> None:
     """It deletes its sources itself; releases of Google's client before 3.11 cannot ask for it."""
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url, None, (("user_project", "p"),)))
-    scripted.replies.append(reply(503, headers={"Retry-After": "7"}))
+    scripted.replies.append(Reply(503, headers={"Retry-After": "7"}))
     with pytest.raises(Throttled):
         store._bucket.compose(
             "a/../b",
@@ -164,13 +162,13 @@ def test_addresses_of_google_and_of_a_private_endpoint() -> None:
     assert private.body("k") == "https://storage-x.p.googleapis.com/b/k"
 
 
-def test_the_region_of_a_bucket(fake_gcs_url: str, scripted: Any, reply: Any) -> None:
+def test_the_region_of_a_bucket(fake_gcs_url: str, scripted: ScriptedServer) -> None:
     spec = StoreSpec("gcs", fake_gcs.create_bucket(fake_gcs_url), fake_gcs_url)
     assert bucket_region(spec) == "us-central1"
     with pytest.raises(NotFound, match="no such bucket"):
         bucket_region(StoreSpec("gcs", "missing", fake_gcs_url))
     wide = {"kind": "storage#bucket", "location": "EU", "locationType": "multi-region"}
-    scripted.replies += [reply(200, json.dumps(wide).encode()), reply(403)]
+    scripted.replies += [Reply(200, json.dumps(wide).encode()), Reply(403)]
     with pytest.raises(ConfigurationInvalid, match="multi-region EU, not in one region; give the"):
         bucket_region(StoreSpec("gcs", "b", scripted.url))
     with pytest.raises(PermissionDenied, match=r"grant storage\.buckets\.get"):

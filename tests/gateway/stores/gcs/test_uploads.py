@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.faults import fake_gcs
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import (
@@ -181,7 +182,7 @@ def test_a_key_in_the_folder_of_uploads_is_refused(store: GcsStore) -> None:
         store.put(".skyplane/uploads/x", b"")
 
 
-def test_the_compose_request_pins_parts_and_the_object(scripted: Any, reply: Any) -> None:
+def test_the_compose_request_pins_parts_and_the_object(scripted: ScriptedServer) -> None:
     """The emulator reads neither generations nor preconditions of this request."""
     store = GcsStore(StoreSpec("gcs", "bkt", scripted.url))
     time = "2026-11-23T10:00:00Z"
@@ -194,7 +195,7 @@ def test_the_compose_request_pins_parts_and_the_object(scripted: Any, reply: Any
     marker["crc32c"] = crc32c_text(crc32c(json.dumps(ATTRIBUTES.to_dict()).encode()))
     page = {"kind": "storage#objects"}
     answers = [marker, ATTRIBUTES.to_dict(), {**page, "items": [part]}, done, None, page]
-    scripted.replies += [reply(200, json.dumps(answer).encode()) for answer in answers]
+    scripted.replies += [Reply(200, json.dumps(answer).encode()) for answer in answers]
     parts = [PartInfo(1, "7", 3, 0)]
     store.complete_upload(key, upload_id, parts, precondition=IF_ABSENT, size_bytes=3)
     request = scripted.requests[3]

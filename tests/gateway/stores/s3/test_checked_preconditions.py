@@ -9,11 +9,12 @@ import pytest
 from tests.faults.http_proxy import FaultProxy, running
 from tests.faults.http_rules import Rule
 from tests.gateway.stores.async_first import AsyncFirst
+from tests.gateway.stores.scripted import CREDENTIALS
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import NotFound, PreconditionFailed, StoreError
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition, StoreSpec
-from skyplane_gateway.stores import Credentials, ObjectStore
+from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
@@ -73,8 +74,7 @@ def opened(proxy: FaultProxy) -> Iterator[Callable[..., Any]]:
     def make(**options: str) -> Any:
         chosen = tuple(sorted(options.items()))
         spec = StoreSpec("s3", "unconditional", proxy.url, "us-east-1", chosen)
-        key = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
-        stores.append(open_without_retries(spec, key))
+        stores.append(open_without_retries(spec, CREDENTIALS))
         stores[-1]._client.create_bucket(Bucket="unconditional")
         stores[-1].delete("k")
         return stores[-1]

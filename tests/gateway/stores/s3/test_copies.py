@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.objects import StoreSpec
@@ -27,8 +26,8 @@ def copier(store: ObjectStore) -> CopiesParts:
     return store
 
 
-def test_a_copy_is_pinned_to_the_version_and_owner_of_its_source(scripted: Any, reply: Any) -> None:
-    store = copier(scripted.open(reply(200, PART), **{"bucket-owner": "111111111111"}))
+def test_a_copy_is_pinned_to_the_version_and_owner_of_its_source(scripted: ScriptedServer) -> None:
+    store = copier(scripted.open(Reply(200, PART), **{"bucket-owner": "111111111111"}))
     store.copy_part("k", "u", 3, source(**{"bucket-owner": "222222222222"}))
     (request,) = scripted.requests
     assert request.path == "/bkt/k?uploadId=u&partNumber=3"
@@ -41,24 +40,24 @@ def test_a_copy_is_pinned_to_the_version_and_owner_of_its_source(scripted: Any, 
 
 
 def test_only_aws_tells_the_checksum_of_a_copied_part(
-    scripted: Any, reply: Any, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """versitygw tells that of the whole source."""
-    store = copier(scripted.open(reply(200, PART), checksum="trusted"))
+    store = copier(scripted.open(Reply(200, PART), checksum="trusted"))
     assert store.copy_part("k", "u", 1, source()).crc32c is None
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", scripted.url)  # As AWS's own, for this test.
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    scripted.replies.append(reply(200, PART))
+    scripted.replies.append(Reply(200, PART))
     aws = S3Store(StoreSpec("s3", "bkt", region="us-east-1"))
     assert aws.copy_part("k", "u", 1, source()).crc32c == 1
     aws.close()
 
 
-def test_an_upload_of_parts_without_checksums_has_none(scripted: Any, reply: Any) -> None:
+def test_an_upload_of_parts_without_checksums_has_none(scripted: ScriptedServer) -> None:
     """Else the server would compare checksums that it computes wrongly."""
-    head = reply(200, b"", {"ETag": '"w"', "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"})
-    replies = (reply(200, CREATED), reply(200, PART), reply(200, COMPLETED), head)
+    head = Reply(200, b"", {"ETag": '"w"', "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"})
+    replies = (Reply(200, CREATED), Reply(200, PART), Reply(200, COMPLETED), head)
     store = scripted.open(*replies, checksum="trusted")
     upload_id = copier(store).create_copy_upload("k")
     part = copier(store).copy_part("k", upload_id, 1, source())
@@ -69,9 +68,9 @@ def test_an_upload_of_parts_without_checksums_has_none(scripted: Any, reply: Any
     assert b"Checksum" not in scripted.requests[2].body
 
 
-def test_a_server_without_this_request_is_not_asked_again(scripted: Any, reply: Any) -> None:
+def test_a_server_without_this_request_is_not_asked_again(scripted: ScriptedServer) -> None:
     body = b"<Error><Code>NotImplemented</Code></Error>"
-    store = copier(scripted.open(reply(501, body)))
+    store = copier(scripted.open(Reply(501, body)))
     with pytest.raises(StoreError, match="does not offer") as raised:
         store.copy_part("k", "u", 1, source())
     assert raised.value.is_permanent

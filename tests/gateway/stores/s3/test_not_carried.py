@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import boto3
 import pytest
+from tests.gateway.stores.scripted import CREDENTIALS, s3_client
 
 from skyplane_gateway.common.errors import NotRestored
-from skyplane_gateway.stores import Credentials, StoreSpec
+from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
-
-CREDENTIALS = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
 
 Put = Callable[..., None]
 
@@ -21,13 +19,7 @@ Put = Callable[..., None]
 @pytest.fixture
 def bucket(moto_url: str) -> Iterator[tuple[ObjectStore, Put]]:
     """A store, and a function that puts objects with metadata that only S3's API sets."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=moto_url,
-        region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test-secret",
-    )
+    client = s3_client(moto_url)
     client.create_bucket(Bucket="bucket")
 
     def put(key: str, **more: Any) -> None:

@@ -15,12 +15,13 @@ import pytest
 from tests.faults.http_proxy import running
 from tests.faults.http_rules import Rule
 from tests.gateway.stores.async_first import AsyncFirst
+from tests.gateway.stores.scripted import CREDENTIALS, Reply, ScriptedServer
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.journal.document import Journal
 from skyplane_gateway.journal.store import JournalFolder
-from skyplane_gateway.stores import Credentials, ObjectStore
+from skyplane_gateway.stores import ObjectStore
 from skyplane_gateway.stores.registry import open_without_retries
 
 BODY = b"123456789"
@@ -50,10 +51,10 @@ WRITES: Mapping[str, Callable[[ObjectStore], Any]] = {
 @pytest.mark.parametrize("use", ["", "trusted", "sent", "none"])
 @pytest.mark.parametrize("write", WRITES)
 def test_each_body_has_a_checksum(
-    scripted: Any, reply: Any, write: str, use: str, is_async: bool
+    scripted: ScriptedServer, write: str, use: str, is_async: bool
 ) -> None:
     """Servers that refuse the newer header get the older one."""
-    store = scripted.open(reply(200, headers={"ETag": '"e"'}), checksum=use)
+    store = scripted.open(Reply(200, headers={"ETag": '"e"'}), checksum=use)
     WRITES[write](AsyncFirst(store) if is_async else store)
     (request,) = scripted.requests
     found = {name: request.headers.get(name) for name in ("x-amz-checksum-crc32c", "content-md5")}
@@ -66,10 +67,9 @@ def test_each_body_has_a_checksum(
 
 @pytest.mark.parametrize("use", ["sent", "none"])
 def test_a_journal_is_written_to_a_locked_bucket(moto_url: str, use: str) -> None:
-    credentials = Credentials({"access_key_id": "test", "secret_access_key": "test-secret"})
     with running(moto_url, [REFUSED]) as proxy:
         spec = StoreSpec("s3", "locked", proxy.url, "us-east-1", (("checksum", use),))
-        store = open_without_retries(spec, credentials)
+        store = open_without_retries(spec, CREDENTIALS)
         store._client.create_bucket(Bucket="locked")  # type: ignore[attr-defined]
         journal = Journal("ab" * 16, 1, "rule", 1 << 20, writer="w", sequence=1)
         etag = JournalFolder(store, "", journal.transfer_key).write(journal, None)

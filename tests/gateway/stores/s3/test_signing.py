@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.objects import Credentials, ObjectInfo, StoreSpec
 from skyplane_gateway.stores.async_requests import Unsettled
@@ -125,12 +126,12 @@ def test_a_proxy_and_the_exceptions_from_it(
 
 
 def test_a_request_of_another_thread_is_sent_while_the_url_is_found(
-    opened: list[S3Store], scripted: Any, reply: Any
+    opened: list[S3Store], scripted: ScriptedServer
 ) -> None:
     """Both threads use one client; the request that finds the URL is never sent."""
     store = S3Store(scripted.spec(), KEYS)
     opened.append(store)
-    scripted.replies.append(reply(200, headers={"ETag": '"e"', "Last-Modified": DATE}))
+    scripted.replies.append(Reply(200, headers={"ETag": '"e"', "Last-Modified": DATE}))
     found: list[ObjectInfo] = []
 
     def look_elsewhere(**_: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from botocore.credentials import RefreshableCredentials
 from botocore.session import Session
+from tests.gateway.stores.scripted import ScriptedServer
 
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import CredentialsExpired
@@ -52,7 +52,7 @@ def _stale(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb(scripted: Any, verb: str) -> None:
+def test_every_verb(scripted: ScriptedServer, verb: str) -> None:
     store = open_store(StoreSpec("s3", "bkt", scripted.url, "us-east-1"))
     with pytest.raises(CredentialsExpired, match="expired already: renew them") as caught:
         VERBS[verb](store)
@@ -69,6 +69,6 @@ def test_every_verb(scripted: Any, verb: str) -> None:
     ],
     ids=["ambient", "session", "role"],
 )
-def test_credentials_for_gateways(scripted: Any, ask: Callable[[str], object]) -> None:
+def test_credentials_for_gateways(scripted: ScriptedServer, ask: Callable[[str], object]) -> None:
     with pytest.raises(CredentialsExpired, match="expired already"):
         ask(scripted.url)

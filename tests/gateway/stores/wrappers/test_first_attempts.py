@@ -82,31 +82,20 @@ class Scene:
         return await try_read(self.store, "key", length=len(BODY), if_match="etag")
 
 
-async def read_and_put(scene: Scene) -> None:
+async def test_a_request_that_succeeds_needs_no_thread() -> None:
+    scene = Scene.of()
     found = await scene.read()
     assert found is not None
     assert found.data == BODY
     assert await scene.put() == INFO
-
-
-def test_a_request_that_succeeds_needs_no_thread() -> None:
-    async def main() -> Scene:
-        scene = Scene.of()
-        await read_and_put(scene)
-        return scene
-
-    scene = asyncio.run(main())
     assert (scene.requests.sent, scene.limiter._in_flight) == (2, 0)
 
 
-def test_a_request_that_fails_is_left_to_a_thread() -> None:
-    async def main() -> Scene:
-        scene = Scene.of(fails=True)
-        assert await scene.read() is None
-        assert await scene.put() is None
-        return scene
-
-    assert asyncio.run(main()).limiter._in_flight == 0
+async def test_a_request_that_fails_is_left_to_a_thread() -> None:
+    scene = Scene.of(fails=True)
+    assert await scene.read() is None
+    assert await scene.put() is None
+    assert scene.limiter._in_flight == 0
 
 
 @pytest.mark.parametrize(
@@ -117,14 +106,12 @@ def test_a_request_that_fails_is_left_to_a_thread() -> None:
         pytest.param(lambda scene: None, bytes(MAX_SMALL_BYTES + 1), id="large"),
     ],
 )
-def test_what_a_thread_does_from_the_start(spoil: Callable[[Scene], None], data: bytes) -> None:
-    async def main() -> Scene:
-        scene = Scene.of()
-        spoil(scene)
-        assert await scene.put(data) is None
-        return scene
-
-    scene = asyncio.run(main())
+async def test_what_a_thread_does_from_the_start(
+    spoil: Callable[[Scene], None], data: bytes
+) -> None:
+    scene = Scene.of()
+    spoil(scene)
+    assert await scene.put(data) is None
     assert (scene.requests.sent, scene.limiter._in_flight) == (0, 0)
 
 
@@ -133,86 +120,70 @@ def throttle(limiter: RateLimiter) -> None:
     limiter.release()
 
 
-def test_a_store_without_such_requests_is_left_to_threads() -> None:
+async def test_a_store_without_such_requests_is_left_to_threads() -> None:
     class Plain:
         spec = StoreSpec("file", "/")
 
-    async def main() -> None:
-        plain: Any = Plain()
-        assert await try_read(plain, "key", length=1, if_match=None) is None
-        store = RetryingStore(plain, RateLimiter())
-        assert await try_read(store, "key", length=1, if_match=None) is None
-
-    asyncio.run(main())
+    plain: Any = Plain()
+    assert await try_read(plain, "key", length=1, if_match=None) is None
+    store = RetryingStore(plain, RateLimiter())
+    assert await try_read(store, "key", length=1, if_match=None) is None
 
 
-def test_no_more_requests_than_the_limit_are_in_flight() -> None:
-    async def main() -> None:
-        scene = Scene.of(concurrent=2)
-        scene.requests.gate.clear()
-        tasks = [asyncio.create_task(scene.put()) for _ in range(5)]
-        await asyncio.sleep(0)
-        assert scene.requests.sent == 2
-        tasks[2].cancel()  # One that waits; the others still get their turn.
-        scene.requests.gate.set()
-        found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert found.count(INFO) == 4
-        assert scene.limiter._in_flight == 0
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_no_more_requests_than_the_limit_are_in_flight() -> None:
+    scene = Scene.of(concurrent=2)
+    scene.requests.gate.clear()
+    tasks = [asyncio.create_task(scene.put()) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert scene.requests.sent == 2
+    tasks[2].cancel()  # One that waits; the others still get their turn.
+    scene.requests.gate.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert found.count(INFO) == 4
+    assert scene.limiter._in_flight == 0
 
 
-def test_a_thread_that_releases_its_place_wakes_a_request() -> None:
-    async def main() -> None:
-        scene = Scene.of(concurrent=1)
-        scene.limiter.acquire(threading.Event())
-        task = asyncio.create_task(scene.put())
-        await asyncio.sleep(0)
-        assert scene.requests.sent == 0
-        await asyncio.to_thread(scene.limiter.release)
-        assert await task == INFO
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_a_thread_that_releases_its_place_wakes_a_request() -> None:
+    scene = Scene.of(concurrent=1)
+    scene.limiter.acquire(threading.Event())
+    task = asyncio.create_task(scene.put())
+    await asyncio.sleep(0)
+    assert scene.requests.sent == 0
+    await asyncio.to_thread(scene.limiter.release)
+    assert await task == INFO
 
 
-def test_cancel_ends_the_wait_for_a_place() -> None:
-    async def main() -> None:
-        scene = Scene.of(concurrent=1)
-        scene.limiter.acquire(threading.Event())
-        tasks = [asyncio.create_task(scene.put()) for _ in range(3)]
-        await asyncio.sleep(0)
-        await asyncio.to_thread(scene.store.cancel)
-        assert await asyncio.gather(*tasks) == [None, None, None]
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+async def test_cancel_ends_the_wait_for_a_place() -> None:
+    scene = Scene.of(concurrent=1)
+    scene.limiter.acquire(threading.Event())
+    tasks = [asyncio.create_task(scene.put()) for _ in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(scene.store.cancel)
+    assert await asyncio.gather(*tasks) == [None, None, None]
 
 
 @pytest.mark.parametrize("share", [1.0, HEAD_SHARE])
-def test_the_rate_holds_on_the_loop(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+async def test_the_rate_holds_on_the_loop(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     now_s = 0.0
 
     async def sleep(seconds: float) -> None:
         nonlocal now_s
         now_s += seconds
 
-    async def main() -> None:
-        limiter = RateLimiter(
-            Limits(ceiling=1000, growth_per_s=0), clock=Clock(monotonic=lambda: now_s)
-        )
-        for _ in range(2001):
-            assert await limiter.acquire_on_loop(threading.Event(), share) is not None
-            limiter.release()
-
     monkeypatch.setattr("asyncio.sleep", sleep)
-    asyncio.run(main())
+    limits = Limits(ceiling=1000, growth_per_s=0)
+    limiter = RateLimiter(limits, clock=Clock(monotonic=lambda: now_s))
+    for _ in range(2001):
+        assert await limiter.acquire_on_loop(threading.Event(), share) is not None
+        limiter.release()
     assert now_s == pytest.approx(2.0 * share, abs=0.02)
 
 
-def test_a_store_that_throttled_gets_no_request_on_the_loop_for_a_while() -> None:
+async def test_a_store_that_throttled_gets_no_request_on_the_loop_for_a_while() -> None:
     now_s = 0.0
     limiter = RateLimiter(clock=Clock(monotonic=lambda: now_s))
     throttle(limiter)
     cancelled = threading.Event()
-    assert asyncio.run(limiter.acquire_on_loop(cancelled)) is None
+    assert await limiter.acquire_on_loop(cancelled) is None
     now_s = 1000.0
-    assert asyncio.run(limiter.acquire_on_loop(cancelled)) is not None
+    assert await limiter.acquire_on_loop(cancelled) is not None

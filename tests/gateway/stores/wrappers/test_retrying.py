@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from tests.gateway.stores.scripted import Reply, ScriptedServer
 from tests.memory_store import create_bucket, delete_bucket
 
 from skyplane_gateway.common import errors
@@ -204,10 +205,10 @@ def test_a_permanent_error_is_not_retried(world: World) -> None:
     assert world.now_s < 0.1
 
 
-def test_what_nobody_reads_again_is_sent_with_a_checksum(scripted: Any, reply: Any) -> None:
+def test_what_nobody_reads_again_is_sent_with_a_checksum(scripted: ScriptedServer) -> None:
     """A journal or a manifest, until its bytes arrive; what a source has sent may be wrong here."""
-    bad = reply(400, b"<Error><Code>BadDigest</Code></Error>")
-    inner = scripted.open(bad, reply(200, headers={"ETag": '"e"'}), bad)
+    bad = Reply(400, b"<Error><Code>BadDigest</Code></Error>")
+    inner = scripted.open(bad, Reply(200, headers={"ETag": '"e"'}), bad)
     store = RetryingStore(inner, RateLimiter(Limits()), pause=lambda *_: False)
     assert store.put("k", b"body").etag == '"e"'
     with pytest.raises(errors.ChecksumMismatch):
