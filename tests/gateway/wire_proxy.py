@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from tests.gateway.protocol.lab import give
+
 from skyplane_gateway.config import Route
 from skyplane_gateway.protocol import Connection, Identity, Side
 from skyplane_gateway.protocol.messages import (
@@ -235,7 +237,7 @@ class ProxiedConnection:
         upper, lower = self.dialer, self._acceptor
         if kind is MessageType.HELLO:
             accepting = Connection.accept(relay, nonce=os.urandom(16))
-            accepting.receive_data(data)
+            give(accepting, data)
             incarnation = accepting.hello.nonce[:_INCARNATION_BYTES]
             dialing = Connection.dial(
                 relay,
@@ -247,11 +249,11 @@ class ProxiedConnection:
             _flush(dialing, lower)
         elif kind is MessageType.CHALLENGE:
             accepting, dialing = self._own
-            dialing.receive_data(data)
+            give(dialing, data)
             _flush(dialing, lower)
             _flush(accepting, upper)
         else:
-            self._own[0].receive_data(data)
+            give(self._own[0], data)
             assert self._own[0].established is not None
 
 

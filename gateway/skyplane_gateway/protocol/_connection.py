@@ -185,16 +185,6 @@ class Connection:
         except RemoteProtocolError as error:
             self._fail(error)
 
-    def receive_data(self, data: Buffer) -> None:
-        """Process any number of bytes; copies them once."""
-        rest = memoryview(data)
-        while rest and self._state not in FINAL:
-            buffer = self.get_buffer()
-            count = min(len(buffer), len(rest))
-            buffer[:count] = rest[:count]
-            rest = rest[count:]
-            self.buffer_updated(count)
-
     def receive_eof(self) -> None:
         """The peer's stream has ended, or the connection was lost."""
         self._move(Step.RECV_EOF)

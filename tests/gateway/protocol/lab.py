@@ -23,6 +23,7 @@ from skyplane_gateway.protocol import (
     State,
     seal_receipt,
 )
+from skyplane_gateway.protocol._state import FINAL
 from skyplane_gateway.protocol.receipt import EntryResult
 
 FLEET = b"fleet-01"
@@ -58,6 +59,16 @@ def _shared(one: str, other: str) -> bytes:
     pair = sorted((one, other))
     # The first two nodes are those of the example in the specification.
     return KEY if pair == sorted(NODES[:2]) else hashlib.sha256(repr(pair).encode()).digest()
+
+
+def give(connection: Connection, data: Buffer) -> None:
+    """Any number of bytes, as an event loop gives them."""
+    rest = memoryview(data)
+    while rest and connection.state not in FINAL:
+        buffer = connection.get_buffer()
+        count = min(len(buffer), len(rest))
+        buffer[:count], rest = rest[:count], rest[count:]
+        connection.buffer_updated(count)
 
 
 def events_of(connection: Connection) -> list[Event]:
@@ -97,7 +108,7 @@ class ConnectionPair:
             ):
                 for buffer in sender.data_to_send():
                     busy = True
-                    receiver.receive_data(buffer)
+                    give(receiver, buffer)
                 events[receiver] += events_of(receiver)
         return events
 

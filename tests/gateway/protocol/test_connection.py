@@ -9,6 +9,7 @@ import pytest
 from tests.gateway.protocol.lab import (
     ConnectionPair,
     events_of,
+    give,
     identity_of,
     make_frames,
     make_receipt,
@@ -39,9 +40,9 @@ def conversation() -> tuple[bytes, list[Event]]:
     pair = ConnectionPair(Side.UPSTREAM)
     hello = pair.dialer.data_to_send()
     for buffer in hello:
-        pair.acceptor.receive_data(buffer)
+        give(pair.acceptor, buffer)
     for buffer in pair.acceptor.data_to_send():
-        pair.dialer.receive_data(buffer)
+        give(pair.dialer, buffer)
     expected: list[Event] = [Established("aws:us-east-1/0", 7, True)]
     for frame in make_frames(bytes(range(200)), frame_bytes=90):
         pair.dialer.send_frame(frame.header, *frame.sealed)
@@ -63,7 +64,7 @@ def test_a_conversation_in_pieces_has_the_same_events(
     acceptor = fresh_acceptor()
     found: list[Event] = []
     for start in range(0, len(data), step):
-        acceptor.receive_data(data[start : start + step])
+        give(acceptor, data[start : start + step])
         found += events_of(acceptor)
     assert found == expected
 
@@ -74,8 +75,8 @@ def test_a_conversation_cut_anywhere_has_the_same_events(
     data, expected = conversation
     for cut in range(len(data) + 1):
         acceptor = fresh_acceptor()
-        acceptor.receive_data(data[:cut])
-        acceptor.receive_data(data[cut:])
+        give(acceptor, data[:cut])
+        give(acceptor, data[cut:])
         assert events_of(acceptor) == expected, cut
 
 
@@ -84,16 +85,16 @@ def test_bytes_after_a_goodbye_are_refused_and_after_the_end_dropped(
 ) -> None:
     data, expected = conversation
     acceptor = fresh_acceptor()
-    acceptor.receive_data(data + bytes.fromhex("06 00 0002 00000004 0000 0000"))
+    give(acceptor, data + bytes.fromhex("06 00 0002 00000004 0000 0000"))
     for event in expected:
         assert acceptor.next_event() == event
     with pytest.raises(RemoteProtocolError, match="not allowed in state downstream-left"):
         acceptor.next_event()
 
     acceptor = fresh_acceptor()
-    acceptor.receive_data(data)
+    give(acceptor, data)
     acceptor.close()
-    acceptor.receive_data(b"anything" * 100)
+    give(acceptor, b"anything" * 100)
     assert events_of(acceptor) == [*expected, ConnectionClosed(is_clean=True)]
 
 
@@ -101,7 +102,7 @@ def test_two_goodbyes_and_more_in_one_piece() -> None:
     """Bytes after the closing GOODBYE in the same read have no effect."""
     pair = ConnectionPair().established()
     pair.upstream.close()
-    pair.upstream.receive_data(bytes.fromhex("06 00 0002 00000004 0000 0000") + b"\xff" * 20)
+    give(pair.upstream, bytes.fromhex("06 00 0002 00000004 0000 0000") + b"\xff" * 20)
     assert events_of(pair.upstream) == [
         GoodbyeReceived(GoodbyeReason.DONE, ""),
         ConnectionClosed(is_clean=True),
@@ -131,7 +132,7 @@ def test_a_relay_forwards_the_same_bytes() -> None:
     frame = make_frames(bytes(100_000), frame_bytes=100_000)[0]
     near.upstream.send_frame(frame.header, *frame.sealed)
     said = b"".join(near.upstream.data_to_send())
-    near.downstream.receive_data(said)
+    give(near.downstream, said)
     event = near.downstream.next_event()
     assert isinstance(event, FrameReceived)
     far.upstream.send_frame(event.header, event.sealed)
@@ -225,7 +226,7 @@ def test_frames_and_receipts_stay_on_their_route(changes: dict[str, Any]) -> Non
     for sender, receiver in ((pair.upstream, pair.downstream), (pair.downstream, pair.upstream)):
         head = bytearray(b"".join(sender.data_to_send())[:52])
         head[position] ^= 1
-        receiver.receive_data(head)
+        give(receiver, head)
         assert len(receiver.get_buffer()) == STAGING_BYTES
         with pytest.raises(RemoteProtocolError, match="on a connection of route 7"):
             receiver.next_event()
@@ -244,7 +245,7 @@ def test_good_events_come_before_the_error_and_the_error_stays() -> None:
     pair = ConnectionPair().established()
     frame = make_frames(b"x")[0]
     pair.upstream.send_frame(frame.header, *frame.sealed)
-    pair.downstream.receive_data(b"".join(pair.upstream.data_to_send()) + b"\xff" * 8)
+    give(pair.downstream, b"".join(pair.upstream.data_to_send()) + b"\xff" * 8)
     assert isinstance(pair.downstream.next_event(), FrameReceived)
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match="type 255"):
@@ -253,9 +254,9 @@ def test_good_events_come_before_the_error_and_the_error_stays() -> None:
 
 def test_a_goodbye_has_the_reason_of_a_refusal() -> None:
     pair = ConnectionPair().established()
-    pair.downstream.receive_data(b"\xff" * 8)
+    give(pair.downstream, b"\xff" * 8)
     for buffer in pair.downstream.data_to_send():
-        pair.upstream.receive_data(buffer)
+        give(pair.upstream, buffer)
     (event,) = events_of(pair.upstream)
     assert isinstance(event, GoodbyeReceived)
     assert event.reason is GoodbyeReason.PROTOCOL_ERROR
@@ -297,7 +298,7 @@ def test_a_connection_lost_inside_a_frame_is_not_clean() -> None:
     pair = ConnectionPair().established()
     frame = make_frames(bytes(100_000), frame_bytes=100_000)[0]
     pair.upstream.send_frame(frame.header, *frame.sealed)
-    pair.downstream.receive_data(b"".join(pair.upstream.data_to_send())[:-1])
+    give(pair.downstream, b"".join(pair.upstream.data_to_send())[:-1])
     pair.downstream.receive_eof()
     assert pair.downstream.next_event() == ConnectionClosed(is_clean=False)
     assert pair.downstream.next_event() is NEED_DATA

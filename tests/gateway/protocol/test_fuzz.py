@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.protocol.lab import ConnectionPair, make_frames, make_receipt
+from tests.gateway.protocol.lab import ConnectionPair, give, make_frames, make_receipt
 
 from skyplane_gateway.protocol import (
     NEED_DATA,
@@ -79,13 +79,13 @@ def record() -> list[bytes]:
     pair = ConnectionPair(Side.UPSTREAM)
     sent, received = [pair.dialer.data_to_send()], []
     for buffer in sent[0]:
-        pair.acceptor.receive_data(buffer)
+        give(pair.acceptor, buffer)
     received.append(pair.acceptor.data_to_send())
     for buffer in received[0]:
-        pair.dialer.receive_data(buffer)
+        give(pair.dialer, buffer)
     sent.append(pair.dialer.data_to_send())
     for buffer in sent[1]:
-        pair.acceptor.receive_data(buffer)
+        give(pair.acceptor, buffer)
     for frame in make_frames(PAYLOAD, frame_bytes=200):
         pair.dialer.send_frame(frame.header, *frame.sealed)
         sent.append(pair.dialer.data_to_send())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.gateway.protocol.lab import ConnectionPair, identity_of, make_frames
+from tests.gateway.protocol.lab import ConnectionPair, give, identity_of, make_frames
 
 from skyplane_gateway.protocol import (
     Buffer,
@@ -49,7 +49,7 @@ def sent(connection: Connection) -> bytes:
 
 def deliver(sender: Connection, receiver: Connection) -> bytes:
     data = sent(sender)
-    receiver.receive_data(data)
+    give(receiver, data)
     return data
 
 
@@ -82,7 +82,7 @@ def test_dialer_with_another_key_is_refused() -> None:
     goodbye = sent(dialer)
     assert goodbye[0] == 6
     forged = bytes.fromhex("03 00 0002 00000020") + challenge[32:64]
-    acceptor.receive_data(forged)
+    give(acceptor, forged)
     error = refusal(acceptor)
     assert isinstance(error, HelloRefused)
     assert error.is_permanent
@@ -120,7 +120,7 @@ def test_an_acceptor_of_another_fleet_or_of_the_same_name_is_refused(
     challenge = Challenge(fleet, b"A" * 16, node)
     hello = unpack_hello(sent(dialer)[8:])
     proof = acceptor_proof(identity_of("a").keys["b"], hello, challenge)
-    dialer.receive_data(pack_challenge(challenge, proof))
+    give(dialer, pack_challenge(challenge, proof))
     error = refusal(dialer)
     assert isinstance(error, HelloRefused)
     assert problem in error.message
@@ -136,7 +136,7 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_acceptor(position: i
     hello = bytearray(sent(dialer))
     assert len(hello) == 52
     hello[position] ^= 1
-    acceptor.receive_data(hello)
+    give(acceptor, hello)
     if acceptor.state is State.AWAIT_PROOF:
         deliver(acceptor, dialer)
         assert isinstance(refusal(dialer), HelloRefused)
@@ -152,7 +152,7 @@ def test_no_announced_byte_can_be_altered_on_the_way_to_the_dialer(position: int
     challenge = bytearray(sent(acceptor))
     assert len(challenge) == 80
     challenge[position] ^= 1
-    dialer.receive_data(challenge)
+    give(dialer, challenge)
     dialer.receive_eof()
     if dialer.state is not State.CLOSED:
         refusal(dialer)
@@ -170,7 +170,7 @@ def test_a_gateway_cannot_use_the_name_of_another() -> None:
     # A proof with its own key in the name of `a` is refused too.
     hello = unpack_hello(sent(dial(replace(relay, node="a")))[8:])
     proof = dialer_proof(relay.keys["b"], hello, Challenge(b"fleet-01", b"A" * 16, "b"))
-    acceptor.receive_data(pack_proof(proof))
+    give(acceptor, pack_proof(proof))
     assert "'a' does not hold the key" in refusal(acceptor).message
 
     # As an acceptor it cannot use the name of a sink.
@@ -193,20 +193,20 @@ def test_own_messages_sent_back_prove_nothing() -> None:
     victim = dial(identity_of("a"))
     hello = sent(victim)
     mirror = accept("a")
-    mirror.receive_data(hello)
+    give(mirror, hello)
     assert "own name" in refusal(mirror).message
 
     # With a second connection to the victim: its CHALLENGE is no valid PROOF.
     first = accept("b", b"1" * 16)
-    first.receive_data(hello)
+    give(first, hello)
     challenge = sent(first)
-    first.receive_data(bytes.fromhex("03 00 0002 00000020") + challenge[32:64])
+    give(first, bytes.fromhex("03 00 0002 00000020") + challenge[32:64])
     assert isinstance(refusal(first), HelloRefused)
 
 
 def test_hello_sent_back_is_not_a_challenge() -> None:
     victim = dial(identity_of("a"))
-    victim.receive_data(sent(victim))
+    give(victim, sent(victim))
     assert "HELLO is not allowed" in refusal(victim).message
 
 
@@ -218,11 +218,11 @@ def test_recorded_connection_cannot_be_replayed() -> None:
     assert isinstance(acceptor.next_event(), Established)
 
     later = accept("b", b"2" * 16)
-    later.receive_data(hello + proof)
+    give(later, hello + proof)
     assert isinstance(refusal(later), HelloRefused)
 
     again = dial(identity_of("a"), nonce=b"E" * 16)
-    again.receive_data(challenge)
+    give(again, challenge)
     assert isinstance(refusal(again), HelloRefused)
 
 
@@ -230,10 +230,10 @@ def test_proof_of_one_acceptor_does_not_serve_another() -> None:
     dialer = dial(identity_of("a"))
     hello = sent(dialer)
     one, two = (accept(name) for name in "bc")
-    one.receive_data(hello)
-    two.receive_data(hello)
-    dialer.receive_data(sent(one))
-    two.receive_data(sent(dialer))
+    give(one, hello)
+    give(two, hello)
+    give(dialer, sent(one))
+    give(two, sent(dialer))
     assert isinstance(refusal(two), HelloRefused)
 
 
@@ -254,7 +254,7 @@ def test_versions_must_be_equal_and_both_sides_learn_both(version: int) -> None:
     acceptor = accept("b")
     hello = bytearray(sent(dial(identity_of("a"))))
     hello[2:4] = version.to_bytes(2, "big")
-    acceptor.receive_data(hello)
+    give(acceptor, hello)
     error = refusal(acceptor)
     assert isinstance(error, WireVersionMismatch)
     assert (error.local_version, error.remote_version) == (2, version)
@@ -265,7 +265,7 @@ def test_versions_must_be_equal_and_both_sides_learn_both(version: int) -> None:
     assert answer[2:4] == b"\0\2"
     dialer = dial(identity_of("a"))
     answer[2:4] = version.to_bytes(2, "big")
-    dialer.receive_data(answer)
+    give(dialer, answer)
     assert isinstance(refusal(dialer), WireVersionMismatch)
 
 
@@ -276,7 +276,7 @@ def test_versions_must_be_equal_and_both_sides_learn_both(version: int) -> None:
 )
 def test_other_protocols_are_refused_at_once(talk: bytes) -> None:
     acceptor = accept("b")
-    acceptor.receive_data(talk[:8])
+    give(acceptor, talk[:8])
     assert "is this a gateway" in refusal(acceptor).message
 
 
@@ -292,7 +292,7 @@ def test_other_protocols_are_refused_at_once(talk: bytes) -> None:
 def test_the_first_message_must_be_a_hello(data: str) -> None:
     """Refused after eight bytes, before any memory is allocated."""
     acceptor = accept("b")
-    acceptor.receive_data(bytes.fromhex(data))
+    give(acceptor, bytes.fromhex(data))
     assert "not allowed in state start" in refusal(acceptor).message
 
 
@@ -302,9 +302,9 @@ def test_data_after_a_bad_proof_is_dropped() -> None:
     pair.dialer.send_frame(frame.header, *frame.sealed)
     acceptor = accept("b")
     hello: Buffer = sent(dial(identity_of("a")))
-    acceptor.receive_data(hello)
+    give(acceptor, hello)
     bad_proof = bytes.fromhex("03 00 0002 00000020") + b"x" * 32
-    acceptor.receive_data(bad_proof + sent(pair.dialer))
+    give(acceptor, bad_proof + sent(pair.dialer))
     assert isinstance(refusal(acceptor), HelloRefused)
 
 

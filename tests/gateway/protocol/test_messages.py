@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.gateway.protocol.lab import ConnectionPair
+from tests.gateway.protocol.lab import ConnectionPair, give
 
 from skyplane_gateway.protocol import (
     ChunkId,
@@ -265,9 +265,9 @@ def test_handshake_on_the_wire() -> None:
     dialer, acceptor = pair.dialer, pair.acceptor
     hello = b"".join(dialer.data_to_send())
     assert hello == from_hex(HELLO_HEX)
-    acceptor.receive_data(hello)
+    give(acceptor, hello)
     challenge = b"".join(acceptor.data_to_send())
     assert challenge == from_hex(CHALLENGE_HEX.replace("aa" * 32, ACCEPTOR_PROOF))
-    dialer.receive_data(challenge)
+    give(dialer, challenge)
     proof = b"".join(dialer.data_to_send())
     assert proof == from_hex("03 00 0002 00000020" + DIALER_PROOF)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.gateway.protocol.lab import ConnectionPair, identity_of
+from tests.gateway.protocol.lab import ConnectionPair, give, identity_of
 
 from skyplane_gateway.protocol import (
     NEED_DATA,
@@ -66,7 +66,7 @@ def in_state(state: State) -> Connection:
         return _of(pair.dialer, state)
     if state is State.AWAIT_PROOF:
         for buffer in pair.dialer.data_to_send():
-            pair.acceptor.receive_data(buffer)
+            give(pair.acceptor, buffer)
         pair.acceptor.data_to_send()
         return _of(pair.acceptor, state)
     pair.established()
@@ -79,7 +79,7 @@ def in_state(state: State) -> Connection:
         other.close()
     pair.exchange()
     if state is State.FAILED:
-        one.receive_data(b"\0" * 8)
+        give(one, b"\0" * 8)
         with pytest.raises(RemoteProtocolError):
             one.next_event()
         one.data_to_send()
@@ -116,7 +116,7 @@ def test_every_state_can_be_reached_and_left_for_an_end() -> None:
 def test_every_message_in_every_state(state: State, kind: MessageType) -> None:
     """Admitted or refused by its first eight bytes, exactly as the table says."""
     connection = in_state(state)
-    connection.receive_data(bytes.fromhex(PREFIXES[kind]))
+    give(connection, bytes.fromhex(PREFIXES[kind]))
     if state is State.FAILED:
         with pytest.raises(RemoteProtocolError):
             connection.next_event()
