@@ -431,11 +431,6 @@ def ssh(sshd: ssh_server.Server) -> Iterator[SshHarness]:
 
 
 @pytest.fixture
-def instances() -> InstancesHarness:
-    return InstancesHarness()
-
-
-@pytest.fixture
 def boxes(sshd: ssh_server.Server) -> Iterator[SshHarness]:
     """As `ssh`, with gateways in containers of a stand-in for podman."""
     from tests.provision.ssh.boxes import ContainerHarness
@@ -445,7 +440,7 @@ def boxes(sshd: ssh_server.Server) -> Iterator[SshHarness]:
     _end_all(harness)
 
 
-Harness = LocalHarness | CloudFleetHarness
+Harness = LocalHarness | CloudFleetHarness | InstancesHarness
 
 _HARNESSES = {"local": "local", "ssh": "ssh", "ssh-containers": "boxes"}
 
@@ -466,8 +461,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("long")
 
 
-@pytest.fixture(params=sorted([*_HARNESSES, *cloud_harnesses.HARNESSES]))
+@pytest.fixture(params=sorted([*_HARNESSES, *cloud_harnesses.HARNESSES, "memory"]))
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    if request.param == "memory":
+        memory = InstancesHarness()
+        _skip_what_it_lacks(request, memory)
+        yield memory
+        return
     if request.param in cloud_harnesses.HARNESSES:
         with cloud_fleets(cloud_harnesses.HARNESSES[request.param]) as made:
             _skip_what_it_lacks(request, made)

@@ -28,6 +28,7 @@ from skyplane_orchestration.errors import (
     CapacityUnavailable,
     ConfigurationInvalid,
     FleetLost,
+    NotAuthorised,
     ProvisionFailed,
     SkyplaneError,
     TooManyFleets,
@@ -221,13 +222,63 @@ def test_a_fleet_that_must_exist_is_repaired_but_not_raised_again(harness: Harne
     with pytest.raises(FleetLost):
         harness.provisioner().ensure(again, harness.authority(spec))
     fleet = harness.provisioner().ensure(spec, harness.authority(spec))
-    harness.kill(fleet.gateway(planned(harness)[0]))
+    # A copy within a region has one gateway; if it dies, its transfer asks for a repair.
+    for gateway in fleet.gateways:
+        harness.kill(gateway)
     repaired = harness.provisioner().ensure(again, harness.authority(spec))
     assert nodes(repaired) == nodes(fleet)
     harness.provisioner().destroy(spec.key)
     with pytest.raises(FleetLost, match="torn down"):
         harness.provisioner().ensure(again, harness.authority(spec))
     assert not harness.running()
+
+
+def test_a_fleet_of_another_deployment_keeps_all_its_gateways(harness: Harness) -> None:
+    """The other one's plan has fewer of them."""
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    other = replace(spec, deployment="staging", max_instances_per_region=1)
+    with pytest.raises(ConfigurationInvalid, match="belongs to deployment 'test'"):
+        harness.provisioner().ensure(other, harness.authority(other))
+    assert len(harness.running()) == 5
+
+
+@pytest.mark.parametrize("must_exist", [False, True])
+def test_a_fleet_of_another_secret_keeps_all_its_gateways(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, must_exist: bool
+) -> None:
+    """A provision, and the repair of a transfer."""
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+
+    def refuse(*_: object) -> dict[str, Any]:
+        raise NotAuthorised("both need the same fleet secret")
+
+    for verb in ("status", "plan"):
+        monkeypatch.setattr(harness.session, verb, refuse)
+    fewer = replace(spec, max_instances_per_region=1, must_exist=must_exist)
+    with pytest.raises(NotAuthorised):
+        harness.provisioner().ensure(fewer, harness.authority(fewer))
+    assert len(harness.running()) == 5
+
+
+def test_gateways_that_are_no_longer_wanted_are_ended(harness: Harness) -> None:
+    spec = harness.spec()
+    harness.provisioner().ensure(spec, harness.authority(spec))
+    fewer = harness.spec(max_instances_per_region=1)
+    fleet = harness.provisioner().ensure(fewer, harness.authority(fewer))
+    wanted = sorted(f"{region}/0" for region in fewer.plan.instances)
+    assert nodes(fleet) == wanted
+    assert [found.node for found in harness.provisioner().describe(spec.key)] == wanted
+
+
+def test_past_its_hard_end_the_fleet_is_made_anew(harness: Harness) -> None:
+    spec = harness.spec()
+    first = harness.provisioner().ensure(spec, harness.authority(spec))
+    second = harness.late(DAY_S + 3600).ensure(spec, harness.authority(spec))
+    assert second.hard_end_unix_s > first.hard_end_unix_s + DAY_S
+    assert not {g.control for g in first.gateways} & {g.control for g in second.gateways}
+    assert len(harness.running()) == 5
 
 
 @pytest.mark.situation(CRASH)

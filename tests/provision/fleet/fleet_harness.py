@@ -2,105 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from tests.provision.fleet.cloud_harness import DESCRIBE, VERBS, CloudHarness, MortalCloud
 from tests.provision.fleet.cloud_harnesses import OpensCloud
-from tests.provision.fleet.harness import Killed, killed_before
-from tests.provision.fleet.memory_cloud import MemorySession, StandInBoot
+from tests.provision.fleet.harness import FleetsHarness
 from tests.provision.fleet.stand_in_machines import StandInMachines
-from tests.provision.samples import SECRET, make_plan
 
-from skyplane_gateway.common.clock import Clock
-from skyplane_orchestration.errors import QuotaExceeded, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
-from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
-from skyplane_orchestration.provision.provisioner import FleetSpec, Provisioner
-from skyplane_orchestration.security.authority import Authority
+from skyplane_orchestration.provision.provisioner import Provisioner
 
 
-class CloudFleetHarness:
-    """See `Harness` of `tests/provision/conftest.py`. Time is that of a manual clock."""
+class CloudFleetHarness(FleetsHarness):
+    """Time is that of a manual clock."""
 
-    locks_fleets = False
-    records_fleets = False
-    quota_error: type[SkyplaneError] = QuotaExceeded
     throttled_verbs = VERBS
-    lacks: Mapping[str, str] = {}
-    session = MemorySession
 
     def __init__(self, cloud: CloudHarness, machines: StandInMachines) -> None:
         self.cloud = cloud
-        self.machines = machines
+        self.place = self.machines = machines
+        self.clock = cloud.clock.clock
         self.source = cloud.region
         self.relay = cloud.other_region
         self.sink = cloud.third_region
+        self.instance_type = cloud.instance_type
         self.quota_name = cloud.quota_name
         # Google has no console output of an instance that has stopped.
-        is_google = cloud.region.startswith("gcp:")
-        self.why_failed = "it has stopped" if is_google else "cannot bind"
+        if cloud.region.startswith("gcp:"):
+            self.why_failed = "it has stopped"
         self.options = InstanceOptions(("203.0.113.7/32",), processes_per_instance=1)
 
-    def provisioner(
-        self, *, clock: Clock | None = None, die: Callable[[str], None] = lambda verb: None
-    ) -> InstanceProvisioner:
-        self.machines.failing.clear()
-
-        def connect(host: str, port: int, context: Any, expected_uri: str) -> MemorySession:
-            return MemorySession(self.machines, (host, port), expected_uri)
-
-        return InstanceProvisioner(
-            [MortalCloud(self.cloud.worker(), die)],
-            StandInBoot(self.machines),
-            self.options,
-            connect=connect,
-            clock=clock or self.cloud.clock.clock,
-        )
-
-    def failing(self) -> Provisioner:
-        made = self.provisioner()
-        self.machines.failing.add(f"{self.relay}/0")
-        return made
-
-    def unusable(self) -> Provisioner:
-        self.cloud.deny(DESCRIBE)
-        return self.provisioner()
-
-    def late(self, seconds: float) -> Provisioner:
-        manual = self.cloud.clock
-        return self.provisioner(
-            clock=replace(manual.clock, wall=lambda: manual.now_s + seconds),
-        )
-
-    def spec(self, key: str = "f1ee7", **changes: Any) -> FleetSpec:
-        a, b, c = self.source, self.relay, self.sink
-        plan = make_plan([((a, c), 4.0), ((a, b, c), 2.0)], {a: 2, b: 1, c: 2})
-        groups = {
-            region: InstanceGroup(self.cloud.instance_type, group.count)
-            for region, group in plan.instances.items()
-        }
-        spec = FleetSpec(key, 0, "test", replace(plan, instances=groups))
-        return replace(spec, **changes)
-
-    def authority(self, spec: FleetSpec) -> Authority:
-        return Authority(SECRET, spec.key)
+    def opened(self, die: Callable[[str], None], clouds: Sequence[str]) -> list[Any]:
+        return [MortalCloud(self.cloud.worker(), die)]
 
     def kill(self, gateway: GatewayHandle) -> None:
         for one in self.cloud.worker().describe("f1ee7", [gateway.region]):
             if one.cloud_id == gateway.details["instance_id"]:
                 self.cloud.end_by_hand(one)
-
-    def crash_after_launch(self, spec: FleetSpec) -> None:
-        try:
-            self.provisioner(die=killed_before("set_ingress")).ensure(spec, self.authority(spec))
-        except Killed:
-            return
-        raise AssertionError("it was not killed")
 
     def running(self) -> list[str]:
         return [one.instance for one in self.machines.running()]
@@ -112,6 +53,10 @@ class CloudFleetHarness:
         return [*self.running(), *left]
 
     # Situations.
+
+    def unusable(self) -> Provisioner:
+        self.cloud.deny(DESCRIBE)
+        return self.provisioner()
 
     def show_late(self) -> None:
         self.cloud.hide_new(3)
@@ -135,17 +80,6 @@ class CloudFleetHarness:
 
     def throttle(self, verb: str) -> None:
         self.cloud.throttle(verb, 3)
-
-    def while_launched(self, act: Callable[[], object]) -> Provisioner:
-        """One whose `ensure` meets `act` when its gateways run and are not connected yet."""
-        done: list[str] = []
-
-        def die(verb: str) -> None:
-            if verb == "set_ingress" and not done:
-                done.append(verb)
-                act()
-
-        return self.provisioner(die=die)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.fleet.boot import Boot
+from skyplane_orchestration.provision.fleet.error_rules import torn_down
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -245,6 +246,8 @@ class MemoryCloud:
         self._die("set_ingress")
         with self.account.lock:
             place = (region, tags.fleet_key)
+            if place not in self.account.firewalls:
+                raise torn_down(f"the firewall of {region}")
             self.account.firewalls[place] = (self.account.firewalls[place][0], set(ingress))
 
     def terminate(self, instances: Sequence[Instance]) -> None:
@@ -336,6 +339,12 @@ class HasGateways(Protocol):
     @property
     def gateways(self) -> Mapping[tuple[str, int], Gateway]:
         """The address of a control API -> its gateway."""
+
+
+class HoldsStandIns(EnrolsStandIns, HasGateways, Protocol):
+    """Both; `failing` has the names of instances that end in place of an enrolment."""
+
+    failing: set[str]
 
 
 class MemorySession:

@@ -219,14 +219,6 @@ def test_an_instance_that_ends_at_once_is_replaced_once(harness: InstancesHarnes
     assert harness.account.calls.count("launch") == 6
 
 
-def test_slow_ends_are_awaited_before_the_firewall_is_deleted(harness: InstancesHarness) -> None:
-    harness.account.slow_ends = 4
-    spec = harness.spec()
-    harness.provisioner().ensure(spec, harness.authority(spec))
-    assert len(harness.provisioner().destroy(spec.key)) == 5
-    assert harness.traces() == []
-
-
 def test_an_end_that_takes_too_long_is_an_error(harness: InstancesHarness) -> None:
     harness.account.slow_ends = 10**9
     spec = harness.spec()
@@ -242,15 +234,6 @@ def test_a_region_of_a_cloud_without_settings_is_refused(harness: InstancesHarne
     with pytest.raises(ConfigurationInvalid, match=f"region {B} needs settings .* 'gcp'"):
         provisioner.ensure(spec, harness.authority(spec))
     assert harness.traces() == []
-
-
-def test_a_fleet_of_another_deployment_is_left_alone(harness: InstancesHarness) -> None:
-    spec = harness.spec()
-    harness.provisioner().ensure(spec, harness.authority(spec))
-    other = replace(spec, deployment="staging")
-    with pytest.raises(ConfigurationInvalid, match="belongs to deployment 'test'"):
-        harness.provisioner().ensure(other, harness.authority(other))
-    assert len(harness.running()) == 5
 
 
 def test_a_sweep_keeps_a_fleet_that_is_about_to_get_instances(harness: InstancesHarness) -> None:

@@ -18,10 +18,8 @@ from tests.provision.fleet.cloud_harness import (
     OPEN,
     TERMINATE,
     CloudHarness,
-    silent_boot,
 )
 from tests.provision.fleet.cloud_harnesses import HARNESSES
-from tests.provision.samples import SECRET, make_plan
 
 from skyplane_orchestration.errors import (
     CapacityUnavailable,
@@ -29,10 +27,8 @@ from skyplane_orchestration.errors import (
     CloudUnavailable,
     ConfigurationInvalid,
     InstanceTypeNotOffered,
-    ProvisionFailed,
     QuotaExceeded,
 )
-from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.fleet.machines import (
     FleetTags,
     Ingress,
@@ -40,10 +36,6 @@ from skyplane_orchestration.provision.fleet.machines import (
     LaunchRequest,
     Machines,
 )
-from skyplane_orchestration.provision.fleet.options import InstanceOptions
-from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
-from skyplane_orchestration.provision.provisioner import FleetSpec
-from skyplane_orchestration.security.authority import Authority
 
 FLEET = FleetTags(
     fleet_key="0123456789abcdef" * 2,
@@ -177,26 +169,6 @@ def test_a_crash_after_the_launch_leaves_an_instance_that_tags_tell_of(
     assert instances[0].tags == FLEET
     assert {(harness.name_of(one), one.tags) for one in resources} == {("firewall", FLEET)}
     tear_down(harness)
-    assert harness.leftovers() == {}
-
-
-def test_instances_that_never_answer_are_replaced_once_and_leave_nothing(
-    harness: CloudHarness,
-) -> None:
-    """Catalogue of faults, 34."""
-    ends = (harness.region, harness.other_region)
-    plan = make_plan([(ends, 1.0)], dict.fromkeys(ends, 1))
-    groups = {region: InstanceGroup(harness.instance_type, 1) for region in ends}
-    spec = FleetSpec(FLEET.fleet_key, 0, "prod", replace(plan, instances=groups))
-    provisioner = InstanceProvisioner(
-        [harness.worker()],
-        silent_boot(),
-        InstanceOptions(("203.0.113.7/32",), processes_per_instance=1, poll_s=5.0),
-        clock=harness.clock.clock,
-    )
-    with pytest.raises(ProvisionFailed, match=r"did not answer within 180 s.*console output"):
-        provisioner.ensure(spec, Authority(SECRET, FLEET.fleet_key))
-    assert harness.launches() == 4
     assert harness.leftovers() == {}
 
 

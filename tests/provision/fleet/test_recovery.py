@@ -165,16 +165,6 @@ def test_the_reason_of_a_failure_survives_a_console_that_cannot_be_read(
         harness.failing().ensure(spec, harness.authority(spec))
 
 
-def test_a_fleet_whose_instances_all_died_is_not_torn_down(harness: InstancesHarness) -> None:
-    """A copy within a region has one gateway; if it dies, its transfer asks for a repair."""
-    spec = harness.spec()
-    fleet = harness.provisioner().ensure(spec, harness.authority(spec))
-    for gateway in fleet.gateways:
-        harness.kill(gateway)
-    again = harness.provisioner().ensure(replace(spec, must_exist=True), harness.authority(spec))
-    assert len(again.gateways) == 5
-
-
 def test_a_region_that_no_search_looks_at_gets_no_instance(
     harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,18 +181,6 @@ def test_a_region_that_no_search_looks_at_gets_no_instance(
         return
     harness.provisioner().destroy(spec.key)
     assert harness.traces() == []
-
-
-def test_a_refused_fleet_of_another_deployment_keeps_all_its_instances(
-    harness: InstancesHarness,
-) -> None:
-    spec = harness.spec()
-    harness.provisioner().ensure(spec, harness.authority(spec))
-    fewer = make_plan([((A, C), 4.0)], {A: 1, C: 1})
-    other = replace(spec, deployment="staging", plan=fewer)
-    with pytest.raises(ConfigurationInvalid, match="belongs to deployment 'test'"):
-        harness.provisioner().ensure(other, harness.authority(other))
-    assert len(harness.running()) == 5
 
 
 def test_a_retry_with_another_plan_ends_the_instances_of_dropped_regions(

@@ -29,7 +29,6 @@ from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     ForeignHost,
     GatewayUnreachable,
-    NotAuthorised,
     ProvisionFailed,
     SkyplaneError,
     TeardownIncomplete,
@@ -202,14 +201,6 @@ def test_a_gateway_that_hangs_is_replaced(local: LocalHarness) -> None:
     second = LocalProvisioner(options, connect=connect).ensure(spec, local.authority(spec))
     assert [g.node for g in second.gateways if g != first.gateway(g.node)] == [hung.node]
     assert len(local.running()) == 5
-
-
-def test_gateways_that_are_no_longer_wanted_are_ended(local: LocalHarness) -> None:
-    ensure(local)
-    spec = local.spec(max_instances_per_region=1)
-    fleet = local.provisioner().ensure(spec, local.authority(spec))
-    assert [gateway.node for gateway in fleet.gateways] == [f"{A}/0", f"{C}/0", f"{B}/0"]
-    assert len(local.running()) == 3
 
 
 def test_this_machine_runs_fewer_gateways_than_a_plan_has_instances(
@@ -388,18 +379,6 @@ def test_an_interruption_undoes_what_was_started(
     assert local.traces() == []
 
 
-def test_a_fleet_of_another_secret_is_left_alone(local: LocalHarness) -> None:
-    class Stranger(Silent):
-        error = NotAuthorised("both need the same fleet secret")
-
-    ensure(local)
-    spec = local.spec()
-    stranger = LocalProvisioner(local.options, connect=lambda *_: Stranger())
-    with pytest.raises(NotAuthorised):
-        stranger.ensure(spec, local.authority(spec))
-    assert len(local.running()) == 5
-
-
 def test_the_wait_for_the_lock_has_a_timeout(local: LocalHarness) -> None:
     spec = local.spec()
     local.run_root.mkdir()
@@ -454,14 +433,6 @@ def test_a_full_disk_is_a_failure_to_provision(
     with pytest.raises(ProvisionFailed, match="No space left"):
         ensure(local)
     assert local.traces() == []
-
-
-def test_a_fleet_of_another_deployment_is_refused(local: LocalHarness) -> None:
-    ensure(local)
-    spec = local.spec(deployment="staging")
-    with pytest.raises(ConfigurationInvalid, match="belongs to deployment 'test'"):
-        local.provisioner().ensure(spec, local.authority(spec))
-    assert len(local.running()) == 5
 
 
 # -- how gateways end
@@ -550,14 +521,6 @@ def test_after_a_restart_of_the_machine_the_fleet_is_made_anew(
     second = ensure(local)
     assert second.host == f"{name}/another-boot"
     assert len({g.details["pid"] for g in (*first.gateways, *second.gateways)}) == 10
-    assert len(local.running()) == 5
-
-
-def test_past_its_hard_end_the_fleet_is_made_anew(local: LocalHarness) -> None:
-    first = ensure(local)
-    spec = local.spec()
-    second = local.late(90_000).ensure(spec, local.authority(spec))
-    assert second.hard_end_unix_s > first.hard_end_unix_s + 86_400
     assert len(local.running()) == 5
 
 

@@ -109,7 +109,8 @@ class _BringUp:
         self._deadline_s = self.context.clock.monotonic() + self.context.options.ready_timeout_s
 
     def run(self) -> BroughtUp:
-        found = self.members.current()
+        # Of a fleet with another secret none may end.
+        found = self.members.current(ends_others=False)
         is_gone = self.spec.must_exist and not found
         # A teardown deletes the firewall too; the instances may have ended by themselves.
         if is_gone and not self.context.clouds.leftovers(self.spec.key, tuple(self.instances)):

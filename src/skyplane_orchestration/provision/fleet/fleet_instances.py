@@ -74,8 +74,8 @@ class FleetInstances:
         """Whether this call has launched an instance."""
         return instance.launch_id in self._own
 
-    def current(self) -> dict[str, Instance]:
-        """Name -> the instance of that name; ends superfluous ones.
+    def current(self, *, ends_others: bool = True) -> dict[str, Instance]:
+        """Name -> the instance of that name; ends superfluous ones, unless that has to wait.
 
         Raises ConfigurationInvalid: the fleet belongs to another deployment.
         """
@@ -96,7 +96,8 @@ class FleetInstances:
             surplus += others if name in self.region_of else several
             if name in self.region_of:
                 current[name] = first
-        self._context.clouds.terminate(surplus)
+        if ends_others:
+            self._context.clouds.terminate(surplus)
         return current
 
     def end_dropped(self) -> None:
