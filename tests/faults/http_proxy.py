@@ -1,8 +1,6 @@
 """An HTTP/1.1 proxy before a real store that harms chosen requests and counts what is PUT.
 
-In a test, `running(upstream)` gives a `FaultProxy` with threads of its own. As a process,
-`python -m tests.faults.http_proxy UPSTREAM [--rules FILE]` prints one line of JSON with its
-URL; `GET /-proxy/counts` answers what it counted, `GET /-proxy/exchanges` every request.
+`running(upstream)` gives a `FaultProxy` with threads of its own.
 
 A request's body has a Content-Length. It passes in pieces, the answer's body at once. Every
 request has a connection of its own to the store, so that no idle one can fail; the client's
@@ -11,8 +9,6 @@ stays open. Host passes unchanged, so signatures hold.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import socket
 import struct
@@ -22,16 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, responses
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.faults.http_rules import Rule, Schedule
 
-_CONTROL: Final = "/-proxy/"
 _PIECE_BYTES: Final = 1 << 18
 #: The path of a body for Google Cloud Storage; the query has the name.
 _GCS_UPLOAD: Final = re.compile(r"upload/storage/v1/b/(?P<bucket>[^/]+)/o\Z")
@@ -149,9 +143,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         target = self.requestline.split(" ")[1]
-        if target.startswith(_CONTROL):
-            self._tell(target.removeprefix(_CONTROL))
-            return
         rule = self.server.schedule.due(self.command, target, self.headers.items())
         self.exchange = Exchange(self.command, target, rule.action if rule else None)
         self.server.log.exchanges.append(self.exchange)
@@ -159,12 +150,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     do_DELETE = do_HEAD = do_POST = do_PUT = do_GET
-
-    def _tell(self, what: str) -> None:
-        log = self.server.log
-        rows = [asdict(each) for each in log.exchanges]
-        body = json.dumps(rows if what == "exchanges" else {"put_bytes": log.put_bytes}).encode()
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
     def _follow(self, rule: Rule) -> bool:
         """Carry the request out as the rule has it; whether the connection stays open."""
@@ -342,19 +327,3 @@ def running(upstream: str, rules: list[Rule] | None = None) -> Iterator[FaultPro
             proxy.shutdown()
             proxy.release(drop=True)
             proxy.close_clients()
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(description="A proxy that harms requests to a store.")
-    parser.add_argument("upstream", help="where the store answers: http://host:port")
-    parser.add_argument("--rules", type=Path, help="a JSON list of rules")
-    given = parser.parse_args()
-    rules = json.loads(given.rules.read_text()) if given.rules else []
-    with running(given.upstream, [Rule.from_dict(each) for each in rules]) as proxy:
-        print(json.dumps({"url": proxy.url}), flush=True)
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):
-        _main()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Self
+from typing import Final
 
 ACTIONS: Final = (
     "answer",  # answer `status`, `headers`, `body`; with `forward`, after the store did it
@@ -84,19 +84,6 @@ class Rule:
         how = re.IGNORECASE | re.MULTILINE
         is_without = not self.without or not re.search(self.without, head, how)
         return is_without and bool(re.search(self.header, head, how))
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """From JSON: bytes as text, headers as an object."""
-        values = dict(data)
-        unknown = set(values) - {each.name for each in fields(cls)}
-        if unknown:
-            raise ValueError(f"a rule has no {sorted(unknown)}")
-        for name in {"body", "pattern", "replacement"} & set(values):
-            values[name] = str(values[name]).encode()
-        if "headers" in values:
-            values["headers"] = tuple(dict(values["headers"]).items())
-        return cls(**values)
 
 
 @dataclass

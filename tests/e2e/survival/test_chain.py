@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import requests
 from tests.e2e.places import UNAVAILABLE, Place, emulated
+from tests.e2e.survival.kills import ROLES, kill_points, run
 from tests.e2e.survival.mixed_objects import CHUNK_BYTES, MixedObject, mixed_objects
-from tests.e2e.survival.run import Scene, run
-from tests.e2e.survival.stage import ROLES, Proxy, kill_points
-from tests.faults.http_proxy import Exchange
+from tests.faults.http_proxy import Exchange, running
+from tests.faults.http_rules import Rule
 
 from skyplane_orchestration.model.job import Limits, TransferJob
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
@@ -169,21 +168,22 @@ def test_objects_come_back_equal_over_three_clouds(
     hops = zip(pairwise(CHAIN), pairwise(PREFIXES), scale.roles, strict=True)
     for number, ((source, target), (prefix, folder), roles) in enumerate(hops):
         here, there = places[source], places[target]
-        logs = tmp_path / f"hop{number}"
-        logs.mkdir()
-        with closing(Proxy(there.endpoint, logs, put_delay_s=scale.put_delay_s)) as proxy:
+        rules = [
+            Rule("delay", method, target, times=0, delay_s=scale.put_delay_s)
+            for method, target in (("PUT", ""), ("POST", "^/upload/"))
+        ]
+        with running(there.endpoint, rules) as proxy:
             job = TransferJob(
                 here.location(prefix, kit.SOURCE),
                 there.location(folder, kit.SINK, proxy.url),
                 limits=Limits(chunk_mib=CHUNK_BYTES >> 20),
             )
             points = kill_points(SEED + number, total_bytes, roles)
-            plan = plan_of(kit, roles)
-            scene = Scene(f"hop-{number}", SEED, plan, job, points, proxy, logs / "run")
-            outcome = run(kit, scene)
-            uploads = uploads_of(proxy.exchanges, f"{there.bucket}/{folder}")
-        print(f"{source} to {target}:\n{outcome}\n  {len(uploads)} uploads, {needed} needed")
-        result = outcome.result
+            words = ("tests", f"hop-{number}", f"seed-{SEED}")
+            scratch = tmp_path / f"scratch{number}"
+            result = run(kit, words, job, plan_of(kit, roles), points, proxy, scratch)
+            uploads = uploads_of(proxy.log.exchanges, f"{there.bucket}/{folder}")
+        print(f"{source} to {target}: {len(uploads)} uploads, {needed} needed")
         assert (result["state"], result["failed"]) == ("succeeded", 0)
         assert result["metadata_not_carried"] == 0
         wanted = {folder + each.key.removeprefix(PREFIXES[0]) for each in objects}
