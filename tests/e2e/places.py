@@ -45,9 +45,10 @@ class Place:
         url = f"{scheme}://{self.bucket}/{prefix}" if scheme else f"file://{self.bucket}/{prefix}"
         return Location(url, region, endpoint or self.endpoint)
 
-    def store(self) -> ObjectStore:
+    def store(self, **options: str) -> ObjectStore:
         bucket = "/" if self.kind == "file" else self.bucket
-        spec = StoreSpec(self.kind, bucket, self.endpoint or None, "us-east-1")
+        given = tuple(sorted(options.items()))
+        spec = StoreSpec(self.kind, bucket, self.endpoint or None, "us-east-1", given)
         return open_without_retries(spec, self.credentials)
 
     def key(self, prefix: str) -> str:

@@ -5,36 +5,31 @@ The command runs inside the test's process.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from tests.e2e.pairs import MIB, Pair, Run, runner
 from tests.e2e.places import UNAVAILABLE, Place, emulated
 
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.selection import Ends, Lister, SelectionRule, select
 from skyplane_gateway.sink.write_verifier import WriteVerifier
-from skyplane_gateway.stores.base import ObjectStore, read_object
-from skyplane_orchestration.cli.main import main
+from skyplane_gateway.stores.base import ObjectStore
 from skyplane_orchestration.storage.open import asker_of
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Home
 
 pytestmark = pytest.mark.e2e
 
-MIB: Final = 1 << 20
 KINDS: Final = ("s3", "gcs", "azure", "file")
 HEADERS: Final = ObjectAttributes(content_type="text/csv", metadata=(("colour", "blue"),))
 OBJECTS: Final = {"large": 6 * MIB, "one": 10, "part": 5 * MIB, "two": 0}
-SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az", "file": "file"}
-REGIONS: Final = {"s3": "aws:us-east-1", "gcs": "gcp:us-east1", "azure": "azure:eastus"}
-
-#: The command with these arguments; its result.
-Run = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -47,52 +42,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
 
 
 @pytest.fixture
-def run(
-    places: dict[str, Place], monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any
-) -> Run:
-    for place in places.values():
-        for name, value in place.environment.items():
-            monkeypatch.setenv(name, value)
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-    def made(*arguments: str) -> dict[str, Any]:
-        found = main([*arguments, "--gateways", "never", "--chunk-mib", "5", "--json"])
-        said = capsys.readouterr()
-        assert found == 0, said.err
-        document: dict[str, Any] = json.loads(said.out)
-        return document
-
-    return made
-
-
-class Pair:
-    """A new folder at each of two places."""
-
-    def __init__(self, source: Place, destination: Place) -> None:
-        self.prefix = f"{uuid.uuid4().hex[:8]}/"
-        self.ends = source, destination
-        self.here, self.there = source.store(), destination.store()
-
-    @property
-    def arguments(self) -> list[str]:
-        found = []
-        for side, place in zip(("src", "dst"), self.ends, strict=True):
-            found.append(f"{SCHEMES[place.kind]}://{place.bucket}/{side}-{self.prefix}")
-            if place.kind != "file":
-                found += [f"--{side}-endpoint", place.endpoint]
-                found += [f"--{side}-region", REGIONS[place.kind]]
-        return found
-
-    def write(self, name: str, data: bytes) -> None:
-        """To the source."""
-        source = self.ends[0]
-        attributes = None if source.kind == "file" else HEADERS
-        self.here.put(source.key(f"src-{self.prefix}{name}"), data, attributes=attributes)
-
-    def copied(self, name: str) -> bytes:
-        """What the destination has."""
-        key = self.ends[1].key(f"dst-{self.prefix}{name}")
-        return read_object(self.there, key, max_bytes=8 * MIB)[1]
+def run(home: Home, places: dict[str, Place], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
+    return runner(home, places, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -101,8 +52,7 @@ def pair(request: pytest.FixtureRequest, places: dict[str, Place]) -> Iterator[P
     for name, size in OBJECTS.items():
         made.write(name, b"1" * size)
     yield made
-    made.here.close()
-    made.there.close()
+    made.close()
 
 
 #: The others are for `make test-long`.
@@ -212,7 +162,7 @@ def nothing(pair: Pair, name: str) -> None:
 
 
 def remove_copy(pair: Pair, name: str) -> None:
-    pair.there.delete(pair.ends[1].key(f"dst-{pair.prefix}{name}"))
+    pair.there.delete(pair.copy_key(name))
 
 
 def source_has(data: bytes, aged_s: float = 0.0) -> Callable[[Pair, str], None]:
@@ -231,7 +181,7 @@ def copy_has(data: bytes, *, keeps_time: bool = False) -> Callable[[Pair, str], 
     """Another tool overwrites the copy, without metadata."""
 
     def change(pair: Pair, name: str) -> None:
-        key = pair.ends[1].key(f"dst-{pair.prefix}{name}")
+        key = pair.copy_key(name)
         before = pair.there.head(key).last_modified
         pair.there.put(key, data)
         if pair.ends[1].kind == "file" and keeps_time:
@@ -368,8 +318,8 @@ def test_when_an_object_is_copied(
     for name, row in SITUATIONS.items():
         for conflict, copied in row.copied.items():
             rule = SelectionRule(
-                pair.ends[0].key(f"src-{pair.prefix}"),
-                pair.ends[1].key(f"dst-{pair.prefix}"),
+                pair.source_key(""),
+                pair.copy_key(""),
                 conflict=conflict,  # type: ignore[arg-type]
                 include=(name,),
             )
@@ -385,8 +335,7 @@ def test_when_an_object_is_copied(
             if (found.action == "copy") is not expected:
                 wrong.append((name, conflict, found.action, found.reason))
     assert wrong == []
-    pair.here.close()
-    pair.there.close()
+    pair.close()
 
 
 @pytest.mark.parametrize("pair", PAIRS, indirect=True)
