@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -9,8 +12,10 @@ import pytest
 from tests.simulation.run import run_schedule
 from tests.simulation.scenarios import ensure_well
 from tests.simulation.schedule import SIZES, Schedule, random_schedule
-from tests.simulation.soak import SEEDS_PROPERTY, base_seed, replay_command
+from tests.simulation.soak import SEEDS_PROPERTY, base_seed, replay_command, soak
 
+#: Random schedules of a soak; fewer where somebody is in a hurry.
+_SOAKED: Final = int(os.environ.get("SKYPLANE_SCHEDULES", 20_000))
 #: Random schedules of an ordinary run, of one with the long tests, and of one test.
 _ORDINARY: Final = 100
 _SCHEDULES: Final = 200
@@ -51,3 +56,24 @@ def test_random_schedules_end_equal_or_reported(
         )
     # A simulation in which nothing ever succeeds would find nothing.
     assert "succeeded" in states
+
+
+@pytest.mark.soak
+def test_many_random_schedules_end_equal_or_reported(
+    record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From another seed every time."""
+    first = base_seed(default=random.SystemRandom().randrange(1 << 40))
+    record_property(SEEDS_PROPERTY, [first, first + _SOAKED - 1])
+    states: Counter[str] = Counter()
+    failed = []
+    with capsys.disabled():
+        print(f"\nschedules: seeds {first}..{first + _SOAKED - 1}", flush=True)
+        for ended in soak(range(first, first + _SOAKED)):
+            states[ended.states] += 1
+            if ended.failure:
+                failed.append(ended.failure)
+                print(ended.failure, flush=True)
+        print(*(f"{count:7} {state}" for state, count in states.most_common()), sep="\n")
+    assert states.total() == _SOAKED
+    assert not failed, "\n".join(failed)
