@@ -37,7 +37,6 @@ atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
 #: in this order, so that none is still at a long one when the rest is done. Those that wait for
 #: other processes stand beside those that compute.
 LONG_FILES: Final = (
-    "simulation/test_soak.py",
     "e2e/test_airflow_runs.py",
     "e2e/test_airflow_sigkill.py",
     "e2e/test_dagster_runs.py",
@@ -45,9 +44,7 @@ LONG_FILES: Final = (
     "e2e/survival/test_chain.py",
     "e2e/test_cloud_instances.py",
     "provision/test_conformance.py",
-    "e2e/cloud_faults/test_cloud_budget.py",
-    "e2e/cloud_faults/test_cloud_refusals.py",
-    "e2e/cloud_faults/test_cloud_deferred.py",
+    "e2e/cloud_faults/test_cloud_loss.py",
     "e2e/test_cloud_signals.py",
     "provision/fleet/test_cloud_conformance.py",
     "e2e/test_cli_cp.py",
@@ -66,7 +63,6 @@ LONG_FILES: Final = (
     "packaging/test_extras.py",
     "simulation/test_faults.py",
     "simulation/test_schedules.py",
-    "e2e/test_leases.py",
     "planner/test_pareto.py",
     "e2e/test_cli_interrupt.py",
     "gateway/service/test_transfer.py",

@@ -7,7 +7,7 @@ import io
 import sys
 import zipfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from skyplane_orchestration.provision.fleet.user_data import BootSettings
 from skyplane_orchestration.provision.ssh.wheel import gateway_requirements
@@ -33,6 +33,12 @@ WHEEL: Final = BootSettings(
     wheel_url="https://files.example/skyplane_orchestration-0.1.0-py3-none-any.whl",
     wheel_sha256=hashlib.sha256(_WHEEL_BYTES).hexdigest(),
 )
+
+
+def settings_here(**more: Any) -> dict[str, Any]:
+    """A clouds file whose workers are on the loopback interface, and look often."""
+    return {"image": IMAGE.image, "control_cidrs": ["127.0.0.1/32"], "poll_s": 0.2, **more}
+
 
 #: What runs in their place: the gateway of the source tree.
 GATEWAY: Final = Program(

@@ -6,21 +6,25 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tests.clouds.fakes import open_arm, open_ec2, open_gce
-from tests.clouds.gateways import IMAGE
+from tests.clouds.gateways import settings_here
 
+from skyplane_orchestration.client import Client
+from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
+from skyplane_orchestration.provision.cloud_registry import read_clouds
+from skyplane_orchestration.security.store_credentials import CredentialSources
 from strict_clouds import arm, gce
 from strict_clouds.arm import StrictArm
-from strict_clouds.arm_state import LOCATIONS, SIZES
-from strict_clouds.ec2_moto import ON_DEMAND_QUOTA
-from strict_clouds.gce_facts import TYPES, ZONES
 from strict_clouds.world import World
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import ClientKit
 
 
 class Fake(Protocol):
@@ -44,8 +48,6 @@ class CloudSite:
         name_of: what the fake calls a request, such as `machines.delete`.
         relay: tag of a third region.
         instance_type: the planner's first choice.
-        quota_name: of the vCPUs of such instances.
-        zones: of the first region.
         end_by_hand: ends an instance by its id, as somebody does in the cloud's console.
     """
 
@@ -55,21 +57,23 @@ class CloudSite:
     name_of: Callable[[Any], str]
     relay: str
     instance_type: str
-    quota_name: str
-    zones: tuple[str, ...]
     end_by_hand: Callable[[str], None]
 
     def write_clouds_file(self, path: Path, **more: Any) -> None:
-        """Settings whose workers are on the loopback interface, and look often."""
         cloud = self.regions[0].partition(":")[0]
-        document = {
-            "image": IMAGE.image,
-            "control_cidrs": ["127.0.0.1/32"],
-            "poll_s": 0.2,
-            cloud: {**self.section, "regions": (*self.regions, self.relay)},
-            **more,
-        }
-        path.write_text(json.dumps(document))
+        section = {**self.section, "regions": (*self.regions, self.relay)}
+        path.write_text(json.dumps(settings_here(**{cloud: section}, **more)))
+
+    def client(self, kit: ClientKit, path: Path, **more: Any) -> Client:
+        """One with those settings, which are written to the path."""
+        self.write_clouds_file(path, **more)
+        return kit.client(provisioner=read_clouds(path).open(CredentialSources()))
+
+    def relayed(self, kit: ClientKit) -> TransferPlan:
+        """From one region over the relay to the other, with an instance in each."""
+        made = kit.plan((self.regions[0], self.relay, self.regions[1]))
+        group = InstanceGroup(self.instance_type, 1)
+        return replace(made, instances=dict.fromkeys(made.instances, group))
 
 
 @contextmanager
@@ -84,8 +88,6 @@ def _aws(world: World) -> Iterator[CloudSite]:
             attrgetter("action"),
             relay="aws:us-east-2",
             instance_type="c7gn.large",
-            quota_name=ON_DEMAND_QUOTA,
-            zones=tuple(f"eu-west-3{letter}" for letter in "abc"),
             end_by_hand=fake.end_by_hand,
         )
 
@@ -103,8 +105,6 @@ def _azure(world: World) -> Iterator[CloudSite]:
             attrgetter("rule"),
             relay="azure:westus",
             instance_type="Standard_D4s_v5",
-            quota_name=SIZES["Standard_D4s_v5"][0],
-            zones=tuple(f"westeurope-{zone}" for zone in LOCATIONS["westeurope"][1]),
             end_by_hand=partial(_end_machine, fake),
         )
 
@@ -122,8 +122,6 @@ def _gcp(world: World) -> Iterator[CloudSite]:
             attrgetter("method"),
             relay="gcp:me-west1",
             instance_type="n2-standard-4",
-            quota_name=TYPES["n2-standard-4"][2],
-            zones=tuple(f"us-central1-{zone}" for zone in ZONES["us-central1"]),
             end_by_hand=fake.end_by_hand,
         )
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.held_store import Once
 
-from skyplane_orchestration.errors import (
-    SkyplaneError,
-    TransferFailed,
-)
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.location import Location
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import ClientKit, S3Server
@@ -67,41 +61,6 @@ def test_one_of_two_processes_of_an_instance_killed_in_mid_transfer(
     finally:
         client.teardown(fleet)
     kit.ended_well(slow, servers)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "in"
-    (made / "sub").mkdir(parents=True)
-    (made / "a").write_bytes(b"1")
-    return made
-
-
-def test_a_destination_that_cannot_be_written(kit: ClientKit, folder: Path) -> None:
-    """Root may write nearly everywhere, but not in /proc."""
-    with pytest.raises(SkyplaneError) as caught:
-        kit.client().run(TransferJob(Location(f"{folder}/"), Location("/proc/sys/nowhere/")))
-    assert "/proc/sys/nowhere" in caught.value.message
-
-
-def test_a_failed_transfer_is_resumed_by_its_handle(kit: ClientKit, folder: Path) -> None:
-    out = folder.parent / "out"
-    (out / "a").mkdir(parents=True)
-    (out / "a/in-the-way").write_bytes(b"")
-    (folder / "b").write_bytes(b"2")
-    job = TransferJob(Location(f"{folder}/"), Location(f"{out}/"), conflict="skip")
-    with pytest.raises(TransferFailed) as caught:
-        kit.client().run(job)
-    result: Any = caught.value.result
-    assert (result.copied, result.failed) == (1, 1)
-    assert kit.home.traces() == []
-    (out / "a/in-the-way").unlink()
-    (out / "a").rmdir()
-    resumed = kit.client("of somebody else").resume(result.resume_handle)
-    assert (resumed.epoch, resumed.failed) == (2, 0)
-    assert resumed.transfer_key == result.transfer_key
-    assert (out / "a").read_bytes() == b"1"
-    assert (out / "b").read_bytes() == b"2"
 
 
 def test_no_secret_shows_anywhere(

@@ -97,34 +97,3 @@ def test_the_service_itself_copies_large_objects_between_its_buckets(
     assert list(destination.list_uploads("")) == []
     source.close()
     destination.close()
-
-
-@pytest.mark.long
-def test_text_that_no_header_of_s3_holds_goes_there_and_comes_back(
-    home: Home, servers: tuple[S3Server, S3Server], google: strict_gcs.StrictGcs
-) -> None:
-    here, _ = servers
-    bucket, there, back = (
-        here.make_bucket("odd"),
-        *(fake_gcs.create_bucket(google.url) for _ in range(2)),
-    )
-    source, again = (GcsStore(StoreSpec("gcs", name, google.url)) for name in (there, back))
-    odd = ObjectAttributes(
-        content_type="text/x-test", metadata=(("owner", "J\u00fcrgen"), ("plain", "x"))
-    )
-    for key, body in (("small", b"x"), ("large", os.urandom(6 * MIB))):
-        source.put(key, body, attributes=odd)
-    at_google = dataclasses.replace(home, more={"STORAGE_EMULATOR_HOST": google.url})
-    to_s3 = ("--dst-endpoint", here.endpoint, "--chunk-mib", "5", "--json")
-    ends = (f"gs://{there}/", f"s3://{bucket}/in/")
-    result = answer_of(orch_here(at_google, "cp", "-r", *ends, *to_s3))
-    assert (result["copied"], result["metadata_not_carried"]) == (2, 0)
-    returned = (f"s3://{bucket}/in/", f"gs://{back}/", "--src-endpoint", here.endpoint, "--json")
-    assert answer_of(orch_here(at_google, "cp", "-r", *returned))["copied"] == 2
-    for key in ("small", "large"):
-        assert has_attributes(again.head(key), odd)
-    omitted = (*ends, *to_s3, "--dst-option", "non-ascii=omit", "--conflict", "replace")
-    result = answer_of(orch_here(at_google, "cp", "-r", *omitted))
-    assert result["not_carried_by_name"] == {"user-metadata": 2}
-    source.close()
-    again.close()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.e2e.test_cli_cp import answer_of, orch_here
 from tests.faults import http_proxy
-from tests.faults.http_rules import Rule
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server
@@ -63,44 +62,3 @@ def test_the_steps_of_a_command_share_one_listing_of_the_source(
     assert len(begun) == listings, targets
     # A comparison ends at the first object to copy, and the plan goes on from there.
     assert len(targets) - len(begun) == (name == "sync"), targets
-
-
-@pytest.mark.parametrize(
-    ("command", "page"),
-    [
-        ("cp -r", b""),
-        ("cp -r", b"<html><br></html>"),
-        ("cp -r --gateways always", b""),
-        ("sync --delete", b""),
-    ],
-)
-def test_a_second_page_that_is_none_is_no_success(
-    command: str,
-    page: bytes,
-    home: Home,
-    servers: tuple[S3Server, S3Server],
-    source: http_proxy.FaultProxy,
-) -> None:
-    here, there = servers
-    name = f"second-page-{command.split()[-1].strip('-')}-{len(page)}"
-    near, far = here.make_bucket(f"{name}-a"), there.make_bucket(f"{name}-b")
-    here.fill(near, "p/", OBJECTS)
-    there.fill(far, "q/", {"late": b"to be kept"})
-    more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
-    source.schedule.add(
-        Rule("answer", target="continuation-token", times=0, status=200, body=page),
-        Rule(
-            "rewrite",
-            target="list-type=2",
-            times=0,
-            pattern=b"<IsTruncated>false</IsTruncated>",
-            replacement=more,
-        ),
-    )
-    ends = (f"s3://{near}/p/", f"s3://{far}/q/")
-    endpoints = ("--src-endpoint", source.url, "--dst-endpoint", there.endpoint)
-    done = orch_here(home, *command.split(), *ends, *endpoints)
-    assert done.returncode != 0, done.stdout
-    assert "the answer is no ListBucketResult" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "late" in there.digests(far, "q/")

@@ -17,7 +17,7 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.model.resume_handle import ResumeHandle
 from skyplane_orchestration.operators import SkyplaneTransferOperator
-from skyplane_orchestration.transfer import deletes, finalize
+from skyplane_orchestration.transfer import finalize
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
 if TYPE_CHECKING:
@@ -142,29 +142,3 @@ def test_a_move_whose_orchestrator_died_after_its_deletes_is_a_success_of_the_ne
     result = kit.client().run(move, plan=plan)
     assert (result.state, result.copied, result.moved) == ("succeeded", 0, 0)
     assert [path.name for path in destination.iterdir()] == ["a"], "its journal stays"
-
-
-def test_a_sync_that_was_killed_between_copies_and_deletes_is_finished_by_the_next(
-    kit: ClientKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, destination = tmp_path / "source", tmp_path / "destination"
-    for path in (source / "a", destination / "a", destination / "extra"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(path.parent.name.encode())
-    ends = Location(f"{source}/", kit.SOURCE), Location(f"{destination}/", kit.SINK)
-    sync = TransferJob(*ends, delete=True)
-    plan = kit.plan((kit.SOURCE, kit.SINK))
-
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(deletes, "delete_extra", dies)
-        with pytest.raises(KeyboardInterrupt):
-            kit.client().run(sync, plan=plan)
-    assert (destination / "a").read_bytes() == b"source"
-    assert (destination / "extra").exists()
-
-    result = kit.client().run(sync, plan=plan)
-    assert (result.state, result.deleted) == ("succeeded", 1)
-    assert sorted(path.name for path in destination.iterdir()) == ["a"]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.held_store import LAST, OBJECTS, PATIENCE_S, HeldStore, wait_for
+from tests.e2e.held_store import LAST, OBJECTS, PATIENCE_S, HeldStore
 
 from skyplane_orchestration.errors import TransferFailed
 from skyplane_orchestration.model.job import TransferJob
-from skyplane_orchestration.model.result import TransferResult
 
 if TYPE_CHECKING:
     from tests.e2e.beside import Beside
@@ -26,32 +24,6 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def plan(kit: ClientKit) -> TransferPlan:
     return kit.plan((kit.SOURCE, kit.SINK))
-
-
-def test_two_calls_of_one_run_both_have_the_result(
-    kit: ClientKit, held: HeldStore, held_job: TransferJob, plan: TransferPlan, beside: Beside
-) -> None:
-    """Once the first to end took the fleet down, and the other raised FleetLost."""
-    polls = [0, 0]
-
-    def run(number: int) -> TransferResult:
-        def count(_: TransferStatus) -> None:
-            polls[number] += 1
-
-        # One looks seldom: it would come too late.
-        client = kit.client(poll_s=(0.05, 3.0)[number])
-        return client.run(held_job, plan=plan, on_status=count)
-
-    runs = [beside.start(partial(run, number)) for number in range(2)]
-    held.wait_until_half_way()
-    wait_for(lambda: all(polls), "both to follow the transfer")
-    held.take()
-    results = [each.result(PATIENCE_S) for each in runs]
-    assert [(each.copied, each.failed) for each in results] == [(len(OBJECTS), 0)] * 2
-    held.require_sent_once()
-    assert held.is_whole()
-    assert held.keys() == set(OBJECTS)
-    assert kit.home.traces() == []
 
 
 def test_a_teardown_in_mid_transfer_leaves_no_upload_and_no_journal(

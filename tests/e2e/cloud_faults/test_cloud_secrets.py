@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 import pytest
-from tests.e2e.cloud_faults.fleets import Workers, instances_plan
 from tests.e2e.cloud_sites import CloudSite
 from tests.e2e.conftest import STORE_SECRET
 from tests.e2e.held_store import refuse
@@ -175,9 +174,7 @@ def client(kit: ClientKit, site: CloudSite, tmp_path: Path) -> Client:
     )
     if site.regions[0].startswith("aws:"):
         site = replace(site, section={**site.section, "credential_ref": "profile:cloud"})
-    clouds_file = tmp_path / "clouds.yaml"
-    site.write_clouds_file(clouds_file, processes_per_instance=1)
-    return Workers(kit, clouds_file).client()
+    return site.client(kit, tmp_path / "clouds.yaml", processes_per_instance=1)
 
 
 def test_no_secret_of_a_run_on_instances_shows_anywhere(
@@ -193,8 +190,7 @@ def test_no_secret_of_a_run_on_instances_shows_anywhere(
 ) -> None:
     caplog.set_level("DEBUG", logger="skyplane_orchestration")
     job, shown, manifest = replace(job, encrypt="always"), Shown(), tmp_path / "manifest.parquet"
-    source, destination = site.regions
-    plan = instances_plan(kit, site, source, site.relay, destination)
+    plan = site.relayed(kit)
     fleet = client.provision(plan)
     launch_ids = launch_ids_of(client, fleet)
     shown.add("plan", json.dumps(plan.to_dict()))
