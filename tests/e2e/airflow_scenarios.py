@@ -26,6 +26,7 @@ from unittest.mock import patch
 from airflow.utils.db import initdb
 from airflow.utils.session import create_session
 from tests.e2e.airflow_pages import Place, visit
+from tests.e2e.processes import processes_with
 
 from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.hooks.settings import Settings
@@ -91,20 +92,6 @@ def other_fleet_ends_in_the_pause() -> Iterator[None]:
         yield
 
 
-def gateways_alive() -> list[str]:
-    """Command lines of gateways below this test's run directory."""
-    lines = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            if "skyplane_gateway" in line and os.environ["XDG_RUNTIME_DIR"] in line:
-                lines.append(line)
-    return lines
-
-
 def fleets_left() -> list[str]:
     root = Path(os.environ["XDG_RUNTIME_DIR"]) / "skyplane-orch"
     return sorted(entry.name for entry in root.iterdir()) if root.exists() else []
@@ -135,7 +122,7 @@ def run(dag: Any, at: datetime | None = None) -> dict[str, Any]:
         "returned": {name: pull(row, "return_value") for name, row in rows.items()},
         "failed_transfer": {name: pull(row, "failed_transfer") for name, row in rows.items()},
         "labels": {name: row.rendered_map_index for name, row in rows.items()},
-        "alive": gateways_alive(),
+        "alive": processes_with(f"{os.environ['XDG_RUNTIME_DIR']}/skyplane-orch"),
         "fleets": fleets_left(),
     }
 

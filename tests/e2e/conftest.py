@@ -21,10 +21,11 @@ import boto3
 import pytest
 from botocore.config import Config
 from tests.clouds.fakes import open_ec2
-from tests.clouds.gateways import GATEWAY, IMAGE
+from tests.clouds.gateways import GATEWAY, settings_here
 from tests.e2e import image as images
 from tests.e2e.beside import Beside
 from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_objects
+from tests.e2e.processes import processes_with
 from tests.faults import http_proxy, moto_server, versitygw
 from tests.faults.http_rules import Rule
 from tests.transfer import samples
@@ -202,16 +203,7 @@ class Home:
 
     def gateways(self) -> list[int]:
         """Process ids of all gateways of this home."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    line = (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if str(self.run_root).encode() in line:
-                    found.append(int(entry.name))
-        return found
+        return processes_with(str(self.run_root))
 
     def kill(self, pids: Collection[int]) -> None:
         """End gateways without warning, and wait until nothing of them answers any more."""
@@ -425,15 +417,8 @@ def ec2(kit: ClientKit, world: World) -> Iterator[StrictEc2]:
 
 @pytest.fixture
 def clouds_file(ec2: StrictEc2, tmp_path: Path) -> Path:
-    """Settings whose workers are on the loopback interface, and look often."""
     path = tmp_path / "clouds.yaml"
-    document = {
-        "image": IMAGE.image,
-        "control_cidrs": ["127.0.0.1/32"],
-        "poll_s": 0.2,
-        "aws": {"endpoint_url": ec2.url},
-    }
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(settings_here(aws={"endpoint_url": ec2.url})))
     return path
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 from tests.clouds.fakes import open_ec2
-from tests.clouds.gateways import GATEWAY, IMAGE
+from tests.clouds.gateways import GATEWAY, settings_here
 from tests.e2e.airflow_site import AirflowSite, airflow_site
 from tests.e2e.held_store import (
     LAST,
@@ -85,12 +85,7 @@ def lab(s3_server: versitygw.Server, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def cloud_connection(ec2: StrictEc2) -> dict[str, object]:
-    clouds = {
-        "image": IMAGE.image,
-        "control_cidrs": ["127.0.0.1/32"],
-        "poll_s": 0.2,
-        "aws": {"endpoint_url": ec2.url},
-    }
+    clouds = settings_here(aws={"endpoint_url": ec2.url})
     extra = {"provisioner": "cloud", "deployment": "tests", "clouds": clouds}
     return {"conn_type": "skyplane", "password": "5ec2e7" * 11, "extra": extra}
 

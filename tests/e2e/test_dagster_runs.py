@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 from tests.clouds.fakes import open_gce
-from tests.clouds.gateways import IMAGE
+from tests.clouds.gateways import settings_here
 from tests.e2e.held_store import refuse
 
 from skyplane_orchestration import Client, Location, MinimizeCost
@@ -176,13 +176,8 @@ def test_an_asset_is_copied_by_instances_of_two_clouds(
         limits=Limits(instance_limit=1),
     )
     with open_gce(world) as gce:
-        clouds = {
-            "image": IMAGE.image,
-            "control_cidrs": ["127.0.0.1/32"],
-            "poll_s": 0.2,
-            "aws": {"endpoint_url": ec2.url},
-            "gcp": {"endpoint_url": gce.url, "project": PROJECT},
-        }
+        google = {"endpoint_url": gce.url, "project": PROJECT}
+        clouds = settings_here(aws={"endpoint_url": ec2.url}, gcp=google)
         result = materialize(
             asset, SkyplaneResource(provisioner="cloud", deployment="tests", clouds=clouds)
         )

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.e2e import image_registry
 from tests.e2e.container_tool import SEARCH_PATH
-from tests.e2e.test_ssh_hosts import ORCHESTRATOR, processes_of
+from tests.e2e.processes import processes_with
+from tests.e2e.test_ssh_hosts import ORCHESTRATOR
 from tests.provision import ssh_server
 
 from skyplane_orchestration.cli.main import main
@@ -260,7 +261,7 @@ def test_two_hosts_copy_with_containers_and_keep_nothing(
     assert all("is ready" in tail for tail in report.log_tails.values())
     assert account.has() == ([], [])
     assert list(folder.iterdir()) == []
-    assert processes_of(folder) == []
+    assert processes_with(str(folder)) == []
     assert client.teardown(fleet).stopped == ()
     assert account.has() == ([], [])
 
@@ -285,8 +286,8 @@ def test_a_killed_orchestrator_leaves_what_a_sweep_removes(
     plan = kit.plan((kit.SOURCE, kit.SINK)).to_dict()
     with kit.home.orchestrator(ORCHESTRATOR, plan, str(hosts_file)) as lines:
         assert lines.readline() == "up\n"
-        assert processes_of(folder) != []
-    kit.home.wait_until(lambda: not processes_of(folder), "the leases end")
+        assert processes_with(str(folder)) != []
+    kit.home.wait_until(lambda: not processes_with(str(folder)), "the leases end")
     assert list(folder.rglob("*.pem")) == []
     assert list(folder.rglob("config.json")) == []
     provisioner(hosts_file).sweep("tests")

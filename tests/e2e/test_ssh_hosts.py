@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.processes import processes_with
 from tests.provision import ssh_server
 
 from skyplane_orchestration.cli.main import main
@@ -69,19 +70,6 @@ def hosts_file(sshd: ssh_server.Server, folder: Path, kit: ClientKit, tmp_path: 
     return path
 
 
-def processes_of(folder: Path) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                line = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if str(folder) in line:
-                found.append(line)
-    return found
-
-
 def test_a_copy_between_two_hosts_is_encrypted_and_leaves_nothing(
     kit: ClientKit,
     servers: tuple[S3Server, S3Server],
@@ -105,7 +93,7 @@ def test_a_copy_between_two_hosts_is_encrypted_and_leaves_nothing(
     wanted = source.objects("hosts", "p/")
     assert destination.objects("hosts", "q/") == wanted
     assert list(folder.iterdir()) == []
-    assert processes_of(folder) == []
+    assert processes_with(str(folder)) == []
     assert main(["doctor", *choice, "--json"]) == 0, capsys.readouterr().out
     checks = json.loads(capsys.readouterr().out)["checks"]
     assert [check["state"] for check in checks if check["name"].startswith("host ")] == ["ok"] * 2
@@ -156,7 +144,7 @@ def test_a_bare_machine_gets_an_environment_once(
         command = ["cp", "s3://bare/p/", f"s3://bare/{name}/", "-r", *ends, *choice]
         assert main([*command, "--gateways", "always"]) == 0, capsys.readouterr().err
         assert list(destination.objects("bare", f"{name}/")) == ["a/b", "large"]
-        assert processes_of(folder) == []
+        assert processes_with(str(folder)) == []
         assert sorted(path.name for path in folder.iterdir()) == ["host-0-python", "host-1-python"]
         made.append(sorted(path.stat().st_mtime_ns for path in folder.glob("*/*/complete")))
     assert made[0] == made[1]
@@ -169,8 +157,8 @@ def test_a_killed_orchestrator_leaves_nothing_after_the_lease(
     plan = kit.plan((kit.SOURCE, kit.SINK)).to_dict()
     with kit.home.orchestrator(ORCHESTRATOR, plan, str(hosts_file)) as lines:
         assert lines.readline() == "up\n"
-        assert processes_of(folder) != []
-    kit.home.wait_until(lambda: not processes_of(folder), "the leases end")
+        assert processes_with(str(folder)) != []
+    kit.home.wait_until(lambda: not processes_with(str(folder)), "the leases end")
     assert [*folder.rglob("*.pem"), *folder.rglob("config.json")] == []
     SshProvisioner(SshOptions.from_file(hosts_file)).sweep("tests")
     assert list(folder.iterdir()) == []

@@ -331,7 +331,9 @@ def main() -> int:
             return 0
         with table.scenario("at the end"):
             table.expect(
-                "no process is left", processes_with("AIRFLOW_HOME", f"{folder}/airflow"), []
+                "no process is left",
+                processes_with(f"AIRFLOW_HOME={folder}/airflow\0", "environ"),
+                [],
             )
         if table.failed:
             for path in sorted(Path(folder).glob("*.log")):

@@ -163,9 +163,9 @@ def main() -> int:
             print(f"skipped: {error}")
             return 0
         with table.scenario("at the end"):
-            place = f"{folder}/home/dagster"
-            wait_for(lambda: not processes_with("DAGSTER_HOME", place), "the end of processes")
-            table.expect("no process is left", processes_with("DAGSTER_HOME", place), [])
+            home = f"DAGSTER_HOME={folder}/home/dagster\0"
+            wait_for(lambda: not processes_with(home, "environ"), "the end of processes")
+            table.expect("no process is left", processes_with(home, "environ"), [])
         if table.failed:
             print((Path(folder) / "dagster.log").read_text(errors="replace")[-6000:])
     return table.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,17 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from tests.clouds.accounts import account, aws_keys  # noqa: F401
 
 from skyplane_orchestration.hooks.skyplane import SkyplaneHook
+
+
+@dataclass
+class FakeConnection:
+    """What is read of a connection of a store, or of one of Skyplane."""
+
+    conn_type: str | None = "aws"
+    host: str | None = None
+    login: str | None = None
+    password: str | None = None
+    extra_dejson: dict[str, Any] = field(default_factory=dict)
 
 
 def connection(**fields: Any) -> SimpleNamespace:

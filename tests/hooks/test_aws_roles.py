@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from moto import mock_aws
-from tests.hooks.test_store_connections import BUCKET, FakeConnection
+from tests.hooks.conftest import FakeConnection
+from tests.hooks.test_store_connections import BUCKET
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.store_connections import credentials_from_connection

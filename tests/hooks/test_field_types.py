@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest.mock import Mock
 
 import pytest
+from tests.hooks.conftest import FakeConnection
 
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.hooks.settings import Settings
@@ -30,15 +30,6 @@ VALUES: Final[tuple[Any, ...]] = (
 )
 
 
-@dataclass
-class FakeConnection:
-    conn_type: str
-    extra_dejson: dict[str, Any] = field(default_factory=dict)
-    host: str | None = None
-    login: str | None = None
-    password: str | None = None
-
-
 def check_all(read: Callable[[Any], object], name: str) -> None:
     """Reads each value; an error names the field, in one line without the value."""
     wrong: list[str] = []
@@ -57,7 +48,7 @@ def check_all(read: Callable[[Any], object], name: str) -> None:
 @pytest.mark.parametrize("name", [*CONNECTION_FIELDS, "fleet_secret"])
 def test_fields_of_the_skyplane_connection(name: str) -> None:
     def read(value: Any) -> None:
-        settings = Settings.from_connection(FakeConnection("skyplane", {name: value}))
+        settings = Settings.from_connection(FakeConnection("skyplane", extra_dejson={name: value}))
         wanted = CONNECTION_FIELDS.get(name, {"schema": {"type": ["string"]}})["schema"]["type"][0]
         kept = getattr(settings, name, None)
         if wanted == "string":
@@ -99,7 +90,7 @@ def test_fields_of_the_connections_of_stores(kind: str, name: str) -> None:
     assert isinstance(location, Location)
 
     def read(value: Any) -> None:
-        location_from_connection(FakeConnection(kind, {name: value}), "c", location)
+        location_from_connection(FakeConnection(kind, extra_dejson={name: value}), "c", location)
 
     check_all(read, name)
 
@@ -109,13 +100,13 @@ def test_fields_of_the_connections_of_stores(kind: str, name: str) -> None:
     [("true", True), ("T", True), ("1", True), ("false", False), ("F", False), ("0", False)],
 )
 def test_a_text_for_a_flag_is_never_true_by_itself(given: str, expected: bool) -> None:
-    connection = FakeConnection("google_cloud_platform", {"is_anonymous": given})
+    connection = FakeConnection("google_cloud_platform", extra_dejson={"is_anonymous": given})
     placed = location_from_connection(connection, "c", Location("gs://bucket/key"))
     assert placed.options == ({"anonymous": "true"} if expected else {})
 
 
 def test_a_mistyped_flag_is_refused() -> None:
-    connection = FakeConnection("google_cloud_platform", {"is_anonymous": "truee"})
+    connection = FakeConnection("google_cloud_platform", extra_dejson={"is_anonymous": "truee"})
     for read in (location_from_connection, credentials_from_connection):
         with pytest.raises(ConfigurationInvalid, match="is_anonymous must be true or false"):
             read(connection, "c", Location("gs://bucket/key"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.clouds.gateways import IMAGE
+from tests.hooks.conftest import FakeConnection
 
 from skyplane_orchestration.client import FleetTimes
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -21,33 +21,29 @@ from skyplane_orchestration.provision.ssh import SshProvisioner
 SECRET = "0123456789abcdef" * 4
 
 
-@dataclass
-class FakeConnection:
-    password: str | None = None
-    extra_dejson: dict[str, Any] = field(default_factory=dict)
+def settings_of(extra: dict[str, Any] | None = None, password: str | None = None) -> Settings:
+    return Settings.from_connection(FakeConnection(password=password, extra_dejson=extra or {}))
 
 
 def test_an_empty_connection_gives_the_defaults() -> None:
-    assert Settings.from_connection(FakeConnection()) == Settings()
+    assert settings_of() == Settings()
 
 
 def test_all_fields() -> None:
-    settings = Settings.from_connection(
-        FakeConnection(
-            SECRET,
-            {
-                "deployment": "prod-eu",
-                "provisioner": "local",
-                "grid": "/grids/mine",
-                "run_root": "/run/fleets",
-                "gateway_settings": {"ack_deadline_s": 30, "stall_deadline_s": 45.5},
-                "processes_per_instance": "3",
-                "max_active_fleets": "4",
-                "lease_s": "60",
-                "start_within_s": 30,
-                "hard_end_s": 3600,
-            },
-        )
+    settings = settings_of(
+        {
+            "deployment": "prod-eu",
+            "provisioner": "local",
+            "grid": "/grids/mine",
+            "run_root": "/run/fleets",
+            "gateway_settings": {"ack_deadline_s": 30, "stall_deadline_s": 45.5},
+            "processes_per_instance": "3",
+            "max_active_fleets": "4",
+            "lease_s": "60",
+            "start_within_s": 30,
+            "hard_end_s": 3600,
+        },
+        SECRET,
     )
     assert settings.deployment == "prod-eu"
     assert settings.grid == "/grids/mine"
@@ -64,7 +60,7 @@ def test_all_fields() -> None:
 
 def test_invalid_gateway_settings_are_refused_before_the_start() -> None:
     for useless in ({"directory": "/"}, {"stall_deadline_s": 1}):
-        settings = Settings.from_connection(FakeConnection(None, {"gateway_settings": useless}))
+        settings = settings_of({"gateway_settings": useless})
         with pytest.raises(ConfigurationInvalid, match=next(iter(useless))):
             settings.open_provisioner()
 
@@ -73,17 +69,16 @@ def test_invalid_gateway_settings_are_refused_before_the_start() -> None:
 @pytest.mark.parametrize("wrong", ["two", -1, True, 1.5])
 def test_a_wrong_number_is_refused(name: str, wrong: object) -> None:
     with pytest.raises(ConfigurationInvalid, match=f"{name} must be"):
-        Settings.from_connection(FakeConnection(None, {name: wrong}))
+        settings_of({name: wrong})
 
 
 def test_a_limit_of_no_fleets_is_refused() -> None:
     with pytest.raises(ConfigurationInvalid, match="max_active_fleets must be at least 1"):
-        Settings.from_connection(FakeConnection(None, {"max_active_fleets": "0"}))
+        settings_of({"max_active_fleets": "0"})
 
 
 def test_fields_left_empty_in_the_form_count_as_missing() -> None:
-    empty = FakeConnection("", dict.fromkeys(CONNECTION_FIELDS, None))
-    assert Settings.from_connection(empty) == Settings()
+    assert settings_of(dict.fromkeys(CONNECTION_FIELDS, None), "") == Settings()
 
 
 def test_every_field_of_the_form_is_accepted() -> None:
@@ -99,7 +94,7 @@ def test_every_field_of_the_form_is_accepted() -> None:
     # The first excludes `hosts`, and the others `ssh`.
     for name in ("hosts_file", "run_root", "clouds_file", "clouds"):
         del values[name]
-    provisioner = Settings.from_connection(FakeConnection(None, values)).open_provisioner()
+    provisioner = settings_of(values).open_provisioner()
     assert isinstance(provisioner, SshProvisioner)
     assert [host.address for host in provisioner.options.all_hosts()] == ["10.0.0.5"]
 
@@ -108,7 +103,7 @@ def test_clouds_may_be_in_the_connection_as_an_object_or_as_text() -> None:
     clouds = {"image": IMAGE.image, "control_cidrs": ["10.0.0.0/8"], "aws": {}}
     for given in (clouds, json.dumps(clouds)):
         extra = {"provisioner": "cloud", "deployment": "prod", "clouds": given}
-        settings = Settings.from_connection(FakeConnection(None, extra))
+        settings = settings_of(extra)
         assert settings.open_provisioner().name == "cloud"
         assert "10.0.0.0" not in repr(settings)
 
@@ -119,54 +114,54 @@ def test_the_example_of_a_page_can_be_used(page: str, repository: Path) -> None:
     text = (repository / "docs" / page).read_text()
     block = re.search(r"<!-- test: airflow_extra -->\s*```json\n(.*?)```", text, re.DOTALL)
     assert block is not None
-    settings = Settings.from_connection(FakeConnection(SECRET, json.loads(block[1])))
+    settings = settings_of(json.loads(block[1]), SECRET)
     assert settings.open_provisioner().name == "cloud"
 
 
 def test_the_secret_may_be_in_the_extra_and_is_not_in_the_repr() -> None:
-    settings = Settings.from_connection(FakeConnection(None, {"fleet_secret": SECRET}))
+    settings = settings_of({"fleet_secret": SECRET})
     assert settings.secret is not None
     assert SECRET not in repr(settings)
 
 
 @pytest.mark.parametrize(
-    ("connection", "words"),
+    ("extra", "words"),
     [
-        (FakeConnection("short"), "32"),
-        (FakeConnection(None, {"provisioner": "moon"}), "no provisioner 'moon'"),
-        (FakeConnection(None, {"provisioner": "aws"}), "'aws' needs a clouds_file, or clouds"),
-        (FakeConnection(None, {"provisioner": "ssh"}), "needs a hosts_file"),
-        (FakeConnection(None, {"hosts_file": "/etc/hosts.yaml"}), "for the provisioner 'ssh' only"),
-        (FakeConnection(None, {"provisioner": "ssh", "hosts": "a"}), "hosts .* JSON object"),
+        ({"fleet_secret": "short"}, "32"),
+        ({"provisioner": "moon"}, "no provisioner 'moon'"),
+        ({"provisioner": "aws"}, "'aws' needs a clouds_file, or clouds"),
+        ({"provisioner": "ssh"}, "needs a hosts_file"),
+        ({"hosts_file": "/etc/hosts.yaml"}, "for the provisioner 'ssh' only"),
+        ({"provisioner": "ssh", "hosts": "a"}, "hosts .* JSON object"),
         (
-            FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": [{"python": "/tmp/x"}]}}),
+            {"provisioner": "ssh", "hosts": {"a": [{"python": "/tmp/x"}]}},
             "cannot have a field python",
         ),
         (
-            FakeConnection(None, {"provisioner": "ssh", "hosts": {"defaults": {"image": "x"}}}),
+            {"provisioner": "ssh", "hosts": {"defaults": {"image": "x"}}},
             "cannot have a field image",
         ),
         (
-            FakeConnection(None, {"provisioner": "ssh", "hosts": {"a": []}, "hosts_file": "b"}),
+            {"provisioner": "ssh", "hosts": {"a": []}, "hosts_file": "b"},
             "hosts_file and hosts exclude each other",
         ),
         (
-            FakeConnection(None, {"provisioner": "cloud", "clouds": "{"}),
+            {"provisioner": "cloud", "clouds": "{"},
             "clouds .*not JSON: .*char 1",
         ),
         (
-            FakeConnection(None, {"provisioner": "cloud", "clouds": ["aws"]}),
+            {"provisioner": "cloud", "clouds": ["aws"]},
             "clouds .*, not a list",
         ),
-        (FakeConnection(None, {"deploiment": "x"}), "deploiment"),
-        (FakeConnection(None, {"lease_s": "soon"}), "lease_s"),
-        (FakeConnection(None, {"lease_s": 0}), "lease_s must be a number above zero"),
-        (FakeConnection(None, {"gateway_settings": "ack_deadline_s=3"}), "JSON object"),
-        (FakeConnection(None, {"gateway_settings": [1]}), "JSON object"),
-        (FakeConnection(None, {"command": ["/bin/sh"]}), "unknown extra fields: command"),
-        (FakeConnection(None, {"python": "/tmp/python"}), "unknown extra fields: python"),
+        ({"deploiment": "x"}, "deploiment"),
+        ({"lease_s": "soon"}, "lease_s"),
+        ({"lease_s": 0}, "lease_s must be a number above zero"),
+        ({"gateway_settings": "ack_deadline_s=3"}, "JSON object"),
+        ({"gateway_settings": [1]}, "JSON object"),
+        ({"command": ["/bin/sh"]}, "unknown extra fields: command"),
+        ({"python": "/tmp/python"}, "unknown extra fields: python"),
     ],
 )
-def test_invalid_fields_are_named(connection: FakeConnection, words: str) -> None:
+def test_invalid_fields_are_named(extra: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=words):
-        Settings.from_connection(connection)
+        settings_of(extra)

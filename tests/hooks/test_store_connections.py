@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hooks.conftest import FakeConnection
 
 from skyplane_gateway.common.objects import Credentials
 from skyplane_orchestration.errors import ConfigurationInvalid
@@ -19,15 +19,6 @@ from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import SCOPES_OPTION
 
 BUCKET = Location("s3://bucket/key")
-
-
-@dataclass
-class FakeConnection:
-    conn_type: str | None = "aws"
-    host: str | None = None
-    login: str | None = None
-    password: str | None = None
-    extra_dejson: dict[str, Any] = field(default_factory=dict)
 
 
 def resolve(connection: FakeConnection) -> dict[str, str] | None:
