@@ -121,25 +121,25 @@ def test_a_log_has_the_first_line_some_and_the_last(time: Time) -> None:
     assert lines[-1] == "succeeded: 400.0 MiB of 400.0 MiB, 10 of 10 objects, 682.7 KiB/s"
 
 
-def test_a_line_has_all_counts(time: Time) -> None:
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"listed": False, "copied": 3, "copied_earlier": 2, "skipped": 4, "failed": 1},
+            "running: 0 B of 400.0 MiB so far, 3 of 10 objects, 2 copied earlier, 4 skipped, "
+            "1 failed",
+        ),
+        ({"objects": 0, "size_bytes": 0, "listed": False}, "running: listing the source"),
+        (
+            {"state": "failed", "copied": 3, "failed": 1},
+            "failed: 0 B of 400.0 MiB, 3 of 10 objects, 1 failed, 6 unfinished",
+        ),
+    ],
+)
+def test_a_line_has_all_counts(time: Time, changes: dict[str, Any], line: str) -> None:
     lines: list[str] = []
-    ProgressLog(lines.append, time.clock)(
-        changed(listed=False, copied=3, copied_earlier=2, skipped=4, failed=1)
-    )
-    ends = "3 of 10 objects, 2 copied earlier, 4 skipped, 1 failed"
-    assert lines == [f"running: 0 B of 400.0 MiB so far, {ends}"]
-
-
-def test_a_line_before_the_first_object_says_that_the_source_is_listed() -> None:
-    lines: list[str] = []
-    ProgressLog(lines.append)(changed(objects=0, size_bytes=0, listed=False))
-    assert lines == ["running: listing the source"]
-
-
-def test_the_last_line_counts_unfinished_objects(time: Time) -> None:
-    lines: list[str] = []
-    ProgressLog(lines.append, time.clock)(changed(state="failed", copied=3, failed=1))
-    assert lines == ["failed: 0 B of 400.0 MiB, 3 of 10 objects, 1 failed, 6 unfinished"]
+    ProgressLog(lines.append, time.clock)(changed(**changes))
+    assert lines == [line]
 
 
 def test_the_cost_stands_beside_the_estimate(time: Time) -> None:

@@ -165,31 +165,6 @@ def test_a_broken_status_is_refused() -> None:
         status(failures=None)
 
 
-def test_lost_metadata_is_counted_and_makes_one_warning() -> None:
-    result = result_of(
-        JOB, FLEET, status(not_carried=3, not_carried_by_name={"tags": 3, "storage-class": 1})
-    )
-    assert result.metadata_not_carried == 3
-    assert result.not_carried_by_name == {"tags": 3, "storage-class": 1}
-    (warning,) = result.warnings
-    assert "3 objects" in warning
-    assert "tags (3), storage-class (1)" in warning
-    assert "--strict-metadata" in warning
-    assert TransferResult.from_dict(result.to_dict()) == result
-    assert result_of(JOB, FLEET, status()).warnings == ()
-
-
-def test_a_result_counts_objects_whose_source_states_no_checksum() -> None:
-    result = result_of(JOB, FLEET, status(unchecked=3))
-    assert (result.unchecked, result.warnings) == (3, ())
-    assert TransferResult.from_dict(result.to_dict()) == result
-    line = "3 objects without a checksum of the source to compare with"
-    assert line in result_parts(result)
-    # A gateway of the release before does not say it.
-    earlier = result_of(JOB, FLEET, status())
-    assert (earlier.unchecked, line in result_parts(earlier)) == (0, False)
-
-
 def test_a_result_says_which_objects_are_unfinished() -> None:
     ended = status(state="failed", objects=9, copied=2, failed=1, unfinished=6)
     assert result_of(JOB, FLEET, ended).unfinished == 6
@@ -209,33 +184,42 @@ def test_a_status_that_does_not_add_up_makes_no_result(counts: dict[str, Any]) -
         result_of(JOB, FLEET, replace(status(), **counts))
 
 
-def test_archived_objects_that_are_skipped_give_a_warning() -> None:
-    (warning,) = result_of(JOB, FLEET, status(archived=1)).warnings
-    assert "archived them: 1 object;" in warning
-
-
-def test_reserved_keys_are_counted_without_a_warning() -> None:
-    """Nobody can do anything about the journals of other runs."""
-    result = result_of(JOB, FLEET, status(reserved=3))
-    assert (result.reserved, result.warnings) == (3, ())
-
-
-def test_patterns_without_a_match_are_a_warning_but_for_deletes() -> None:
-    """The listings for deletes look at both ends, and warn themselves."""
-    ended = status(unmatched_patterns=[f"exclude 'p{n}'" for n in range(12)])
-    (warning,) = result_of(JOB, FLEET, ended).warnings
-    assert warning.startswith("no key at the source matches exclude 'p0', exclude 'p1'")
-    assert "exclude 'p9' and 2 more, so nothing is left out" in warning
-    assert result_of(replace(JOB, delete=True), FLEET, ended).warnings == ()
-    assert result_of(JOB, FLEET, status()).warnings == ()
+LOST = {"not_carried": 3, "not_carried_by_name": {"tags": 3, "storage-class": 1}}
+UNMATCHED = {"unmatched_patterns": [f"exclude 'p{n}'" for n in range(12)]}
 
 
 @pytest.mark.parametrize(
-    ("url", "words"), [("gs://dst/q/", "--strict-metadata"), ("/data/out/", "files do not keep it")]
+    ("changes", "more", "words"),
+    [
+        ({}, {}, []),
+        (LOST, {}, ["3 objects lost some metadata in the copy: tags (3), storage-class (1)"]),
+        (LOST, {}, ["--strict-metadata"]),
+        (LOST, {"destination": Location("/data/out/")}, ["files do not keep it"]),
+        ({"archived": 1}, {}, ["archived them: 1 object;"]),
+        # Nobody can do anything about the journals of other runs, or about missing checksums.
+        ({"reserved": 3}, {}, []),
+        ({"unchecked": 3}, {}, []),
+        (UNMATCHED, {}, ["no key at the source matches exclude 'p0', exclude 'p1'"]),
+        (UNMATCHED, {}, ["exclude 'p9' and 2 more, so nothing is left out"]),
+        # The listings for deletes look at both ends, and warn themselves.
+        (UNMATCHED, {"delete": True}, []),
+    ],
 )
-def test_a_warning_names_what_copies_lost(url: str, words: str) -> None:
-    job = replace(JOB, destination=Location(url))
-    told = status(not_carried=2, not_carried_by_name={"cache-control": 2, "user-metadata": 1})
-    (warning,) = result_of(job, FLEET, told).warnings
-    assert warning.startswith("2 objects lost some metadata in the copy: cache-control (2), user-")
-    assert words in warning
+def test_a_result_warns_of_what_its_user_can_change(
+    changes: dict[str, Any], more: dict[str, Any], words: list[str]
+) -> None:
+    result = result_of(replace(JOB, **more), FLEET, status(**changes))
+    found = zip(words, result.warnings, strict=True)
+    assert [word in warning for word, warning in found] == [True] * len(words)
+
+
+def test_a_result_counts_what_is_reserved_unchecked_or_without_its_metadata() -> None:
+    result = result_of(JOB, FLEET, status(reserved=3, unchecked=2, **LOST))
+    assert (result.reserved, result.unchecked, result.metadata_not_carried) == (3, 2, 3)
+    assert result.not_carried_by_name == LOST["not_carried_by_name"]
+    assert TransferResult.from_dict(result.to_dict()) == result
+    line = "2 objects without a checksum of the source to compare with"
+    assert line in result_parts(result)
+    # A gateway of the release before does not say it.
+    earlier = result_of(JOB, FLEET, status())
+    assert (earlier.unchecked, line in result_parts(earlier)) == (0, False)
