@@ -32,14 +32,18 @@ class Other:
 
 
 def renewer_of(
-    clock: ManualClock, progress: Callable[[], Any], others: tuple[str, ...] = ()
+    clock: ManualClock,
+    progress: Callable[[], Any],
+    others: tuple[str, ...] = (),
+    lease_s: float = 5.0,
+    kind: type[Other] = Other,
 ) -> tuple[LeaseRenewer, Lease, list[str]]:
-    lease = Lease(clock.clock, start_within_s=10.0, lease_s=5.0, hard_end_s=1000.0)
+    lease = Lease(clock.clock, start_within_s=10.0, lease_s=lease_s, hard_end_s=1000.0)
     renewed: list[str] = []
-    connect: Any = lambda node: Other(renewed, node)  # noqa: E731
+    connect: Any = lambda node: kind(renewed, node)  # noqa: E731
     renewer = LeaseRenewer(
         lease,
-        lease_s=5.0,
+        lease_s=lease_s,
         stall_deadline_s=20.0,
         progress=progress,
         others=lambda: others,
@@ -90,18 +94,8 @@ async def test_a_gateway_that_hangs_does_not_delay_the_others_beyond_a_third_of_
                 answers.wait(60)
             super().renew(lease_s)
 
-    renewed: list[str] = []
-    connect: Any = lambda node: Hanging(renewed, node)  # noqa: E731
-    lease = Lease(ManualClock(100.0).clock, start_within_s=10.0, lease_s=0.3, hard_end_s=1000.0)
-    renewer = LeaseRenewer(
-        lease,
-        lease_s=0.3,
-        stall_deadline_s=20.0,
-        progress=lambda: 1,
-        others=lambda: ("a", "hanging", "b"),
-        connect=connect,
-        clock=ManualClock(100.0).clock,
-    )
+    nodes = ("a", "hanging", "b")
+    renewer, _, renewed = renewer_of(ManualClock(100.0), lambda: 1, nodes, 0.3, Hanging)
     try:
         while min(renewed.count("a 0.3"), renewed.count("b 0.3")) < 3:
             await renewer.renew_fleet()

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 import pytest
 from tests.memory_store import MemoryStore, create_bucket, delete_bucket
@@ -222,25 +221,16 @@ async def test_a_store_that_throttles_is_attached(
 # -- verbs
 
 
-@pytest.mark.parametrize(
-    ("verb", "arguments", "error"),
-    [
-        ("explode", {}, ConfigurationInvalid),
-        # A lead of the same version does not send these.
-        ("create", {}, InternalError),
-        ("list", {"limit": None}, InternalError),
-        ("complete", {"parts": 7, "size_bytes": 1}, InternalError),
-    ],
-)
-async def test_a_verb_with_broken_arguments_is_refused(
-    verb: str, arguments: dict[str, Any], error: type[Exception], bucket: StoreSpec
-) -> None:
+async def test_a_verb_with_broken_arguments_is_refused(bucket: StoreSpec) -> None:
     async with gateway() as made:
         await attach(made, "sink", bucket)
-        with pytest.raises(error):
-            await made.store_verb(KEY, 1, verb, arguments)
+        with pytest.raises(ConfigurationInvalid):
+            await made.store_verb(KEY, 1, "explode", {})
+        # A lead of the same version does not send this.
+        with pytest.raises(InternalError):
+            await made.store_verb(KEY, 1, "complete", {"parts": 7, "size_bytes": 1})
         with pytest.raises(UnknownTransfer):
-            await made.store_verb(OTHER, 1, verb, arguments)
+            await made.store_verb(OTHER, 1, "list", {})
 
 
 async def test_describe_and_chunks_send_no_request_and_do_not_count_as_use(

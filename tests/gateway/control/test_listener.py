@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.gateway.transport.lab import on_loop
 
 from skyplane_gateway.config import GatewayConfig
 from skyplane_gateway.control import listener as listener_module
@@ -76,7 +75,6 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 
 @pytest.mark.parametrize("say", [b"", b"\x16"])
-@on_loop
 async def test_connections_without_proof_are_limited_and_a_caller_of_the_fleet_gets_in(
     say: bytes, context: ssl.SSLContext
 ) -> None:
@@ -90,7 +88,6 @@ async def test_connections_without_proof_are_limited_and_a_caller_of_the_fleet_g
             writer.close()
 
 
-@on_loop
 async def test_a_silent_caller_has_no_tls_yet(
     context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +111,6 @@ async def test_a_silent_caller_has_no_tls_yet(
 
 
 @pytest.mark.parametrize("say", [b"", b"\x16", b"GET / HTTP/1.1\r\n\r\n"])
-@on_loop
 async def test_a_caller_without_proof_is_disconnected_at_the_deadline(
     say: bytes, context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +125,6 @@ async def test_a_caller_without_proof_is_disconnected_at_the_deadline(
         assert len(listener._pending) == 0
 
 
-@on_loop
 async def test_a_closed_listener_keeps_proven_connections_only(context: ssl.SSLContext) -> None:
     async with listening(context) as listener:
         inside = await asyncio.open_connection(HOST, listener.port, ssl=AUTHORITY.client_context())

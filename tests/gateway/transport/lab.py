@@ -77,16 +77,6 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 P = ParamSpec("P")
 
 
-def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an async test with `asyncio.run`."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
-
-
 def on_jumping_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an async test on a `JumpingLoop`."""
 

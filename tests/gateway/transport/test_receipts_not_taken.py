@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.transport.lab import Gateway, connected_fleet, frame, on_loop, receipt_for, until
+from tests.gateway.transport.lab import Gateway, connected_fleet, frame, receipt_for, until
 
 from skyplane_gateway.config import Route
 from skyplane_gateway.protocol import FrameHeader, RawReceipt
@@ -45,7 +45,6 @@ async def go_on(source: Gateway) -> None:
     await until(lambda: len(source.receipts) == COUNT)
 
 
-@on_loop
 async def test_a_relay_reads_no_receipts_that_its_source_does_not_take() -> None:
     async with connected_fleet(Route(0, ("a", "r", "b"), (CONNECTIONS,) * 2, 1.0)) as fleet:
         stop_reading(fleet["a"])
@@ -56,7 +55,6 @@ async def test_a_relay_reads_no_receipts_that_its_source_does_not_take() -> None
         await go_on(fleet["a"])
 
 
-@on_loop
 async def test_a_sink_reads_no_frames_whose_receipts_nobody_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,7 +19,6 @@ from tests.gateway.transport.lab import (
     frame,
     hello_key,
     on_jumping_loop,
-    on_loop,
     receipt_for,
     there_and_back,
     topology,
@@ -37,7 +36,6 @@ DIRECT = Route(0, ("a", "b"), (1,), 1.0)
 
 #: Every way in which the hops of a -> r -> b can be dialed.
 @pytest.mark.parametrize("dialed_by_downstream", [(), (0,), (1,), (0, 1)])
-@on_loop
 async def test_either_side_of_a_hop_may_dial(dialed_by_downstream: tuple[int, ...]) -> None:
     async with connected_fleet(Route(0, RELAYED, (3, 2), 1.0, dialed_by_downstream)) as fleet:
         routes = [fleet[node].route() for node in RELAYED]
@@ -50,7 +48,6 @@ async def test_either_side_of_a_hop_may_dial(dialed_by_downstream: tuple[int, ..
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(RELAYED)))
-@on_loop
 async def test_neighbours_that_dial_before_the_topology_is_known_join_later(
     order: tuple[str, ...],
 ) -> None:
@@ -66,7 +63,6 @@ async def test_neighbours_that_dial_before_the_topology_is_known_join_later(
         assert all(not gateway.unanswered for gateway in fleet.values())
 
 
-@on_loop
 async def test_an_early_neighbour_that_leaves_again_is_forgotten() -> None:
     async with fleet_of("a", "b") as fleet:
         apply(fleet, topology(fleet, DIRECT), "a")
@@ -86,7 +82,6 @@ async def test_an_early_neighbour_that_leaves_again_is_forgotten() -> None:
         ("a", Side.UPSTREAM, hello_key("r", "b")),  # The relay, in the name of the source.
     ],
 )
-@on_loop
 async def test_a_wrong_neighbour_is_refused(node: str, side: Side, key: bytes | None) -> None:
     async with connected_fleet(DIRECT, Route(1, RELAYED, (1, 1), 1.0)) as fleet:
         assert await dial(fleet["b"], node, 0, side, key)
@@ -96,7 +91,6 @@ async def test_a_wrong_neighbour_is_refused(node: str, side: Side, key: bytes | 
         await there_and_back(fleet["a"], fleet["b"], route=1)
 
 
-@on_loop
 async def test_a_broken_connection_breaks_its_route_at_every_gateway_and_no_other() -> None:
     routes = Route(0, RELAYED, (2, 2), 1.0), Route(1, ("a", "b"), (1,), 1.0)
     async with connected_fleet(*routes) as fleet:
@@ -112,7 +106,6 @@ async def test_a_broken_connection_breaks_its_route_at_every_gateway_and_no_othe
         await there_and_back(fleet["a"], fleet["b"], route=1)
 
 
-@on_loop
 async def test_applying_the_same_again_touches_nothing() -> None:
     async with connected_fleet(Route(0, ("a", "b"), (3,), 1.0)) as fleet:
         before = list(fleet["a"].route().downstream_links)
@@ -123,7 +116,6 @@ async def test_applying_the_same_again_touches_nothing() -> None:
         assert fleet["a"].down == fleet["b"].down == []
 
 
-@on_loop
 async def test_a_relay_that_was_replaced_is_dialed_at_its_new_address() -> None:
     """Also by neighbours that have not noticed: its machine vanished and closed nothing."""
     route = Route(0, RELAYED, (2, 2), 1.0)
@@ -140,7 +132,6 @@ async def test_a_relay_that_was_replaced_is_dialed_at_its_new_address() -> None:
             silent.end()
 
 
-@on_loop
 async def test_a_changed_and_a_removed_route_end_first() -> None:
     async with connected_fleet(DIRECT, replace(DIRECT, number=1)) as fleet:
         kept = fleet["a"].route().downstream_links[0]
@@ -153,7 +144,6 @@ async def test_a_changed_and_a_removed_route_end_first() -> None:
         fleet["b"].router.send_receipt(receipt_for(frame(1).header))  # Dropped.
 
 
-@on_loop
 async def test_a_neighbour_that_never_comes_breaks_the_route_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,7 +168,6 @@ async def test_a_neighbour_with_another_key_leaves_the_route_down(
         await until(lambda: fleet["a"].down)
 
 
-@on_loop
 async def test_a_goodbye_reaches_a_neighbour_whose_frames_were_not_read() -> None:
     """A socket that is closed with unread bytes resets the connection. Then the neighbour's
     next write fails, and it never reads the goodbye."""
@@ -198,13 +187,11 @@ async def test_a_goodbye_reaches_a_neighbour_whose_frames_were_not_read() -> Non
         await leaving
 
 
-@on_loop
 async def test_a_route_of_one_gateway_needs_no_connection() -> None:
     async with connected_fleet(Route(0, ("a",), (), 1.0)) as fleet:
         await there_and_back(fleet["a"], fleet["a"])
 
 
-@on_loop
 async def test_garbage_is_refused_and_disturbs_no_route() -> None:
     async with connected_fleet(DIRECT) as fleet:
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", bytes(4096), b"\xff" * 70_000):
@@ -217,7 +204,6 @@ async def test_garbage_is_refused_and_disturbs_no_route() -> None:
         await there_and_back(fleet["a"], fleet["b"])
 
 
-@on_loop
 async def test_connections_without_proof_are_limited_and_keep_no_neighbour_out() -> None:
     async with fleet_of("a", "b", pending_limit=4) as fleet:
         crowd = [await asyncio.open_connection(*fleet["b"].address) for _ in range(20)]
@@ -232,7 +218,6 @@ async def test_connections_without_proof_are_limited_and_keep_no_neighbour_out()
             writer.close()
 
 
-@on_loop
 async def test_the_limit_allows_all_connections_of_the_topology_at_once() -> None:
     """All wait for the downstream hop; none is closed to make room for others."""
     async with fleet_of(*RELAYED, pending_limit=4) as fleet:
