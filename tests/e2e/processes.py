@@ -1,9 +1,22 @@
-"""Processes of this machine by their command line or their environment."""
+"""Processes of this machine by their command line or their environment, and this one's end."""
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
+
+
+def leave_by_sigterm() -> None:
+    """From now on SIGTERM ends the blocks of this program, and so the processes they hold."""
+
+    def leave(number: int, _: object) -> NoReturn:
+        # A second one must not cut off the first one's end.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 def processes_with(text: str, what: Literal["cmdline", "environ"] = "cmdline") -> list[int]:

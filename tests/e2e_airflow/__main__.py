@@ -32,7 +32,7 @@ from tests.e2e.held_store import (
     wait_for,
     write_objects,
 )
-from tests.e2e.processes import processes_with
+from tests.e2e.processes import leave_by_sigterm, processes_with
 from tests.e2e_airflow.rest import Rest
 from tests.faults import versitygw
 from tests.faults.http_proxy import FaultProxy, running
@@ -319,6 +319,7 @@ SCENARIOS: Final = (
 
 
 def main() -> int:
+    leave_by_sigterm()
     table = Expectations()
     with tempfile.TemporaryDirectory(prefix="e2e-airflow-") as folder:
         try:

@@ -21,7 +21,7 @@ from typing import Final
 from tests.e2e.conftest import Home
 from tests.e2e.expectations import Expectations
 from tests.e2e.held_store import OBJECTS, HeldStore, held_store, wait_for, write_objects
-from tests.e2e.processes import processes_with
+from tests.e2e.processes import leave_by_sigterm, processes_with
 from tests.e2e_dagster.dev import dagster_dev
 from tests.e2e_dagster.graphql import GraphQl, RunView
 from tests.faults import versitygw
@@ -152,6 +152,7 @@ def terminate_and_go_on(lab: Lab, moment: str) -> None:
 
 
 def main() -> int:
+    leave_by_sigterm()
     table = Expectations()
     with tempfile.TemporaryDirectory(prefix="e2e-dagster-") as folder:
         try:

@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+from tests.e2e.processes import leave_by_sigterm
 from tests.matrix.environments import FOLDER, CommandFailed, compile_pins, environment, find_python
 from tests.matrix.lines import COMMAND_LINE, LINES, REPOSITORY, Line
 
@@ -52,6 +53,7 @@ def main() -> int:
             compile_pins(line)
         return 0
     FOLDER.mkdir(exist_ok=True)
+    leave_by_sigterm()
     if given.module:
         return max(
             run_module(line, given.python or line.pythons[0], given.module) for line in chosen
@@ -77,7 +79,14 @@ def run_module(line: Line, minor: str, module: str) -> int:
     python = python_of(line, minor)
     if python is None:
         return 0
-    return subprocess.call([environment(line, minor, python), "-m", module], cwd=REPOSITORY)
+    # `run` would end it by SIGKILL, and leave what it has started.
+    with subprocess.Popen(
+        [environment(line, minor, python), "-m", module], cwd=REPOSITORY
+    ) as process:
+        try:
+            return process.wait()
+        finally:
+            process.terminate()
 
 
 def run_line(line: Line, minor: str) -> Counter[str]:
