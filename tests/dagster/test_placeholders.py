@@ -326,24 +326,39 @@ KEYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [five_ops, decorated])
 @pytest.mark.parametrize(("key", "folder"), KEYS)
-def test_a_key_stays_below_its_folder(
-    form: Callable[..., Any], key: str, folder: str | None, lab: Lab
+def test_a_key_stays_below_its_folder(key: str, folder: str | None) -> None:
+    values = {"partition_key": key}
+    if folder is not None:
+        found = filled_url("source", "s3://a/x/{partition_key}/", values)
+        assert found == f"s3://a/x/{folder}/"
+        return
+    with pytest.raises(ConfigurationInvalid, match="leads out of its folder"):
+        filled_url("source", "s3://a/x/{partition_key}/", values)
+
+
+@pytest.mark.parametrize("form", [five_ops, decorated])
+@pytest.mark.parametrize(
+    ("key", "folder", "clue"),
+    [
+        ("a/%2e b", "a/%2e b", ""),
+        ("../a", None, "leads out of its folder"),
+        # The empty key is no partition, for Dagster.
+        ("", None, "this run has none"),
+    ],
+)
+def test_a_run_copies_below_the_folder_of_its_key(
+    form: Callable[..., Any], key: str, folder: str | None, clue: str, lab: Lab
 ) -> None:
     keys = dg.DynamicPartitionsDefinition(name="keys")
     made = form({"source": "s3://a/x/{partition_key}/", "destination": "s3://b/"}, keys)
     with dg.DagsterInstance.ephemeral() as instance:
-        try:
-            instance.add_dynamic_partitions("keys", [key])
-        except dg.DagsterError:
-            return  # Dagster refuses it.
+        instance.add_dynamic_partitions("keys", [key])
         result = lab.materialize(made, key, instance=instance)
     assert copied(lab) == ([] if folder is None else [(f"s3://a/x/{folder}/", "s3://b/")])
     assert result.success == (folder is not None)
     if folder is None:
-        # The empty key is no partition, for Dagster.
-        assert ("leads out of its folder" if key else "this run has none") in failure(result)
+        assert clue in failure(result)
         assert set(lab.client.verbs) <= {"identity"}
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise, product
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -69,11 +69,18 @@ def _fill(place: Place) -> None:
 _NUMBERS = count(1)
 
 
+#: Each kind is read and written once. A relay knows nothing of stores.
+_NEXT: Final = tuple(pairwise((*KINDS, KINDS[0])))
+_OTHERS: Final = [ends for ends in product(KINDS, KINDS) if ends not in _NEXT]
+
+
 @pytest.mark.parametrize(
-    "relays", [pytest.param(0, id="direct"), pytest.param(1, id="relay", marks=pytest.mark.long)]
+    ("source", "destination", "relays"),
+    [
+        *((*ends, relays) for ends in _NEXT for relays in (0, 1)),
+        *(pytest.param(*ends, 0, marks=pytest.mark.long) for ends in _OTHERS),
+    ],
 )
-@pytest.mark.parametrize("destination", KINDS)
-@pytest.mark.parametrize("source", KINDS)
 def test_any_store_to_any_other(
     kit: ClientKit,
     places: dict[str, Place],

@@ -26,9 +26,14 @@ def test_39_a_transfer_that_is_cancelled_leaves_nothing(shape: int, at_s: float)
     assert outcome.inspection.open_uploads == {}
 
 
-@pytest.mark.parametrize("most_usd", [0.1, 0.3, 0.4, 0.6, 0.9, 1.2])
-@pytest.mark.parametrize("then", ["again", "again elsewhere"])
-@pytest.mark.parametrize("shape", [0, 2])
+@pytest.mark.parametrize(
+    ("shape", "then", "most_usd"),
+    [
+        *((2, "again", most_usd) for most_usd in (0.1, 0.3, 0.4, 0.6, 0.9, 1.2)),
+        *((2, "again elsewhere", most_usd) for most_usd in (0.4, 0.9)),
+        *((0, "again", most_usd) for most_usd in (0.4, 0.9)),
+    ],
+)
 def test_43_a_transfer_that_reaches_its_budget_is_stopped_and_resumed(
     shape: int, then: str, most_usd: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

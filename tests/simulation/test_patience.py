@@ -13,10 +13,19 @@ from tests.simulation.schedule import Cancel, Fault, Kill, Schedule, Stop, Storm
 Side = Literal["source", "destination"]
 
 
-@pytest.mark.parametrize("retry_after_s", [None, 20.0])
-@pytest.mark.parametrize("at_s", [0.0, 0.25, 0.4])
-@pytest.mark.parametrize("sides", [("source",), ("destination",), ("source", "destination")])
-@pytest.mark.parametrize("shape", [ONE, TWO])
+@pytest.mark.parametrize(
+    ("shape", "sides", "at_s", "retry_after_s"),
+    [
+        *(
+            (TWO, sides, at_s, None)
+            for sides in (("source",), ("destination",), ("source", "destination"))
+            for at_s in (0.0, 0.25, 0.4)
+        ),
+        (TWO, ("source", "destination"), 0.25, 20.0),
+        (ONE, ("source", "destination"), 0.0, 20.0),
+        (ONE, ("source", "destination"), 0.4, None),
+    ],
+)
 def test_19_a_storm_of_30_s_at_every_verb_is_waited_out(
     shape: int,
     sides: tuple[Side, ...],
