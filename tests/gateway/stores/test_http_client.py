@@ -140,18 +140,27 @@ async def test_interim_answers_and_chunks() -> None:
     "answers",
     [
         [],
-        [b""],
         [b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"],
         [b"SSH-2.0-nothing\r\n\r\n"],
         [b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"],
         [b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n" + bytes(3 * MAX_SMALL_BYTES)],
     ],
-    ids=["closed", "silent", "short", "other protocol", "upgrade", "too long"],
+    ids=["closed", "short", "other protocol", "upgrade", "too long"],
 )
 async def test_anything_but_one_whole_answer_is_unsettled(answers: list[bytes]) -> None:
     async with serving(*answers) as server:
         with pytest.raises(Unsettled):
             await get(server)
+
+
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"])
+async def test_a_server_that_falls_silent(first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skyplane_gateway.stores.http_client._SILENCE_TIMEOUT_S", 0.05)
+    async with serving(first, OK, OK) as server:
+        with pytest.raises(Unsettled, match="no answer within"):
+            await get(server)
+        assert (await get(server)).body == b"hi"
+    assert server.connections == 2
 
 
 async def test_nobody_listens() -> None:

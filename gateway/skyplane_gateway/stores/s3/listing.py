@@ -96,7 +96,8 @@ def uploads(client: S3Client, bucket: str, prefix: str, what: str) -> Iterator[U
         if not page.get("IsTruncated"):
             return
         before = (arguments.get("KeyMarker"), arguments.get("UploadIdMarker"))
-        after = (page.get("NextKeyMarker"), page.get("NextUploadIdMarker"))
+        # A server may name no upload, where the next page begins with another key.
+        after = (page.get("NextKeyMarker"), page.get("NextUploadIdMarker", ""))
         if after == before or after[0] is None:
             raise broken_listing(what, "the marker of the next page is missing or repeated")
         arguments["KeyMarker"], arguments["UploadIdMarker"] = after

@@ -211,6 +211,31 @@ def test_an_incomplete_listing_is_an_error(scripted: ScriptedServer, second: byt
         list(rows)
 
 
+def uploads_page(key: str, marker: str) -> bytes:
+    upload = f"<Key>{key}</Key><UploadId>u</UploadId><Initiated>2026-01-01T00:00:00Z</Initiated>"
+    after = f"<NextKeyMarker>{marker}</NextKeyMarker>" if marker else ""
+    truncated = f"<IsTruncated>{'false' if key == 'c' else 'true'}</IsTruncated>"
+    rows = f"{truncated}{after}<Upload>{upload}</Upload>"
+    return f"<ListMultipartUploadsResult>{rows}</ListMultipartUploadsResult>".encode()
+
+
+def test_open_uploads_are_listed_to_the_last_page(scripted: ScriptedServer) -> None:
+    pages = [uploads_page("a", "a"), uploads_page("b", "b"), uploads_page("c", "")]
+    store = scripted.open(*[Reply(200, page) for page in pages])
+    assert [row.key for row in store.list_uploads("")] == ["a", "b", "c"]
+    assert "key-marker=b" in scripted.requests[-1].path
+
+
+@pytest.mark.parametrize("marker", ["a", ""], ids=["repeated", "missing"])
+def test_an_incomplete_listing_of_uploads_is_an_error(
+    scripted: ScriptedServer, marker: str
+) -> None:
+    pages = [uploads_page("a", "a"), uploads_page("b", marker)]
+    store = scripted.open(*[Reply(200, page) for page in pages])
+    with pytest.raises(errors.StoreError, match="marker of the next page"):
+        list(store.list_uploads(""))
+
+
 def test_an_unsorted_listing_is_no_listing_to_be_repeated(scripted: ScriptedServer) -> None:
     """As those of directory buckets (S3 Express One Zone)."""
     store = scripted.open(Reply(200, page(["b", "a"])))
