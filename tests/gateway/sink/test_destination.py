@@ -387,6 +387,29 @@ def test_a_bad_whole_in_place_of_something_says_that_it_is_gone(memory: ObjectSt
     assert caught.value.is_permanent
 
 
+@pytest.mark.parametrize(("refusals", "theirs"), [(1, b""), (2, b""), (1, b"theirs")])
+def test_a_bad_object_that_could_not_be_removed_is_removed_at_the_end(
+    memory: ObjectStore, refusals: int, theirs: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody else knows that it is bad."""
+    refused = iter([StoreUnavailable("try again")] * refusals)
+
+    def delete(original: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+        for error in refused:
+            raise error
+        original(*arguments, **more)
+
+    destination = Destination(Wrapped(memory, put=flipped, delete=delete), "stored")
+    with pytest.raises(StoreUnavailable):
+        put(destination)
+    if theirs:
+        memory.put("k", theirs)
+    destination.close()
+    stays = refusals == 2 or theirs != b""
+    assert [info.key for info in memory.list("")] == (["k"] if stays else [])
+    assert ("other bytes than were sent, and stays" in caplog.text) == stays
+
+
 # -- uploads of an earlier epoch
 
 
