@@ -332,12 +332,21 @@ class SshHarness(LocalHarness):
         )
 
     def kill(self, gateway: GatewayHandle) -> None:
-        _, _, path = gateway.details["instance_id"].rpartition(":")
-        for pid, line in self.running().items():
-            if line.rstrip().endswith(f"--directory {path}"):
-                os.kill(pid, signal.SIGKILL)
-        while [line for line in self.all_processes().values() if path in line]:
+        self.end(gateway.details["instance_id"])
+
+    def end(self, cloud_id: str) -> None:
+        """End an instance without warning, also one that only begins; wait until it is gone."""
+        while lines := self.processes_of(cloud_id):
+            for pid, line in lines.items():
+                if "--directory" in line:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             time.sleep(0.005)
+
+    def processes_of(self, cloud_id: str) -> dict[int, str]:
+        """Of an instance: its boot script and its supervisor."""
+        _, _, path = cloud_id.rpartition(":")
+        return {pid: line for pid, line in self.all_processes().items() if path in line}
 
     def running(self) -> dict[int, str]:
         found = super().running().items()

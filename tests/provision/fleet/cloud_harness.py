@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tests.manual_clock import ManualClock
 
@@ -19,6 +19,16 @@ from skyplane_orchestration.provision.fleet.machines import (
 #: Verbs that a harness can disturb.
 LAUNCH, DESCRIBE, TERMINATE, OPEN, DELETE = "launch", "describe", "terminate", "open", "delete"
 VERBS = (LAUNCH, DESCRIBE, TERMINATE, OPEN, DELETE)
+
+
+#: What a cloud in memory, or hosts, cannot have, besides situations: they name it in `lacks`.
+FIREWALLS: Final = "firewalls"
+DISKS: Final = "disks that outlive their instance"
+ZONES: Final = "several zones"
+NO_SUCH_TYPE: Final = "a type that is not offered"
+FOREIGN: Final = "instances of somebody else"
+LOST_ANSWERS: Final = "a lost answer"
+PERMISSIONS: Final = "permissions"
 
 
 class CloudHarness(Protocol):

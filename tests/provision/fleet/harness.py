@@ -18,7 +18,7 @@ from tests.provision.samples import SECRET, A, B, C, make_plan
 from tests.provision.situations import THROTTLED_API
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_orchestration.errors import CapacityUnavailable, QuotaExceeded, SkyplaneError
+from skyplane_orchestration.errors import QuotaExceeded, SkyplaneError
 from skyplane_orchestration.model.fleet import GatewayHandle
 from skyplane_orchestration.model.plan import InstanceGroup
 from skyplane_orchestration.provision.fleet.options import LEAST_POLL_S, InstanceOptions
@@ -188,17 +188,14 @@ class InstancesHarness(FleetsHarness):
         return self.provisioner()
 
     def limited(self) -> Provisioner:
-        error = QuotaExceeded(f"the quota {self.quota_name} of {self.source} is used up")
-        self.account.refusals[f"{self.source}/1"] = error
+        self.account.vcpu_quota = 1
         return self.provisioner()
 
     def exhaust(self) -> None:
-        for index in range(2):
-            error = CapacityUnavailable("no zone has room")
-            self.account.refusals[f"{self.source}/{index}"] = error
+        self.account.full.add(self.source)
 
     def replenish(self) -> None:
-        self.account.refusals.clear()
+        self.account.full.clear()
 
     def throttle(self, verb: str) -> None:
         raise AssertionError(f"{THROTTLED_API} is in `lacks`")

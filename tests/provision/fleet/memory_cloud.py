@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from skyplane_gateway.common.identifiers import gateway_uri
 from skyplane_gateway.config import GatewayConfig, Topology
-from skyplane_orchestration.errors import CloudAccessDenied, GatewayUnreachable
+from skyplane_orchestration.errors import (
+    CapacityUnavailable,
+    CloudAccessDenied,
+    GatewayUnreachable,
+    QuotaExceeded,
+)
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.error_rules import torn_down
+from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -55,6 +61,8 @@ class MemoryAccount:
         hidden_looks: how many times a new instance is not in a description.
         slow_ends: how many descriptions show an instance as `ending`.
         refusals: instance -> the error of its launch.
+        vcpu_quota: of each region; an instance has one.
+        full: regions without capacity.
         is_closed: it refuses launches and checks.
         store_identity: see `Machines`.
         launched: all requests for instances.
@@ -65,6 +73,8 @@ class MemoryAccount:
     hidden_looks: int = 0
     slow_ends: int = 0
     refusals: dict[str, Exception] = field(default_factory=dict)
+    vcpu_quota: int = 1000
+    full: set[str] = field(default_factory=set)
     is_closed: bool = False
     store_identity: str = ""
     instances: dict[str, Instance] = field(default_factory=dict)
@@ -88,9 +98,13 @@ class MemoryAccount:
             if request.instance in self.refusals:
                 raise self.refusals[request.instance]
             assert (request.region, request.tags.fleet_key) in self.firewalls, "no firewall"
-            token = (request.tags.fleet_key, request.instance, request.launch_number)
-            if token in self._tokens:
-                return self.instances[self._tokens[token]]
+            for launch_number in itertools.count(request.launch_number):
+                token = (request.tags.fleet_key, request.instance, launch_number)
+                if token not in self._tokens:
+                    break
+                if (known := self.instances[self._tokens[token]]).is_alive:
+                    return known
+            self._require_room(request)
             number = next(self._ids)
             cloud_id = f"i-{number:08x}"
             self._tokens[token] = cloud_id
@@ -106,6 +120,14 @@ class MemoryAccount:
                 launched_unix_s=time.time(),
             )
             return self.instances[cloud_id]
+
+    def _require_room(self, request: LaunchRequest) -> None:
+        region = request.region
+        if region in self.full:
+            raise CapacityUnavailable(f"{region} has no {request.instance_type}")
+        if sum(one.region == region for one in self.alive()) >= self.vcpu_quota:
+            said = f"the quota vCPUs in memory of {region} is used up"
+            raise QuotaExceeded(said, quota="vCPUs in memory")
 
     def look(self, cloud_id: str) -> Instance | None:
         """An instance as a description shows it; time passes for it with each look."""
@@ -126,6 +148,8 @@ class MemoryAccount:
 
     def end(self, cloud_id: str, why: str = "") -> None:
         with self.lock:
+            if cloud_id not in self.instances:
+                return
             address = self.instances[cloud_id].address
             self.gateways = {at: one for at, one in self.gateways.items() if at[0] != address}
             is_stopped = cloud_id in self._stopped
@@ -178,8 +202,13 @@ class MemoryCloud:
     """See `Machines`; `die` is called before each change, and may end the worker."""
 
     def __init__(
-        self, name: str, account: MemoryAccount, die: Callable[[str], None] = lambda verb: None
+        self,
+        name: str,
+        account: MemoryAccount,
+        die: Callable[[str], None] = lambda verb: None,
+        regions: tuple[str, ...] = (),
     ) -> None:
+        self._regions = regions
         self.name = name
         self.account = account
         self._die = die
@@ -194,7 +223,7 @@ class MemoryCloud:
 
     def regions(self) -> tuple[str, ...]:
         known = {"aws": "us-east-1", "gcp": "us-central1", "azure": "westeurope"}
-        return (f"{self.name}:{known[self.name]}",)
+        return self._regions or (f"{self.name}:{known[self.name]}",)
 
     def vcpus(self, region: str, instance_type: str) -> int:
         return 1
@@ -231,8 +260,8 @@ class MemoryCloud:
         with self.account.lock:
             for region in regions:
                 place = (region, tags.fleet_key)
-                _, rules = self.account.firewalls.setdefault(place, (tags, set()))
-                rules.update(ingress)
+                _, rules = self.account.firewalls.get(place, (tags, set()))
+                self.account.firewalls[place] = (tags, set(normal([*rules, *ingress])))
 
     def launch(self, request: LaunchRequest) -> Instance:
         self._die("launch")
@@ -248,7 +277,7 @@ class MemoryCloud:
             place = (region, tags.fleet_key)
             if place not in self.account.firewalls:
                 raise torn_down(f"the firewall of {region}")
-            self.account.firewalls[place] = (self.account.firewalls[place][0], set(ingress))
+            self.account.firewalls[place] = (tags, set(normal(ingress)))
 
     def terminate(self, instances: Sequence[Instance]) -> None:
         self._die("terminate")
