@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
+from skyplane_gateway.config import (
+    DEFAULT_STORE_THREADS,
+    MAX_CONNECTIONS,
+    GatewayConfig,
+    files_needed,
+)
 from skyplane_orchestration.errors import ConfigurationInvalid
+
+if TYPE_CHECKING:
+    from skyplane_orchestration.provision.provisioner import FleetSpec
+    from skyplane_orchestration.security.authority import Authority
 
 #: Most gateways of an instance if no option names a number: each needs memory of its own.
 MOST_PROCESSES: Final = 8
@@ -54,6 +63,11 @@ def check_gateway_settings(settings: Mapping[str, Any]) -> None:
     GatewayConfig.from_dict({**_ANY_GATEWAY, **settings})
 
 
+def open_files(settings: Mapping[str, Any], connections: int = 2 * MAX_CONNECTIONS) -> int:
+    """Open files that a gateway with these settings needs for its data connections."""
+    return files_needed(connections, int(settings.get("store_threads", DEFAULT_STORE_THREADS)))
+
+
 def check_processes_per_instance(given: int | None) -> None:
     """Raises ConfigurationInvalid."""
     if given is not None and not 1 <= given <= MAX_CONNECTIONS:
@@ -82,3 +96,31 @@ def processes_per_instance(given: int | None, instances: int, processors: int) -
             f"{PROCESSES_VARIABLE} must be a whole number from 1 to {MAX_CONNECTIONS}, not {text!r}"
         )
     return int(text)
+
+
+def gateway_config(
+    spec: FleetSpec,
+    authority: Authority,
+    node: str,
+    peers: Iterable[str],
+    hard_end_s: float,
+    settings: Mapping[str, Any],
+    **places: Any,
+) -> GatewayConfig:
+    """The configuration of a gateway of a fleet, with the keys that it shares with its peers.
+
+    Args:
+        hard_end_s: from its start.
+        settings: of users, see `check_gateway_settings`.
+        places: its directory, its hosts and its ports.
+    """
+    return GatewayConfig(
+        node=node,
+        fleet_key=spec.key,
+        hello_keys_hex={peer: authority.hello_key(node, peer).hex() for peer in sorted(peers)},
+        start_within_s=spec.times.start_within_s,
+        lease_s=spec.times.lease_s,
+        hard_end_s=hard_end_s,
+        **places,
+        **settings,
+    )

@@ -7,13 +7,14 @@ checks each provisioner against this page.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from skyplane_gateway.common.schema import check
 from skyplane_gateway.common.wording import FieldName, Text
-from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.errors import ConfigurationInvalid, TooManyFleets
 from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.plan import TransferPlan
@@ -22,6 +23,8 @@ from skyplane_orchestration.model.sweep_report import SweepReport
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
+
+log = logging.getLogger(__name__)
 
 #: Fleet key -> the fleet's authority.
 AuthorityOf = Callable[[str], "Authority"]
@@ -247,3 +250,24 @@ class Provisioner(Protocol):
         Args:
             deployment: owner of the fleets; permissions may hold for things with its tag only.
         """
+
+
+def require_room(
+    provisioner: Provisioner, deployment: str, fleet_key: str, max_active_fleets: int | None
+) -> None:
+    """Check that a fleet may start beside the living fleets of its deployment, or lives already.
+
+    The count is that of a sweep: a fleet lives from its first resource to its last gateway. Two
+    calls at the same time count the same fleets, so the caller needs a lock for an exact limit.
+
+    Raises TooManyFleets.
+    """
+    if max_active_fleets is None:
+        return
+    report = provisioner.sweep(deployment, dry_run=True)
+    for fleet in report.orphans:
+        if not fleet.key:
+            log.warning("max_active_fleets counts without some fleets: %s", fleet.error)
+    living = report.kept
+    if fleet_key not in living and len(living) >= max_active_fleets:
+        raise TooManyFleets.of(deployment, max_active_fleets, living)

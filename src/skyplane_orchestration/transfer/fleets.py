@@ -11,13 +11,13 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import SkyplaneError
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.provisioner import (
     FleetSpec,
     FleetTimes,
     Provisioner,
     TeardownReport,
     require_fleet_limit,
+    require_room,
 )
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.fleet_control import FleetControl, SubmittedTransfer

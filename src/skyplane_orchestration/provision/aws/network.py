@@ -209,14 +209,11 @@ def _group_name(fleet_key: str) -> str:
 
 
 def _permission(rule: Ingress) -> _Permission:
-    is_v6 = ":" in rule.source_cidr
     return {
         "IpProtocol": _TCP,
         "FromPort": rule.first_port,
         "ToPort": rule.last_port,
-        "Ipv6Ranges" if is_v6 else "IpRanges": [
-            {"CidrIpv6" if is_v6 else "CidrIp": rule.source_cidr}
-        ],
+        "IpRanges": [{"CidrIp": rule.source_cidr}],
     }
 
 
@@ -230,13 +227,11 @@ def _rules(group: SecurityGroupTypeDef) -> _Rules:
             for name in ("IpProtocol", "FromPort", "ToPort")
             if name in permission
         }
-        for kind, address in (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6")):
+        for kind in ("IpRanges", "Ipv6Ranges", "UserIdGroupPairs", "PrefixListIds"):
             for source in permission.get(kind, []):
-                if head["IpProtocol"] == _TCP:
-                    ports = head["FromPort"], head["ToPort"]
-                    ingress.add(Ingress(*ports, source[address]))
+                if kind == "IpRanges" and head["IpProtocol"] == _TCP:
+                    ingress.add(Ingress(head["FromPort"], head["ToPort"], source["CidrIp"]))
                 else:
-                    others.append({**head, kind: [{address: source[address]}]})
-        for kind in ("UserIdGroupPairs", "PrefixListIds"):
-            others += [{**head, kind: [source]} for source in permission.get(kind, [])]
+                    named = {name: text for name, text in source.items() if name != "Description"}
+                    others.append({**head, kind: [named]})
     return _Rules(frozenset(ingress), tuple(others))

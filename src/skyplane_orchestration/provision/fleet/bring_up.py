@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.config import GatewayConfig, Route
+from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import (
     CloudUnavailable,
     FleetLost,
@@ -24,11 +24,16 @@ from skyplane_orchestration.errors import (
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.fleet import (
     STORE_IDENTITY,
-    FleetInstance,
+    Fleet,
     GatewayHandle,
     instance_of,
 )
-from skyplane_orchestration.provision.connect import send_topology, topology_of, wait_connected
+from skyplane_orchestration.provision.connect import (
+    fleet_of,
+    send_topology,
+    topology_of,
+    wait_connected,
+)
 from skyplane_orchestration.provision.control_sessions import ControlSessions
 from skyplane_orchestration.provision.fleet.context import FleetContext
 from skyplane_orchestration.provision.fleet.fleet_instances import FleetInstances
@@ -40,7 +45,10 @@ from skyplane_orchestration.provision.fleet.machines import (
 )
 from skyplane_orchestration.provision.fleet.running_plan import keep_plan
 from skyplane_orchestration.provision.fleet.teardown import end_instances
-from skyplane_orchestration.provision.gateway_settings import processes_per_instance
+from skyplane_orchestration.provision.gateway_settings import (
+    gateway_config,
+    processes_per_instance,
+)
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import FleetSpec
 from skyplane_orchestration.provision.routes import build_routes, neighbours, split_into_processes
@@ -57,29 +65,21 @@ _LEAST_LEFT_S: Final = 600.0
 _LEAST_LEFT_SHARE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class BroughtUp:
-    """The gateways of a fleet that is up, their routes, its tags, and what its clouds bill."""
-
-    gateways: tuple[GatewayHandle, ...]
-    routes: tuple[Route, ...]
-    tags: FleetTags
-    instances: tuple[FleetInstance, ...]
-
-
 def bring_up(
     spec: FleetSpec,
     instances: Mapping[str, Sequence[str]],
     authority: Authority,
     context: FleetContext,
     sessions: ControlSessions,
-) -> BroughtUp:
-    """Bring up a fleet; see `Provisioner.ensure`.
+    began_s: float,
+) -> Fleet:
+    """Bring up a fleet; see `Provisioner.ensure`. Its document lacks its pages of web consoles.
 
     An error or an interruption ends the instances that this call has launched. `instances` maps
-    a region tag to the names of its instances.
+    a region tag to the names of its instances; `began_s` is the monotonic time since which the
+    caller waits.
     """
-    attempt = _BringUp(spec, instances, authority, context, sessions)
+    attempt = _BringUp(spec, instances, authority, context, sessions, began_s)
     try:
         return attempt.run()
     except BaseException as error:
@@ -96,6 +96,7 @@ class _BringUp:
     authority: Authority
     context: FleetContext
     sessions: ControlSessions
+    began_s: float
     _is_prepared: bool = False
     #: Cloud id -> the id of the key, for instances that this call has enrolled.
     _keys: dict[str, str] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class _BringUp:
         self.members = FleetInstances(self.spec, self.instances, self.authority, self.context)
         self._deadline_s = self.context.clock.monotonic() + self.context.options.ready_timeout_s
 
-    def run(self) -> BroughtUp:
+    def run(self) -> Fleet:
         # Of a fleet with another secret none may end.
         found = self.members.current(ends_others=False)
         is_gone = self.spec.must_exist and not found
@@ -141,9 +142,16 @@ class _BringUp:
         with timed("provision: connecting them"):
             send_topology(topology_of(routes, handles), handles.values(), self.sessions, self)
             wait_connected(handles, self.sessions, self, lambda: self._alive_nodes(handles))
-        tags = _oldest_tags(placed.values())
-        billed = self.members.billed(placed.values())
-        return BroughtUp(tuple(handles.values()), routes, tags, billed)
+        fleet = fleet_of(
+            self.spec,
+            self.context.name,
+            list(handles.values()),
+            routes,
+            host="",
+            provision_s=self.context.clock.monotonic() - self.began_s,
+            hard_end_unix_s=float(_oldest_tags(placed.values()).hard_end_unix_s),
+        )
+        return replace(fleet, instances=self.members.billed(placed.values()))
 
     def _require_own_secret(self, found: Iterable[Instance]) -> None:
         """Raise NotAuthorised before a fleet with another secret gets this worker's firewall."""
@@ -353,22 +361,18 @@ class _BringUp:
 
     def _config(self, instance: Instance, number: int, node: str) -> GatewayConfig:
         """The configuration of a gateway. The instance fills in its directory and its address."""
-        return GatewayConfig(
-            node=node,
-            fleet_key=self.spec.key,
-            control_host="",
-            data_host=instance.data_address,
-            control_port=instance.control(number)[1],
-            data_port=instance.data(number)[1],
+        return gateway_config(
+            self.spec,
+            self.authority,
+            node,
+            self._neighbours[node],
+            self.tags.hard_end_unix_s - self.context.clock.wall(),
+            self.context.options.gateway_settings,
             directory="",
-            hello_keys_hex={
-                peer: self.authority.hello_key(node, peer).hex()
-                for peer in sorted(self._neighbours[node])
-            },
-            start_within_s=self.spec.times.start_within_s,
-            lease_s=self.spec.times.lease_s,
-            hard_end_s=self.tags.hard_end_unix_s - self.context.clock.wall(),
-            **self.context.options.gateway_settings,
+            control_host="",
+            control_port=instance.control(number)[1],
+            data_host=instance.data_address,
+            data_port=instance.data(number)[1],
         )
 
     def _handle(self, node: str, region: str, instance: Instance) -> GatewayHandle:

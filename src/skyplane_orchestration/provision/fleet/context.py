@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from skyplane_gateway.common.clock import Clock
+from skyplane_orchestration.model.fleet import CLOUD
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.multi_cloud import Clouds
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
@@ -20,6 +21,7 @@ class FleetContext:
 
     Args:
         visible_within_s: a cloud may show a new instance this late.
+        name: the provisioner that is recorded in fleets.
     """
 
     clouds: Clouds
@@ -27,6 +29,7 @@ class FleetContext:
     options: InstanceOptions
     clock: Clock
     visible_within_s: float
+    name: str = CLOUD
 
     def pause(self) -> None:
         """Sleep until the next look at a cloud. Fleets that start together drift apart."""

@@ -20,7 +20,6 @@ from skyplane_orchestration.model.fleet import CLOUD, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT, lacks_own_name
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
-from skyplane_orchestration.provision.connect import fleet_of
 from skyplane_orchestration.provision.control_sessions import (
     SessionFactory,
     is_living,
@@ -39,7 +38,6 @@ from skyplane_orchestration.provision.fleet.teardown import (
     gateway_names,
     sweep_clouds,
 )
-from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
@@ -47,6 +45,7 @@ from skyplane_orchestration.provision.provisioner import (
     FleetSpec,
     FoundGateway,
     require_made_by,
+    require_room,
 )
 from skyplane_orchestration.provision.routes import node_names
 
@@ -80,7 +79,9 @@ class InstanceProvisioner:
         visible_within_s: float = 60.0,
     ) -> None:
         self.name = name
-        self._context = FleetContext(Clouds(clouds, clock), boot, options, clock, visible_within_s)
+        self._context = FleetContext(
+            Clouds(clouds, clock), boot, options, clock, visible_within_s, name
+        )
         self._connect = connect
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
@@ -96,18 +97,8 @@ class InstanceProvisioner:
                 found = self._context.clouds.describe(spec.key, tuple(ends))
                 spec = replace(spec, plan=plan_that_runs(spec.plan, found, sessions))
             instances = node_names(spec.plan, spec.max_instances_per_region)
-            up = bring_up(spec, instances, authority, self._context, sessions)
-        fleet = fleet_of(
-            spec,
-            self.name,
-            up.gateways,
-            up.routes,
-            host="",
-            provision_s=self._context.clock.monotonic() - began_s,
-            hard_end_unix_s=float(up.tags.hard_end_unix_s),
-        )
-        urls = self._console_urls(spec.key, instances)
-        return replace(fleet, instances=up.instances, console_urls=urls)
+            fleet = bring_up(spec, instances, authority, self._context, sessions, began_s)
+        return replace(fleet, console_urls=self._console_urls(spec.key, instances))
 
     def _console_urls(self, fleet_key: str, regions: Iterable[str]) -> dict[str, str]:
         """Region tag -> page of the web console; without regions that have none."""

@@ -21,7 +21,7 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.connect import fleet_of
-from skyplane_orchestration.provision.local import launch
+from skyplane_orchestration.provision.gateway_settings import gateway_config
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
@@ -134,16 +134,18 @@ class InProcessProvisioner:
         for node, region in region_of.items():
             files = directory.gateway(node)
             files.fill({})
+            address = loopback_address(region)
             configs.append(
-                launch.gateway_config(
-                    files.directory,
+                gateway_config(
                     spec,
                     authority,
-                    node=node,
-                    address=loopback_address(region),
-                    peers=peers[node],
-                    hard_end_s=spec.times.hard_end_s,
-                    settings=_SETTINGS,
+                    node,
+                    peers[node],
+                    spec.times.hard_end_s,
+                    _SETTINGS,
+                    directory=str(files.directory),
+                    control_host=address,
+                    data_host=address,
                 )
             )
         return configs

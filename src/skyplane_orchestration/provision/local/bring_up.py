@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from skyplane_gateway.config import Route
 from skyplane_orchestration.errors import (
     ProvisionFailed,
     TeardownIncomplete,
@@ -21,7 +20,8 @@ from skyplane_orchestration.provision.connect import (
     topology_of,
     wait_connected,
 )
-from skyplane_orchestration.provision.control_sessions import ControlSessions
+from skyplane_orchestration.provision.control_sessions import ControlSessions, open_sessions
+from skyplane_orchestration.provision.gateway_settings import gateway_config
 from skyplane_orchestration.provision.local import launch, machine
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
@@ -89,8 +89,9 @@ class _BringUp:
     def run(self) -> Fleet:
         routes = build_routes(self.spec.plan, self.nodes)
         self._neighbours = neighbours(routes)
-        self._require_open_files(routes)
-        with closing(self.runner.sessions(self.authority)) as sessions:
+        connections = max(connections_of(routes).values())
+        launch.require_open_files(self.runner.options.gateway_settings, connections)
+        with closing(open_sessions(self.authority, self.runner.connect)) as sessions:
             self._adopt(sessions)
             self._stop_others()
             missing = [node for node in self._region_of if node not in self._adopted]
@@ -138,11 +139,6 @@ class _BringUp:
     def _running(self) -> tuple[GatewayProcess, ...]:
         return self.directory.processes()
 
-    def _require_open_files(self, routes: tuple[Route, ...]) -> None:
-        store_threads = self.runner.options.store_threads
-        connections = max(connections_of(routes).values())
-        launch.require_open_files(connections, store_threads)
-
     # -- gateways that run
 
     def _adopt(self, sessions: ControlSessions) -> None:
@@ -178,15 +174,17 @@ class _BringUp:
         region, plan = self._region_of[node], self.spec.plan
         options = self.runner.options
         files = self.directory.gateway(node)
-        config = launch.gateway_config(
-            files.directory,
+        address = options.address(region)
+        config = gateway_config(
             self.spec,
             self.authority,
-            node=node,
-            address=options.address(region),
-            peers=self._neighbours[node],
-            hard_end_s=self.meta.hard_end_unix_s - self.runner.clock.wall(),
-            settings=options.gateway_settings,
+            node,
+            self._neighbours[node],
+            self.meta.hard_end_unix_s - self.runner.clock.wall(),
+            options.gateway_settings,
+            directory=str(files.directory),
+            control_host=address,
+            data_host=address,
         )
         launch.write_files(files, config, self.authority, self.meta.hard_end_unix_s)
         # Noted before the start, so that an interruption in between is undone too.

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from skyplane_gateway.common.wording import with_fields
-from skyplane_gateway.config import MAX_CONNECTIONS
 from skyplane_orchestration.errors import MissingExtra, SkyplaneError
 from skyplane_orchestration.provision.local.launch import require_open_files
 from skyplane_orchestration.provision.local.options import LocalOptions, loopback_address
@@ -63,7 +62,7 @@ def _run_root(root: RunRoot) -> Finding:
 def _open_files(options: LocalOptions) -> Finding:
     name = "open files"
     try:
-        limit = require_open_files(2 * MAX_CONNECTIONS, options.store_threads)
+        limit = require_open_files(options.gateway_settings)
     except SkyplaneError as error:
         return Finding(name, False, str(error))
     return Finding(name, True, "no limit" if limit < 0 else f"{limit} for each process")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_gateway.config import GatewayConfig, files_needed
+from skyplane_gateway.config import MAX_CONNECTIONS, GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.provision.gateway_settings import open_files
 from skyplane_orchestration.provision.local.machine import open_files_limit
 from skyplane_orchestration.provision.local.run_directory import GatewayFiles
-from skyplane_orchestration.provision.provisioner import FleetSpec
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 _VALIDITY_MARGIN_S: Final = 300.0
 
 
-def require_open_files(connections: int, store_threads: int) -> int:
+def require_open_files(settings: Mapping[str, Any], connections: int = 2 * MAX_CONNECTIONS) -> int:
     """The hard limit of open files; negative if there is none.
 
     Raises ConfigurationInvalid if it is too low for one gateway.
     """
-    needed = files_needed(connections, store_threads)
+    needed = open_files(settings, connections)
     limit = open_files_limit()
     if 0 <= limit < needed:
         raise ConfigurationInvalid(
@@ -51,30 +50,4 @@ def write_files(
             ),
             files.config_path.name: json.dumps(config.to_dict(), indent=1) + "\n",
         }
-    )
-
-
-def gateway_config(
-    directory: Path,
-    spec: FleetSpec,
-    authority: Authority,
-    *,
-    node: str,
-    address: str,
-    peers: frozenset[str],
-    hard_end_s: float,
-    settings: Mapping[str, Any],
-) -> GatewayConfig:
-    """The configuration of a gateway of the fleet, with the keys of its neighbours."""
-    return GatewayConfig(
-        node=node,
-        fleet_key=spec.key,
-        control_host=address,
-        data_host=address,
-        directory=str(directory),
-        hello_keys_hex={peer: authority.hello_key(node, peer).hex() for peer in sorted(peers)},
-        start_within_s=spec.times.start_within_s,
-        lease_s=spec.times.lease_s,
-        hard_end_s=hard_end_s,
-        **settings,
     )

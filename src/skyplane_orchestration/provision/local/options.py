@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from skyplane_gateway.common.schema import check
-from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.provision.gateway_settings import (
     check_gateway_settings,
@@ -61,11 +60,6 @@ class LocalOptions:
         check_processes_per_instance(self.processes_per_instance)
         if self.max_instances_per_region < 1:
             raise ConfigurationInvalid("max_instances_per_region must be at least 1")
-
-    @property
-    def store_threads(self) -> int:
-        """See `GatewayConfig`."""
-        return int(self.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS))
 
     @property
     def lock_timeout_s(self) -> float:

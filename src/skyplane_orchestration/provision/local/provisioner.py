@@ -28,7 +28,6 @@ from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import SessionFactory
-from skyplane_orchestration.provision.fleet_limit import require_room
 from skyplane_orchestration.provision.gateway_settings import processes_per_instance
 from skyplane_orchestration.provision.local import hosts
 from skyplane_orchestration.provision.local.bring_up import bring_up
@@ -50,6 +49,7 @@ from skyplane_orchestration.provision.provisioner import (
     FleetSpec,
     FoundGateway,
     require_made_by,
+    require_room,
 )
 from skyplane_orchestration.provision.routes import (
     node_names,

@@ -1,28 +1,21 @@
-"""Stops gateway processes and connects to them."""
+"""Stops gateway processes."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import TeardownIncomplete
-from skyplane_orchestration.provision.control_sessions import (
-    ControlSessions,
-    SessionFactory,
-    open_sessions,
-)
+from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
     GatewayProcess,
     names_of,
 )
-
-if TYPE_CHECKING:
-    from skyplane_orchestration.security.authority import Authority
 
 _POLL_S: Final = 0.02
 
@@ -68,7 +61,3 @@ class Runner:
                 f"gateways of fleet {directory.key} still run: {names_of(remaining)};"
                 " end them by hand or run teardown again"
             )
-
-    def sessions(self, authority: Authority) -> ControlSessions:
-        """Control sessions with the gateways of the authority's fleet."""
-        return open_sessions(authority, self.connect)

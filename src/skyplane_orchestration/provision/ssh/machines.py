@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
-from skyplane_gateway.config import MAX_CONNECTIONS, files_needed
 from skyplane_orchestration.errors import (
     CloudUnavailable,
     ConfigurationInvalid,
@@ -31,6 +30,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     InstanceState,
     LaunchRequest,
 )
+from skyplane_orchestration.provision.gateway_settings import open_files
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.provision.ssh.boot_script import boot_script
@@ -199,7 +199,7 @@ class SshMachines:
                 "trial",
                 b"" if host.image else own_wheel().content,
                 timeout_s=_TRIAL_TIMEOUT_S,
-                open_files=files_needed(2 * MAX_CONNECTIONS, self._options.store_threads),
+                open_files=open_files(self._options.gateway_settings),
                 **_boot_request(host, boot_script(host), 1),
             )
         except SkyplaneError as error:

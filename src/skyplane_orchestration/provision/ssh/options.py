@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from skyplane_gateway.common.schema import check
-from skyplane_gateway.config import DEFAULT_STORE_THREADS
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
@@ -77,11 +76,6 @@ class SshOptions:
         count = len(self.hosts.get(region, ()))
         name = self.source if count else f"{self.source}, which has {', '.join(sorted(self.hosts))}"
         return RegionQuota(region, name, instances=count)
-
-    @property
-    def store_threads(self) -> int:
-        """See `GatewayConfig`."""
-        return int(self.gateway_settings.get("store_threads", DEFAULT_STORE_THREADS))
 
     def of_instances(self) -> InstanceOptions:
         """Those that all fleets of instances have."""
