@@ -253,18 +253,6 @@ def test_no_capacity_says_what_to_do(harness: AwsHarness) -> None:
     assert harness.ec2.actions("RunInstances") == ["RunInstances"] * 3
 
 
-def test_before_the_next_zone_a_worker_looks_for_the_instance_of_another(
-    harness: AwsHarness,
-) -> None:
-    prepared(harness.aws())
-    harness.fill(REGION, all_zones=False)
-    first = harness.aws().launch(REQUEST)
-    # The first zone is still full, and the token of the second is another worker's.
-    second = harness.aws().launch(a_request(launch_id="f" * 32))
-    assert second.cloud_id == first.cloud_id
-    assert harness.launches() == 1
-
-
 def test_refused_launches_make_no_later_one_slow(harness: AwsHarness) -> None:
     """Each retry undoes its fleet, firewall included, and makes it again."""
     harness.set_quota(0)

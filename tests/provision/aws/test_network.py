@@ -86,13 +86,6 @@ def test_rules_that_somebody_added_by_hand_are_removed(harness: AwsHarness) -> N
     assert harness.ec2.open_to("eu-west-3") == {("tcp", "7600", "7601", "198.51.100.0/24")}
 
 
-def test_sources_may_have_bits_behind_the_prefix(harness: AwsHarness) -> None:
-    cloud = prepared(harness.aws())
-    for _ in range(2):
-        cloud.set_ingress(FLEET, REGION, [Ingress(7600, 7600, "10.1.2.3/8")])
-    assert harness.firewall(REGION) == {Ingress(7600, 7600, "10.0.0.0/8")}
-
-
 def test_too_many_rules_name_the_quota(harness: AwsHarness) -> None:
     cloud = prepared(harness.aws())
     rules = [Ingress(7600, 7600, f"10.0.{number}.0/24") for number in range(61)]

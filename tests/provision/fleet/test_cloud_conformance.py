@@ -235,6 +235,19 @@ def test_a_zone_without_capacity_is_passed_over(harness: CloudHarness) -> None:
     assert harness.launches() == 1
 
 
+@pytest.mark.situation(ZONES)
+def test_before_the_next_zone_a_worker_looks_for_the_instance_of_another(
+    harness: CloudHarness,
+) -> None:
+    """The first zone is still full."""
+    prepared(harness)
+    harness.fill(harness.region, all_zones=False)
+    first = harness.worker().launch(a_request(harness))
+    other = harness.worker().launch(a_request(harness, launch_id="f" * 16))
+    assert other.cloud_id == first.cloud_id
+    assert harness.launches() == 1
+
+
 @pytest.mark.situation(NO_CAPACITY)
 def test_no_capacity_in_any_zone_is_an_error_of_its_own(harness: CloudHarness) -> None:
     cloud = prepared(harness)

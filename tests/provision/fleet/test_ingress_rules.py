@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from skyplane_gateway.config import Route
 from skyplane_orchestration.model.fleet import GatewayHandle, instance_of
-from skyplane_orchestration.provision.fleet.ingress_rules import control_ingress, peer_ingress
+from skyplane_orchestration.provision.fleet.ingress_rules import (
+    control_ingress,
+    normal,
+    peer_ingress,
+)
 from skyplane_orchestration.provision.fleet.machines import Ingress, control_port, data_port
 
 PROCESSES = 2
@@ -40,6 +44,12 @@ def rules(*routes: Route) -> dict[str, set[Ingress]]:
 
 def from_(node: str, ports: tuple[int, int]) -> Ingress:
     return Ingress(*ports, f"{ADDRESSES[instance_of(node)]}/32")
+
+
+def test_rules_are_as_clouds_write_them() -> None:
+    wide, narrow = Ingress(1, 2, "10.1.2.3/8"), Ingress(1, 2, "10.0.0.0/16")
+    other = Ingress(3, 4, "10.0.0.0/16")
+    assert normal([wide, narrow, other]) == {Ingress(1, 2, "10.0.0.0/8"), other}
 
 
 def test_workers_reach_enrolment_and_control_only() -> None:

@@ -159,16 +159,6 @@ def test_zones_of_the_options_that_lack_the_type_are_named(harness: GcpHarness) 
         launched(harness, options={"zones": {REGION: ("us-central1-z",)}})
 
 
-def test_an_instance_in_another_zone_is_found_when_the_first_zone_is_full(
-    harness: GcpHarness,
-) -> None:
-    cloud = prepared(harness.gcp())
-    harness.fill(REGION, all_zones=False)
-    first = cloud.launch(a_request())
-    assert cloud.launch(a_request(launch_id="f" * 32)).cloud_id == first.cloud_id
-    assert harness.launches() == 1
-
-
 def test_a_quota_in_the_operation_is_an_error_too(harness: GcpHarness) -> None:
     harness.set_quota(0)
     harness.gce.conditions.quota_in_operation = True
