@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DEFAULT_TAIL_BYTES: Final = 65536
+DEFAULT_TAIL_BYTES: Final = 65536
 
 
 class InstanceProvisioner:
@@ -83,6 +83,19 @@ class InstanceProvisioner:
             Clouds(clouds, clock), boot, options, clock, visible_within_s, name
         )
         self._connect = connect
+
+    def with_clouds(self, clouds: Iterable[Machines]) -> InstanceProvisioner:
+        """The same for other clouds."""
+        context = self._context
+        return InstanceProvisioner(
+            clouds,
+            context.boot,
+            context.options,
+            connect=self._connect,
+            clock=context.clock,
+            name=context.name,
+            visible_within_s=context.visible_within_s,
+        )
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         self._require_own_deployment(spec.deployment)
@@ -117,8 +130,8 @@ class InstanceProvisioner:
 
     def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
         found: dict[str, list[str]] = {}
-        for instance in self._alive(fleet_key):
-            for node in gateway_names(instance):
+        for instance in self._describe_everywhere(fleet_key):
+            for node in gateway_names(instance) if instance.is_alive else ():
                 found.setdefault(node, []).append(instance.cloud_id)
         return tuple(
             FoundGateway(node, {"instance_id": ",".join(sorted(found[node]))})
@@ -145,7 +158,7 @@ class InstanceProvisioner:
                 " they end by themselves when their lease has expired"
             ) from error
 
-    def log_tails(self, fleet_key: str, max_bytes: int = _DEFAULT_TAIL_BYTES) -> Mapping[str, str]:
+    def log_tails(self, fleet_key: str, max_bytes: int = DEFAULT_TAIL_BYTES) -> Mapping[str, str]:
         """The consoles of ended instances: gateways that run answer the control API."""
         clouds = self._context.clouds
         ended = [one for one in self._describe_everywhere(fleet_key) if not one.is_alive]
@@ -204,6 +217,3 @@ class InstanceProvisioner:
 
     def _describe_everywhere(self, fleet_key: str) -> tuple[Instance, ...]:
         return self._context.clouds.describe(fleet_key, self._context.clouds.regions())
-
-    def _alive(self, fleet_key: str) -> list[Instance]:
-        return [one for one in self._describe_everywhere(fleet_key) if one.is_alive]

@@ -10,21 +10,21 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.control.client import ControlClient
 from skyplane_orchestration.errors import GatewayUnreachable, ProvisionFailed, TeardownIncomplete
 from skyplane_orchestration.model.fleet import SSH, Fleet
-from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.location import KNOWN_CLOUDS
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.fleet.boot import Boot
-from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
+from skyplane_orchestration.provision.fleet.provisioner import (
+    DEFAULT_TAIL_BYTES,
+    InstanceProvisioner,
+)
 from skyplane_orchestration.provision.provisioner import (
     AuthorityOf,
-    Finding,
     FleetSpec,
-    FoundGateway,
 )
 from skyplane_orchestration.provision.routes import node_names
-from skyplane_orchestration.provision.ssh.machines import SshMachines
+from skyplane_orchestration.provision.ssh.machines import SkyplaneFailure, SshMachines
 from skyplane_orchestration.provision.ssh.options import SshOptions
 from skyplane_orchestration.provision.ssh.sessions import HostSessions
 
@@ -42,10 +42,8 @@ def _boot(machines: SshMachines, clock: Clock) -> Boot:
     return Boot(lambda document, _: document.to_json(), machines.stream_of, clock)
 
 
-class SshProvisioner:
-    """Gateways over ssh; `Provisioner` documents the verbs."""
-
-    name = SSH
+class SshProvisioner(InstanceProvisioner):
+    """Gateways over ssh. Every process with the hosts file reaches the fleets."""
 
     def __init__(
         self,
@@ -56,10 +54,16 @@ class SshProvisioner:
         boot_of: Callable[[SshMachines, Clock], Boot] = _boot,
     ) -> None:
         self.options = options
-        self._connect = connect
-        self._clock = clock
-        self._boot_of = boot_of
         self._machines = SshMachines(options, HostSessions(options.connect_timeout_s), clock)
+        super().__init__(
+            [self._machines],
+            boot_of(self._machines, clock),
+            options.of_instances(),
+            connect=connect,
+            clock=clock,
+            name=SSH,
+            visible_within_s=_VISIBLE_WITHIN_S,
+        )
 
     def ensure(self, spec: FleetSpec, authority: Authority) -> Fleet:
         hosts = [
@@ -69,22 +73,15 @@ class SshProvisioner:
         ]
         try:
             self._machines.require(tuple(dict.fromkeys(hosts)))
-            fleet = self._on(self._machines).ensure(spec, authority)
+            fleet = super().ensure(spec, authority)
         except GatewayUnreachable as error:
             raise ProvisionFailed(f"fleet {spec.key} did not come up: {error}") from error
         # Nobody bills them.
         return replace(fleet, instances=())
 
-    def describe(self, fleet_key: str) -> tuple[FoundGateway, ...]:
-        return self._on(self._machines).describe(fleet_key)
-
-    def recorded(self, fleet_key: str) -> Fleet | None:
-        """Nothing: tags do not hold the plan. The fleet's document has it."""
-        return None
-
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
-        machines, failures = self._machines.reachable()
-        stopped = self._on(machines).destroy(fleet_key)
+        reached, failures = self._reached()
+        stopped = reached.destroy(fleet_key)
         for failure in failures:
             raise TeardownIncomplete(
                 f"gateways of fleet {fleet_key} may still run: {failure}; run teardown again, or"
@@ -92,13 +89,9 @@ class SshProvisioner:
             ) from failure
         return stopped
 
-    def log_tails(self, fleet_key: str, max_bytes: int = 65536) -> Mapping[str, str]:
-        machines, _ = self._machines.reachable()
-        return self._on(machines).log_tails(fleet_key, max_bytes)
-
-    def check_host(self, fleet: Fleet) -> None:
-        """Every process with the hosts file reaches the fleet."""
-        self._on(self._machines).check_host(fleet)
+    def log_tails(self, fleet_key: str, max_bytes: int = DEFAULT_TAIL_BYTES) -> Mapping[str, str]:
+        reached, _ = self._reached()
+        return reached.log_tails(fleet_key, max_bytes)
 
     def sweep(
         self,
@@ -108,8 +101,8 @@ class SshProvisioner:
         older_than_s: float | None = None,
         authority_of: AuthorityOf | None = None,
     ) -> SweepReport:
-        machines, failures = self._machines.reachable()
-        report = self._on(machines).sweep(
+        reached, failures = self._reached()
+        report = reached.sweep(
             deployment, dry_run=dry_run, older_than_s=older_than_s, authority_of=authority_of
         )
         # Nobody knows what is left there.
@@ -127,16 +120,7 @@ class SshProvisioner:
         """Machines run already. The first fleet of a bare one takes longer: it installs."""
         return dict.fromkeys(KNOWN_CLOUDS, _PROVISION_S)
 
-    def check(self, deployment: str = DEFAULT_DEPLOYMENT) -> tuple[Finding, ...]:
-        return self._machines.check(deployment)
-
-    def _on(self, machines: SshMachines) -> InstanceProvisioner:
-        return InstanceProvisioner(
-            [machines],
-            self._boot_of(machines, self._clock),
-            self.options.of_instances(),
-            connect=self._connect,
-            clock=self._clock,
-            name=self.name,
-            visible_within_s=_VISIBLE_WITHIN_S,
-        )
+    def _reached(self) -> tuple[InstanceProvisioner, tuple[SkyplaneFailure, ...]]:
+        """One for the hosts that can be reached now, and why others cannot."""
+        machines, failures = self._machines.reachable()
+        return self.with_clouds([machines]), failures
