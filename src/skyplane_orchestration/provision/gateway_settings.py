@@ -68,12 +68,12 @@ def open_files(settings: Mapping[str, Any], connections: int = 2 * MAX_CONNECTIO
     return files_needed(connections, int(settings.get("store_threads", DEFAULT_STORE_THREADS)))
 
 
-def check_processes_per_instance(given: int | None) -> None:
+def check_processes_per_instance(given: int | None, most: int = MAX_CONNECTIONS) -> None:
     """Raises ConfigurationInvalid."""
-    if given is not None and not 1 <= given <= MAX_CONNECTIONS:
+    if given is not None and not 1 <= given <= most:
         raise ConfigurationInvalid.about(
             "{processes_per_instance} must be a whole number from 1 to {most}, not {given}",
-            most=MAX_CONNECTIONS,
+            most=most,
             given=given,
         )
 

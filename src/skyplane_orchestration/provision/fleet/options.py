@@ -13,7 +13,10 @@ from skyplane_orchestration.formatting import unknown_fields
 from skyplane_orchestration.model.location import CLOUDS, parse_region_tag
 from skyplane_orchestration.provision.fleet.ingress_rules import joined_ranges
 from skyplane_orchestration.provision.fleet.machines import MOST_PROCESSES
-from skyplane_orchestration.provision.gateway_settings import check_gateway_settings
+from skyplane_orchestration.provision.gateway_settings import (
+    check_gateway_settings,
+    check_processes_per_instance,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -60,14 +63,7 @@ class InstanceOptions:
     def __post_init__(self) -> None:
         check(self)
         object.__setattr__(self, "control_cidrs", _control_cidrs(self.control_cidrs))
-        given = self.processes_per_instance
-        if given is not None and not 1 <= given <= MOST_PROCESSES:
-            raise ConfigurationInvalid.about(
-                "{processes_per_instance} must be a whole number from 1 to {most} on "
-                "instances, not {given}",
-                most=MOST_PROCESSES,
-                given=given,
-            )
+        check_processes_per_instance(self.processes_per_instance, MOST_PROCESSES)
         for name in (
             "ready_timeout_s",
             "boot_timeout_s",
