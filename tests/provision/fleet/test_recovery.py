@@ -253,29 +253,6 @@ def test_two_workers_that_pin_different_keys_do_not_both_go_on(
     assert harness.traces() == []
 
 
-def test_one_unreachable_region_does_not_keep_the_instances_of_the_others(
-    harness: InstancesHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A region with an outage, or one that a policy of the organisation forbids."""
-    spec = harness.spec()
-    plan = make_plan([((A, C), 4.0)], {A: 1, C: 1})
-    spec = replace(spec, plan=plan)
-    harness.provisioner().ensure(spec, harness.authority(spec))
-    before = MemoryCloud.describe
-
-    def describe(self: MemoryCloud, key: str, regions: Any) -> Any:
-        if B in regions:
-            raise CloudAccessDenied(f"AWS refuses ec2:DescribeInstances in {B}")
-        return before(self, key, regions)
-
-    monkeypatch.setattr(MemoryCloud, "describe", describe)
-    try:
-        harness.provisioner().destroy(spec.key)
-    except SkyplaneError as error:
-        print(error)
-    assert harness.running() == []
-
-
 def test_a_teardown_goes_on_when_one_look_at_the_cloud_fails(harness: InstancesHarness) -> None:
     """Many jobs end at once, and a description is throttled longer than its retries last."""
     spec = harness.spec()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,29 +47,6 @@ def hosts(sshd: Server) -> Iterator[Hosts]:
     made = Hosts(folder, SshOptions({A: (one,), C: (other, one)}, processes_per_instance=1))
     yield made
     made.worker().destroy(SPEC.key)
-
-
-def test_a_fleet_comes_up_twice_and_goes(hosts: Hosts) -> None:
-    fleet = hosts.ensure()
-    assert len({gateway.control for gateway in fleet.gateways}) == 3
-    assert hosts.ensure().gateways == fleet.gateways
-    assert hosts.worker().sweep("test").kept == (SPEC.key,)
-    assert hosts.worker().sweep("other").kept == ()
-    nodes = tuple(sorted(gateway.node for gateway in fleet.gateways))
-    assert tuple(one.node for one in hosts.worker().describe(SPEC.key)) == nodes
-    assert hosts.worker().destroy(SPEC.key) == nodes
-    assert hosts.traces() == []
-    assert hosts.worker().destroy(SPEC.key) == ()
-
-
-def test_two_at_once_give_one_fleet(hosts: Hosts) -> None:
-    found: list[Fleet] = []
-    threads = [threading.Thread(target=lambda: found.append(hosts.ensure())) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found[0].gateways == found[1].gateways
 
 
 def test_another_secret_is_refused_and_changes_nothing(hosts: Hosts) -> None:
