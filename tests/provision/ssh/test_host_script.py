@@ -111,3 +111,15 @@ def test_one_process_answers_requests_until_its_session_ends(tmp_path: Path) -> 
     )
     answers = [json.loads(line.removeprefix(b"skyplane ")) for line in done.stdout.splitlines()]
     assert answers == [{"value": ""}, {"error": [2, "No such file or directory"]}, {"value": "22"}]
+
+
+def test_a_boot_script_is_seen_as_soon_as_it_has_started(tmp_path: Path) -> None:
+    """The kernel shows the words of a process a moment after its start: it counted as ended."""
+    os.mkfifo(tmp_path / "never")
+    (tmp_path / "boot.sh").write_text(f"read line < {tmp_path}/never")
+    for _ in range(20):
+        script = host_script._boot(tmp_path, subprocess.DEVNULL)
+        seen = host_script._pids(tmp_path, host_script._processes())
+        script.kill()
+        script.wait()
+        assert seen == [script.pid]

@@ -298,7 +298,8 @@ def launch(request: Request, stdin: BinaryIO) -> Any:
 
 
 def _boot(directory: Path, output: BinaryIO | int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    """Start a boot script; the list of processes has it, which the kernel shows a moment later."""
+    script = subprocess.Popen(
         ["/bin/sh", str(directory / _BOOT)],
         stdin=subprocess.DEVNULL,
         stdout=output,
@@ -306,6 +307,9 @@ def _boot(directory: Path, output: BinaryIO | int) -> subprocess.Popen[bytes]:
         cwd="/",
         start_new_session=True,
     )
+    while script.poll() is None and not Path(f"/proc/{script.pid}/cmdline").read_bytes():
+        time.sleep(0.001)
+    return script
 
 
 def _write_boot(directory: Path, request: Request, wheel: bytes) -> None:
