@@ -8,9 +8,11 @@ import os
 import shutil
 import signal
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Final
 
+import botocore.loaders
 import pytest
 import tests.memory_store  # noqa: F401 - the kind `memory`
 
@@ -28,6 +30,9 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 # Fleets have the same gateways on every machine.
 os.environ["SKYPLANE_PROCESSES_PER_INSTANCE"] = "1"
+# Sessions of boto share its descriptions of services, as the product's own do: to read that of EC2
+# takes longer than most tests.
+botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
 # So does matplotlib.
 os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(prefix="matplotlib-")
 atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)

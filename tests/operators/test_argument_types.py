@@ -77,11 +77,15 @@ def own_arguments(operator: type[BaseOperator]) -> dict[str, Any]:
     return found
 
 
+#: Operator -> its own arguments.
+OWN: Final = {operator: own_arguments(operator) for operator in OPERATORS}
+
+
 def pairs() -> Iterator[tuple[type[BaseOperator], str]]:
     """Each argument with one operator that has it, since all take it from one base."""
     seen: set[tuple[str, str]] = set()
     for operator in reversed(OPERATORS):
-        for name, annotation in own_arguments(operator).items():
+        for name, annotation in OWN[operator].items():
             if (name, annotation) not in seen:
                 seen.add((name, annotation))
                 yield operator, name
@@ -91,15 +95,15 @@ def firsts() -> set[str]:
     """The first argument of each type: one function reads all that have it."""
     kinds: dict[str, str] = {}
     for operator, name in pairs():
-        kinds.setdefault(own_arguments(operator)[name].partition("[")[0], name)
+        kinds.setdefault(OWN[operator][name].partition("[")[0], name)
     return set(kinds.values())
 
 
 def made(operator: type[Any], **arguments: Any) -> Any:
     required: dict[str, Any] = {}
-    if "source_url" in own_arguments(operator) and "job" not in arguments:
+    if "source_url" in OWN[operator] and "job" not in arguments:
         required = dict(ENDS)
-    if "plan" in own_arguments(operator):
+    if "plan" in OWN[operator]:
         required["plan"] = PLAN.to_dict()
     return operator(task_id="t", **{**required, **arguments})
 
@@ -138,7 +142,7 @@ def test_an_argument_is_of_its_type_or_nothing_starts(
     operator: type[Any],
     name: str,
 ) -> None:
-    annotation = own_arguments(operator)[name]
+    annotation = OWN[operator][name]
     wrong: list[str] = []
     monkeypatch.setattr(FakeClient, "verify", lambda *_, **__: EQUAL)
     # Templates of the other arguments are not of interest, and rendering takes long.
@@ -171,7 +175,7 @@ def test_an_argument_is_of_its_type_or_nothing_starts(
 FLAGS: Final = [
     (operator, name)
     for operator, name in pairs()
-    if own_arguments(operator)[name].startswith(("bool", "<class 'bool'>"))
+    if OWN[operator][name].startswith(("bool", "<class 'bool'>"))
 ]
 
 
@@ -396,6 +400,6 @@ def test_a_group_checks_its_arguments_when_it_is_made() -> None:
 
 def test_every_argument_is_a_template_field() -> None:
     for operator in OPERATORS:
-        own: Sequence[str] = tuple(own_arguments(operator))
+        own: Sequence[str] = tuple(OWN[operator])
         assert set(own) == set(operator.template_fields)
     assert SkyplaneOperator.template_fields == ("skyplane_conn_id", "fleet_name")

@@ -460,9 +460,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Containers differ from processes over ssh in little, which has short tests of its own.
     """
+    ours = str(Path(__file__).with_name("test_conformance.py"))
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        is_ours = item.path == Path(__file__).with_name("test_conformance.py")
+        is_ours = str(item.path) == ours
         is_slow = is_ours and parameters.get("harness") in ("aws", "azure", "gcp", "ssh")
         if is_slow and item.get_closest_marker("situation") is None:
             item.add_marker("long")

@@ -6,10 +6,10 @@ import argparse
 import difflib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
-from inspect import signature
+from functools import cache, partial
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
@@ -108,7 +108,7 @@ def add_fields(group: argparse._ActionsContainer, kind: Callable[..., Any], **wh
         kind: what has the fields: a dataclass, or a function of such arguments.
         what: field -> its help, after the word that stands for a value that is free.
     """
-    hints, parameters = get_type_hints(kind), signature(kind).parameters
+    hints, parameters = _fields_of(kind)
     for name, text in what.items():
         option = f"--{name.replace('_', '-')}"
         hint = next(one for one in options_of(hints[name]) if one is not type(None))
@@ -121,6 +121,12 @@ def add_fields(group: argparse._ActionsContainer, kind: Callable[..., Any], **wh
         else:
             metavar, _, text = text.partition(" ")
             group.add_argument(option, type=hint, metavar=metavar, help=text)
+
+
+@cache
+def _fields_of(kind: Callable[..., Any]) -> tuple[dict[str, Any], Mapping[str, Parameter]]:
+    """Types and parameters; a command takes the fields of a job in many groups."""
+    return get_type_hints(kind), signature(kind).parameters
 
 
 def add_list(

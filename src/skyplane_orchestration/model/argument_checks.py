@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
-from inspect import Parameter, isfunction, signature
+from inspect import Parameter, Signature, isfunction, signature
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
@@ -25,7 +25,7 @@ def checks_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def checking(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature(function).bind(*args, **kwargs)
+        given = _signature(function).bind(*args, **kwargs)
         for name, hint in checked_types(function).items():
             if name in given.arguments:
                 given.arguments[name] = checked(hint, given.arguments[name], name)
@@ -43,10 +43,16 @@ def checks_methods(kind: C) -> C:
 
 
 @cache
+def _signature(function: Callable[..., Any]) -> Signature:
+    """To make one takes longer than to bind arguments to it."""
+    return signature(function)
+
+
+@cache
 def checked_types(function: Callable[..., Any]) -> dict[str, Any]:
     """Argument -> type, for those that are checked."""
     found: dict[str, Any] = {}
-    for name, parameter in signature(function).parameters.items():
+    for name, parameter in _signature(function).parameters.items():
         if parameter.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL):
             continue
         one = SimpleNamespace(__annotations__={name: parameter.annotation})
