@@ -75,7 +75,15 @@ def listed(
     return asyncio.run(collect())
 
 
-names = st.lists(st.integers(0, 900).map(lambda n: f"{n:03}"), max_size=700, unique=True)
+@pytest.fixture(scope="module", autouse=True)
+def small_steps() -> Iterator[None]:
+    """So that a listing of a few keys has several steps, and some that are just full."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skyplane_gateway.lead.listing_diff._STEP_OBJECTS", 5)
+        yield
+
+
+names = st.lists(st.integers(0, 90).map(lambda n: f"{n:03}"), max_size=60, unique=True)
 
 
 @given(names, names, st.integers(1, 50), st.sampled_from(["fail", "skip", "replace"]))
