@@ -9,10 +9,12 @@ exactly is the cheapest one at the rate for a slightly higher ceiling.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.formulation import RowBlock, cost_ceiling, policy_rows
 from skyplane_orchestration.planner.least_total_cost import (
     BoundedCandidate,
     Candidate,
@@ -24,24 +26,28 @@ from skyplane_orchestration.planner.least_total_cost import (
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest, fastest
-from skyplane_orchestration.planner.search.totals import BestRate, Bill, best_rate
-from skyplane_orchestration.planner.total_bounds import bound_on_rate, priced_at, regions_at
+from skyplane_orchestration.planner.search.restricted import (
+    CEILING_SLACK_GBPS,
+    fastest_restricted,
+)
+from skyplane_orchestration.planner.search.totals import Bill, best_rate
+from skyplane_orchestration.planner.total_bounds import (
+    RelaxedRate,
+    priced_at,
+    rate_with_others,
+    relaxed_rate,
+)
 from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: The search stops when the bound is within this share of the best rate.
 _RATE_GAP: Final = 1e-3
-#: Shares of a rate to try where whole connections or a second ceiling allow no plan at the rate.
-_SHARES: Final = (1 - 1e-5, 0.998)
+#: The solver's rounding of a rate, and a ceiling that is lower by more than its tolerance.
+_RATE_ROUNDING: Final = 1e-5
+_STRICTER: Final = 1e-5
 #: No further region is tried for less than this share of a rate.
 _GROWTH_GAP: Final = 2e-3
-#: A plan this near to the rate of the program, as a share of it, is accepted.
-_NEAR: Final = 0.997
-#: The share of the largest rate where the rate is looked for first.
-_UPPER_PART: Final = 0.8
 #: How far, relative, a program's ceiling is above one that a plan may meet exactly.
 _LOOSER: Final = 1e-4
-#: A rate that is lower by this share is surely within the range of its bound.
-_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,46 +126,88 @@ def _under_total(
         return None, 0.0
     price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
     bill = Bill(request.volume_gbit, wait_s, total, price)
-    rate = max(problem.goal_gbps, known.gbps if known else 0.0)
+    rate = max(problem.goal_gbps, known.gbps * (1 + _RATE_GAP) if known else 0.0)
     faster = problem.with_goal(rate, max(rate, problem.most_gbps))
-    bound = bound_on_rate(request, faster, total * (1 + _LOOSER), wait_s)
-    if bound is None or (known and bound <= rate * (1 + _GROWTH_GAP)):
-        return known, bound or rate
-    regions = regions_at(request, problem, bound * (1 - _ROUNDING), wait_s)
-    while True:
-        searched = problem.with_regions(regions)
-        most = _fastest_rate(searched.with_goal(rate, bound), bill)
-        rate = max(rate, most.gbps if most else 0.0)
-        if most is None or bound <= rate * (1 + _GROWTH_GAP):
-            break
-        if regions.all():
-            bound = min(bound, max(rate, most.bound))
-            break
-        more = regions_at(request, problem, rate, wait_s)
-        if not (more & ~regions).any():
-            break
-        regions |= more
+    if known:
+        quick = problem.provision_s < wait_s
+        started = rate_with_others(request, faster, total * (1 + _LOOSER), wait_s, quick)
+    else:
+        started = relaxed_rate(request, faster, total * (1 + _LOOSER), wait_s)
+    if started is None:
+        return known, rate if known else 0.0
+    found = _fastest_rate(request, faster, bill, started)
     best = known
-    if known is None or rate > known.gbps:
-        best = _faster(best, _best_up_to(request, searched, rate, ceilings, wait_s))
-        for share in _SHARES:
-            if best is None or best.gbps < rate * _NEAR:
-                other = _cheapest_at(request, problem, rate * share, ceilings, wait_s)
-                best = _faster(best, other)
+    if found.gbps > rate:
+        best = _faster(best, _best_up_to(request, found, ceilings, wait_s))
+    if found.gbps > rate and best is known:
+        # The ceiling is met exactly, or only within the solver's tolerance.
+        at = found.gbps * (1 - _RATE_ROUNDING)
+        best = _faster(best, _cheapest_at(request, problem, at, ceilings, wait_s))
+    if found.gbps > rate and best is known:
+        strict = replace(bill, max_usd_per_gbit=total * (1 - _STRICTER))
+        lower = _fastest_rate(request, faster, strict, started)
+        best = _faster(best, _best_up_to(request, lower, ceilings, wait_s))
     if best is None:
         best = _cheapest_from(request, problem, problem.goal_gbps, ceilings, wait_s)
-    return best, bound
+    return best, found.bound
 
 
-def _fastest_rate(problem: PlanProblem, bill: Bill) -> BestRate | None:
-    """The most rate for a bill; the program is tighter on a smaller range of rates."""
-    least = problem.most_gbps * _UPPER_PART
-    if least > problem.goal_gbps:
-        upper_part = problem.with_goal(least, problem.most_gbps)
-        found = best_rate(upper_part, bill, is_fastest=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class _FastestRate:
+    """The most Gbit/s found, or 0, with the problem that was searched at last, and the bound."""
+
+    gbps: float
+    searched: PlanProblem
+    bound: float
+
+
+def _fastest_rate(
+    request: PlanRequest, problem: PlanProblem, bill: Bill, started: RelaxedRate
+) -> _FastestRate:
+    """The most rate for a bill from the goal up. Regions join while the bound is not near."""
+    regions, most, rate = started.regions | ~problem.relays, started.bound, 0.0
+    at_first = regions.sum()
+    while True:
+        known = max(rate, problem.goal_gbps)
+        searched = problem.with_regions(regions).with_goal(known, most)
+        proven = known
+        try:
+            found = best_rate(searched, bill, is_fastest=True)
+        except SolverFailed:
+            found, proven = None, most
         if found is not None:
-            return found
-    return best_rate(problem, bill, is_fastest=True)
+            rate, proven = max(rate, found.gbps), max(found.bound, known)
+        above = problem.with_goal(min(max(rate, known) * (1 + _RATE_GAP), most), most)
+        usd = bill.max_usd_per_gbit * (1 + _LOOSER)
+        others = rate_with_others(request, above, usd, bill.wait_s, regions)
+        if others is None:
+            return _FastestRate(rate, searched, max(proven, above.goal_gbps))
+        most = min(most, max(proven, others.bound))
+        is_near = most <= rate * (1 + _GROWTH_GAP)
+        is_no_better = regions.sum() > at_first and rate <= known
+        if is_near or is_no_better or not (others.regions & ~regions).any():
+            return _FastestRate(rate, searched, most)
+        regions = regions | others.regions
+
+
+def _best_up_to(
+    request: PlanRequest, found: _FastestRate, ceilings: Ceilings, wait_s: float
+) -> Candidate | None:
+    """The fastest plan up to a rate. With its overhead no slower plan is priced below its cost."""
+    up_to = found.searched.with_goal(0.0, found.gbps)
+    total = request.usd_per_gbit(ceilings.usd)
+
+    def rows(part: PlanProblem) -> list[RowBlock]:
+        priced = priced_at(request, part, found.gbps, wait_s)
+        ceiling = [cost_ceiling(priced, total, CEILING_SLACK_GBPS)]
+        if math.isfinite(ceilings.usd_per_gb):
+            price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
+            ceiling.append(cost_ceiling(part, price, CEILING_SLACK_GBPS))
+        return [*ceiling, *policy_rows(part)]
+
+    best = fastest_restricted(up_to, rows)
+    made = candidate_from(request, best, wait_s) if best else None
+    return made if made is not None and ceilings.allow(made) else None
 
 
 def _faster(one: Candidate | None, other: Candidate | None) -> Candidate | None:
@@ -194,14 +242,3 @@ def _cheapest_at(
         if candidate is not None and ceilings.allow(candidate):
             return candidate
     return None
-
-
-def _best_up_to(
-    request: PlanRequest, problem: PlanProblem, gbps: float, ceilings: Ceilings, wait_s: float
-) -> Candidate | None:
-    """The fastest plan up to a rate. With its overhead no slower plan is priced below its cost."""
-    up_to = problem.with_goal(min(problem.goal_gbps, gbps), gbps)
-    total = request.usd_per_gbit(ceilings.usd)
-    found = fastest(priced_at(request, up_to, gbps, wait_s), total)
-    best = candidate_from(request, found.solution, wait_s) if found else None
-    return best if best is not None and ceilings.allow(best) else None

@@ -8,7 +8,7 @@ edges, K options; an option is one instance type in one region. Nothing here cal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -239,6 +239,27 @@ def relay_limit(problem: PlanProblem, most: int) -> RowBlock:
     return _block("relay_limit", problem, 1, entries, 0.0, float(most))
 
 
+def relay_share(problem: PlanProblem, most: int) -> RowBlock:
+    """sum over relays v of sum_u F_uv / most_v <= most: relaxed `relay_switch` and `relay_limit`
+
+    `most_v` is what all instances of v forward, but no more than the largest throughput.
+    """
+    regions = problem.region_count
+    forwards = np.zeros((3, regions))
+    each = problem.gbps_per_connection
+    for row, ends in ((1, problem.head), (2, problem.tail)):
+        np.maximum.at(forwards[row], ends, each)
+    options = problem.option_region
+    limits = np.minimum(problem.ingress_gbps, problem.egress_gbps)
+    best = problem.connection_limit * np.minimum(forwards[1], forwards[2])[options]
+    np.maximum.at(forwards[0], options, problem.quota * np.minimum(limits, best))
+    most_gbps = np.minimum(forwards[0], problem.most_gbps)
+    edge = np.flatnonzero(problem.relays[problem.head] & (most_gbps[problem.head] > 0))
+    coefficients = np.zeros(columns_of(problem).count)
+    coefficients[edge] = 1.0 / most_gbps[problem.head[edge]]
+    return inequality_row("relay_share", coefficients, float(most))
+
+
 def type_switch(problem: PlanProblem) -> RowBlock:
     """N_k - quota_k * Z_k <= 0 where a region has several options"""
     option = np.flatnonzero(problem.is_choice)
@@ -292,6 +313,23 @@ def end_instances(problem: PlanProblem, least: Floats) -> RowBlock:
     entries = (row[problem.option_region[option]], column, -np.ones(len(option)))
     upper = -least[[problem.src, problem.dst]]
     return RowBlock("end_instances", entries, np.full(2, -np.inf), upper, columns_of(problem).count)
+
+
+def limit_cost(problem: PlanProblem, price: Mapping[str, Floats]) -> Floats:
+    """(E,) the shadow cost of the limits that a Gbit over each edge uses.
+
+    Args:
+        price: name of each of `REGION_LIMITS` -> (V,) shadow price of one unit.
+    """
+    connections = (
+        price[CONNECTION_LIMIT_OUT][problem.tail] + price[CONNECTION_LIMIT_IN][problem.head]
+    )
+    cost: Floats = (
+        price[EGRESS_LIMIT][problem.tail]
+        + price[INGRESS_LIMIT][problem.head]
+        + connections / problem.gbps_per_connection
+    )
+    return cost
 
 
 # ---------------------------------------------------------------- the whole

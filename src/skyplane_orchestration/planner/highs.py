@@ -68,13 +68,6 @@ class LinearProgram:
             self.upper[kept],
         )
 
-    def reduced_cost(self, answer: LinearOptimum) -> Floats:
-        """(C,) increase of the objective per unit of each column, at the duals of the optimum."""
-        reduced: Floats = (
-            self.cost + self.below.T @ answer.below_price - self.equal.T @ answer.equal_price
-        )
-        return reduced
-
 
 class LinearOptimum(NamedTuple):
     """An optimum over real x; prices are duals: >= 0 for `below`, of either sign for `equal`."""

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.decode import decode
@@ -28,12 +29,21 @@ from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.optimum import cheapest
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
 from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
-from skyplane_orchestration.planner.total_bounds import bound_on_total, priced_at
+from skyplane_orchestration.planner.total_bounds import (
+    bound_on_total,
+    priced_at,
+    rate_with_others,
+    relaxed_rate,
+)
 
 #: Rates that differ by less than this share are equal.
 SAME_RATE: Final = 1e-4
 #: Share of a total by which the program of the total may exceed the best plan found.
 _ROOM: Final = 1e-4
+#: A bound this near below the best plan, as a share of it, is near enough.
+_NEAR_BELOW: Final = 2e-3
+#: A range of rates with this factor between its ends is too wide for one relaxation.
+_WIDE: Final = 8.0
 #: Rounding as a share of a ceiling: a plan keeps the ceiling that its own price sets.
 _ROUNDING: Final = 1e-12
 
@@ -147,11 +157,11 @@ def least_total(
         return BoundedCandidate(best, min(best.usd, bound))
     # At the rate that the program of the total finds, the overhead is known.
     searched = on_regions_of(problem, at_goal)
-    found = best_rate(
-        _rates_below(request, searched, best.usd, wait_s),
-        Bill(request.volume_gbit, wait_s, request.usd_per_gbit(best.usd) * (1 + _ROOM)),
-        is_fastest=False,
-    )
+    bill = Bill(request.volume_gbit, wait_s, request.usd_per_gbit(best.usd) * (1 + _ROOM))
+    try:
+        found = best_rate(_rates_below(request, searched, best.usd, wait_s), bill, is_fastest=False)
+    except SolverFailed:
+        found = None
     if found is not None:
         rate = max(found.gbps, problem.goal_gbps)
         at_rate = priced_at(request, problem.with_goal(rate, rate), rate, wait_s)
@@ -159,9 +169,31 @@ def least_total(
         if cheapest_there is not None:
             candidate = candidate_from(request, cheapest_there.solution, wait_s)
             best = min(best, candidate, key=lambda one: one.usd)
-        if searched.region_count == problem.region_count:
-            bound = max(bound, request.total_usd(found.bound))
+        proven = request.total_usd(found.bound)
+        if searched.region_count < problem.region_count:
+            least = best.usd * (1 - _NEAR_BELOW)
+            known = np.isin(problem.tags, searched.tags)
+            affordable = _is_affordable_with_others(request, problem, least, wait_s, known)
+            proven = 0.0 if affordable else min(proven, least)
+        bound = max(bound, proven)
     return BoundedCandidate(best, min(best.usd, bound))
+
+
+def _is_affordable_with_others(
+    request: PlanRequest, problem: PlanProblem, usd: float, wait_s: float, searched: Mask
+) -> bool:
+    """Whether a relaxation affords a plan that uses another relay than those searched."""
+    total = request.usd_per_gbit(usd)
+    cheaper = _rates_below(request, problem, usd, wait_s)
+    if total <= 0 or cheaper.goal_gbps >= cheaper.most_gbps:
+        return total > 0
+    most = relaxed_rate(request, cheaper, total, wait_s)
+    if most is None:
+        return False
+    if most.bound > _WIDE * cheaper.goal_gbps:
+        return True
+    cheaper = cheaper.with_goal(cheaper.goal_gbps, most.bound)
+    return rate_with_others(request, cheaper, total, wait_s, searched) is not None
 
 
 def on_regions_of(problem: PlanProblem, found: Incumbent) -> PlanProblem:

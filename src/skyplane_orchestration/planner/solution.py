@@ -24,6 +24,7 @@ class Relaxation:
         objective: its value, in the unit of the cost vector.
         flow_gbps, instances, throughput_gbps: the solution, (E,), (K,) and a scalar.
         edge_reduced_cost: (E,) increase of the objective per Gbit/s forced onto an edge.
+        region_price: (V,) duals of the balance of flow: cost of one Gbit/s that starts there.
         limit_price: name of a block of inequalities -> its duals: increase of the objective per
             unit by which the limit is tightened, >= 0.
     """
@@ -33,6 +34,7 @@ class Relaxation:
     instances: Floats
     throughput_gbps: float
     edge_reduced_cost: Floats
+    region_price: Floats
     limit_price: Mapping[str, Floats]
 
 

@@ -7,22 +7,25 @@ solves the full model on few regions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from skyplane_orchestration.grids.arrays import Floats, Mask
+from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.formulation import (
+    Entries,
     RowBlock,
     choice_rows,
     columns_of,
+    limit_cost,
     model_rows,
+    relay_share,
     stacked,
 )
 from skyplane_orchestration.planner.highs import (
     _OPTIONS,
     LIMIT_S,
     NO_PRESOLVE,
-    LinearOptimum,
     LinearProgram,
     solve_integer,
     solve_linear,
@@ -58,15 +61,94 @@ def relax(
 
     Raises SolverFailed when HiGHS ends without a result.
     """
-    columns = columns_of(problem)
-    blocks = [*model_rows(problem, np.zeros(problem.edge_count, dtype=bool)), *extra]
-    lower, upper = _bounds(problem)
-    if problem.goal_gbps < min(problem.read_gbps, problem.write_gbps) <= problem.most_gbps:
+    if problem.max_relays is not None:
+        extra = [*extra, relay_share(problem, problem.max_relays)]
+    taken = (problem.tail == problem.src) | (problem.head == problem.dst)
+    while True:
+        found = _relax_on(problem.with_edges(taken), taken, cost, extra)
+        if found is None and taken.all():
+            return None
+        if found is None:
+            taken = np.ones_like(taken)
+            continue
+        reduced = _reduced_cost(problem, cost, extra, found)
+        scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
+        wanted = np.flatnonzero((reduced * scale < -_PRICED_OUT) & ~taken)
+        if not len(wanted):
+            flow = np.zeros(problem.edge_count)
+            flow[taken] = found.flow_gbps
+            return replace(found, flow_gbps=flow, edge_reduced_cost=np.maximum(reduced, 0.0))
+        most_wanted = np.argsort(reduced[wanted], kind="stable")[:COLUMNS_AT_ONCE]
+        taken[wanted[most_wanted]] = True
+
+
+def _relax_on(
+    part: PlanProblem, taken: Mask, cost: Floats, extra: Sequence[RowBlock]
+) -> Relaxation | None:
+    """The optimum over the edges taken (mask over E), `part` of the problem.
+
+    Cost and rows are those of all edges; so are the prices of the nodes and limits.
+    """
+    columns = columns_of(part)
+    others = np.ones(columns_of(part).count - 2 * part.edge_count, dtype=bool)
+    kinds = np.split(others, [part.option_count])
+    kept = np.concatenate([taken, kinds[0], taken, kinds[1]])
+    place = np.cumsum(kept) - 1
+    rows = [
+        replace(block, entries=_of_columns(block.entries, kept, place), columns=columns.count)
+        for block in extra
+    ]
+    blocks = [*model_rows(part, np.zeros(part.edge_count, dtype=bool)), *rows]
+    lower, upper = _bounds(part)
+    if part.goal_gbps < min(part.read_gbps, part.write_gbps) <= part.most_gbps:
         upper[columns.throughput] = np.inf  # the store's row has the limit and its shadow price
     scale = _COST_SCALE / (float(np.abs(cost).max()) or 1.0)
-    program = _program(cost * scale, blocks, (lower, upper))
-    answer = _by_column_generation(program, columns.flow, _starting_columns(problem))
-    return None if answer is None else _relaxation(problem, program, answer, blocks, scale)
+    present = np.zeros(columns.count, dtype=bool)
+    present[columns.flow] = present[columns.instances] = present[columns.throughput] = True
+    program = _program(cost[kept] * scale, blocks, (lower, upper)).only(present)
+    answer = solve_linear(program)
+    if answer is None:
+        return None
+    flow, instances, throughput = np.split(answer.x, [part.edge_count, len(answer.x) - 1])
+    below, _ = _by_kind(blocks)
+    ends = np.cumsum([len(block.upper) for block in below])
+    prices = np.split(answer.below_price / scale, ends[:-1])
+    return Relaxation(
+        objective=answer.objective / scale,
+        flow_gbps=flow,
+        instances=instances,
+        throughput_gbps=float(throughput[0]),
+        edge_reduced_cost=np.zeros(part.edge_count),
+        region_price=answer.equal_price / scale,
+        limit_price={block.name: price for block, price in zip(below, prices, strict=True)},
+    )
+
+
+def _of_columns(entries: Entries, kept: Mask, place: Ints) -> Entries:
+    """The entries in the columns kept, which `place` numbers anew."""
+    row, column, value = entries
+    inside = kept[column]
+    return row[inside], place[column[inside]], value[inside]
+
+
+def _reduced_cost(
+    problem: PlanProblem, cost: Floats, extra: Sequence[RowBlock], found: Relaxation
+) -> Floats:
+    """(E,) increase of the objective per Gbit/s forced onto an edge, at the prices of an optimum
+    over fewer edges.
+    """
+    price = found.region_price
+    reduced: Floats = (
+        cost[columns_of(problem).flow]
+        - (price[problem.tail] - price[problem.head])
+        + limit_cost(problem, found.limit_price)
+    )
+    for block in extra:
+        row, column, value = block.entries
+        on_edges = column < problem.edge_count
+        used = value[on_edges] * found.limit_price[block.name][row[on_edges]]
+        reduced += np.bincount(column[on_edges], weights=used, minlength=problem.edge_count)
+    return reduced
 
 
 def _by_kind(blocks: Sequence[RowBlock]) -> tuple[list[RowBlock], list[RowBlock]]:
@@ -84,59 +166,6 @@ def _program(
     most = np.concatenate([block.upper for block in below])
     exact = np.concatenate([block.upper for block in equal])
     return LinearProgram(cost, stacked(below), most, stacked(equal), exact, *bounds)
-
-
-def _starting_columns(problem: PlanProblem) -> Mask:
-    """The columns that are always present, and the edges of the ends."""
-    columns = columns_of(problem)
-    taken = np.zeros(columns.count, dtype=bool)
-    taken[columns.instances] = taken[columns.throughput] = True
-    taken[columns.flow] = (problem.tail == problem.src) | (problem.head == problem.dst)
-    return taken
-
-
-def _by_column_generation(program: LinearProgram, flow: slice, taken: Mask) -> LinearOptimum | None:
-    """The optimum over all columns; flows outside of `taken` join while their reduced cost is
-    negative.
-    """
-    while True:
-        answer = solve_linear(program.only(taken))
-        if answer is None and taken[flow].all():
-            return None
-        if answer is None:
-            taken[flow] = True
-            continue
-        reduced = program.reduced_cost(answer)
-        wanted = np.flatnonzero((reduced[flow] < -_PRICED_OUT) & ~taken[flow])
-        if not len(wanted):
-            x = np.zeros(len(taken))
-            x[taken] = answer.x
-            return answer._replace(x=x)
-        most_wanted = np.argsort(reduced[flow][wanted], kind="stable")[:COLUMNS_AT_ONCE]
-        taken[flow.start + wanted[most_wanted]] = True
-
-
-def _relaxation(
-    problem: PlanProblem,
-    program: LinearProgram,
-    answer: LinearOptimum,
-    blocks: Sequence[RowBlock],
-    scale: float,
-) -> Relaxation:
-    """The optimum by the model's names, in the unit of the cost before scaling."""
-    columns = columns_of(problem)
-    below, _ = _by_kind(blocks)
-    ends = np.cumsum([len(block.upper) for block in below])
-    prices = np.split(answer.below_price / scale, ends[:-1])
-    reduced = program.reduced_cost(answer) / scale
-    return Relaxation(
-        objective=answer.objective / scale,
-        flow_gbps=answer.x[columns.flow],
-        instances=answer.x[columns.instances],
-        throughput_gbps=float(answer.x[columns.throughput]),
-        edge_reduced_cost=np.maximum(reduced[columns.flow], 0.0),
-        limit_price={block.name: price for block, price in zip(below, prices, strict=True)},
-    )
 
 
 def _bounds(problem: PlanProblem) -> tuple[Floats, Floats]:

@@ -4,13 +4,18 @@ An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per 
 price times `overhead(G) / G`, and the overhead never falls as G rises. So in a part of the range
 the overhead at its lower end prices every plan at its cost or below. The smaller the part, the
 nearer the bound.
+
+A bound over few regions holds for all where no plan with another relay is affordable: such a plan
+has that relay alone (`search.one_relay`), or whole instances of two relays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import pairwise, product
 from typing import Final
 
 import numpy as np
@@ -19,6 +24,7 @@ from skyplane_orchestration.grids.arrays import Floats, Mask
 from skyplane_orchestration.planner.build_plan import PlanRequest
 from skyplane_orchestration.planner.constraint_names import COST_CEILING
 from skyplane_orchestration.planner.formulation import (
+    RowBlock,
     columns_of,
     cost_per_second,
     end_instances,
@@ -26,21 +32,38 @@ from skyplane_orchestration.planner.formulation import (
 )
 from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.planner.problem import PlanProblem
+from skyplane_orchestration.planner.search.one_relay import cost_with_one_relay
 from skyplane_orchestration.planner.search.optimum import relaxed_fastest
-from skyplane_orchestration.planner.search.regions import least_instances, restricted_regions
+from skyplane_orchestration.planner.search.regions import (
+    least_instances,
+    least_of,
+    restricted_regions,
+)
 from skyplane_orchestration.planner.search.restricted import CEILING_SLACK_GBPS
+from skyplane_orchestration.planner.solution import FLOW_TOLERANCE, Relaxation
 from skyplane_orchestration.planner.solve import relax
 
 #: A bound this near to the best plan, as a share of it, is not improved.
 _NEAR: Final = 2e-3
 #: The most parts that the search for the bound of a total divides.
 _MOST_DIVISIONS: Final = 5
+#: The share between the ends of a part of the range for plans with one relay, and the most parts.
+_PART: Final = 0.01
+_MOST_PARTS: Final = 24
+#: The most relays that join a search at a time.
+MOST_RELAYS: Final = 4
 #: A division that improves a bound by less than this share is the last.
 _LEAST_GAIN: Final = 1e-4
-#: The bound of a rate is about this near, as a share, to the highest rate that a relaxation
+#: The first bound of a rate is about this near, as a share, to the highest rate that a relaxation
 #: affords, unless that takes more relaxations.
-_RATE_STEP: Final = 4e-3
-_MOST_RELAXATIONS: Final = 16
+_RATE_STEP: Final = 0.02
+_MOST_RELAXATIONS: Final = 6
+#: A bound this near above the best rate is near enough.
+_NEAR_ABOVE: Final = 5e-3
+#: A pair of instances that costs less than this share of the bill does not matter.
+_NOTABLE: Final = 0.01
+#: A rate that is lower by this share is surely within the range of its bound.
+_ROUNDING: Final = 1e-9
 
 
 def overhead(tags: Sequence[str], transfer_s: float, wait_s: float) -> Floats:
@@ -105,60 +128,225 @@ def _least_total_on(request: PlanRequest, problem: PlanProblem, wait_s: float) -
     return None if relaxed is None else float(request.total_usd(relaxed.objective / low + boot))
 
 
-def bound_on_rate(
-    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
-) -> float | None:
-    """The bound on Gbit/s under a total from the goal up; None when no rate is affordable.
+@dataclass(frozen=True, slots=True, eq=False)
+class RelaxedRate:
+    """What a relaxation knows of the most Gbit/s under a total.
 
-    Upper parts of the range are left out while no relaxation affords a rate in them.
+    Attributes:
+        bound: no plan is faster.
+        regions: (V,) the regions to search.
+    """
+
+    bound: float
+    regions: Mask
+
+
+def relaxed_rate(
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
+) -> RelaxedRate | None:
+    """The most Gbit/s under a total from the goal up, with parts of instances; None if there is no
+    affordable rate.
 
     Args:
         usd_per_gbit: the most for egress and billed instances per Gbit of the volume.
     """
-    high = _relaxed_rate(request, problem, usd_per_gbit, wait_s)
-    lows = [problem.goal_gbps]
-    # Long transfers have hardly an overhead, so the first bound is mostly the last.
-    share = _RATE_STEP
+    free = relaxed_fastest(problem, bill_row(request, problem, usd_per_gbit, wait_s))
+    if free is None:
+        return None
+    low, high = problem.goal_gbps, free[0]
+    at = max(low, high * (1 - _RATE_STEP))
+    chosen: tuple[PlanProblem, Relaxation] | None = None
     for _ in range(_MOST_RELAXATIONS):
-        if high is None or not lows:
-            return None
-        low = lows[-1]
-        is_narrow = high <= low * (1 + 2 * _RATE_STEP)
-        middle = low if is_narrow else max(math.sqrt(low * high), high * (1 - share))
-        part = problem.with_goal(middle, high)
-        most = None
-        if _is_affordable(request, part, usd_per_gbit, wait_s):
-            if high <= middle * (1 + 2 * _RATE_STEP):
-                return high
-            most = _relaxed_rate(request, part, usd_per_gbit, wait_s)
-        if most is not None:
-            high = most
-            lows.append(middle)
+        part = problem.with_goal(at, high)
+        least = least_bill(request, part, usd_per_gbit, wait_s)
+        if least is None:
+            high = at
+            at = math.sqrt(low * high)
             continue
-        high, share = middle, min(share * 5, 0.5)
-        if is_narrow:
-            lows.pop()
-    return high
+        if least.is_affordable:
+            low, chosen = at, (part, least.relaxed)
+        else:
+            high, chosen = at, chosen or (part, least.relaxed)
+        if high <= low * (1 + 2 * _RATE_STEP):
+            break
+        at = least.affords_gbps
+        if not low < at < high:
+            at = math.sqrt(low * high)
+        elif at <= low * (1 + _RATE_STEP):
+            break
+    regions = ~problem.relays if chosen is None else restricted_regions(*chosen)
+    return RelaxedRate(high, regions)
 
 
-def _relaxed_rate(
+def rate_with_others(
+    request: PlanRequest,
+    problem: PlanProblem,
+    usd_per_gbit: float,
+    wait_s: float,
+    searched: Mask,
+) -> RelaxedRate | None:
+    """The most Gbit/s from the goal up of plans that use another relay than those searched.
+
+    Either that relay is the only one, or there are whole instances of two relays. None when no such
+    plan is affordable.
+    """
+    others = problem.relays & ~searched
+    if not others.any():
+        return None
+    found = [
+        one
+        for one in (
+            _rate_with_one(request, problem, usd_per_gbit, wait_s, others),
+            _rate_with_two(request, problem, usd_per_gbit, wait_s, others),
+        )
+        if one is not None
+    ]
+    if not found:
+        return None
+    regions = np.logical_or.reduce([one.regions for one in found])
+    return RelaxedRate(max(one.bound for one in found), regions)
+
+
+def _rate_with_one(
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float, others: Mask
+) -> RelaxedRate | None:
+    """As `rate_with_others`, of plans with one relay."""
+    goal, most = problem.goal_gbps, problem.most_gbps
+    parts = min(max(math.ceil(math.log(most / goal) / _PART), 1), _MOST_PARTS)
+    for low, high in reversed(list(pairwise(np.geomspace(goal, most, parts + 1).tolist()))):
+        usd = cost_with_one_relay(
+            problem.with_goal(low, high), priced_at(request, problem, high, wait_s).usd_per_s / high
+        )
+        least = least_of(np.where(others & (usd <= usd_per_gbit), usd, math.inf), MOST_RELAYS)
+        if least.any():
+            return RelaxedRate(high, least)
+    return None
+
+
+def _rate_with_two(
+    request: PlanRequest,
+    problem: PlanProblem,
+    usd_per_gbit: float,
+    wait_s: float,
+    others: Mask,
+) -> RelaxedRate | None:
+    """As `rate_with_others`, of plans with two relays or more; parts of instances may join them."""
+    if problem.max_relays == 1:
+        return None
+    part = problem
+    at_most = priced_at(request, problem, problem.most_gbps, wait_s).usd_per_s.min()
+    is_short = 2 * at_most > _NOTABLE * usd_per_gbit * problem.most_gbps
+    if is_short:
+        pairs = _with_affordable_pairs(request, problem, usd_per_gbit, wait_s, others)
+        if pairs is None:
+            return None
+        part = pairs
+    joining = others[np.isin(problem.tags, part.tags)]
+    rows = [
+        least_in("relays", part, part.relays, 2.0),
+        least_in("other_relays", part, joining, 1.0),
+    ]
+    bound, used = 0.0, np.zeros(part.region_count, dtype=bool)
+    for more in _more_at_ends(part) if is_short else ([],):
+        least = least_bill(request, part, usd_per_gbit, wait_s, *rows, *more)
+        if least is None or not least.is_affordable:
+            continue
+        flows = least.relaxed.flow_gbps > FLOW_TOLERANCE
+        used[part.tail[flows]] = used[part.head[flows]] = True
+        # Where nothing is affordable just above the goal, that is near enough.
+        above = min(part.goal_gbps * (1 + _NEAR_ABOVE), part.most_gbps)
+        upper = part.with_goal(above, part.most_gbps)
+        least = least_bill(request, upper, usd_per_gbit, wait_s, *rows)
+        if least is not None and least.is_affordable:
+            row = bill_row(request, part, usd_per_gbit, wait_s)
+            found = relaxed_fastest(part, row, *rows, *more)
+            above = found[0] if found else 0.0
+        bound = max(bound, above)
+    if not used.any():
+        return None
+    regions = np.isin(problem.tags, [part.tags[region] for region in np.flatnonzero(used)])
+    return RelaxedRate(bound, regions)
+
+
+def _more_at_ends(problem: PlanProblem) -> Iterator[list[RowBlock]]:
+    """Rows for each case of whole instances at both ends: the fewest, or more than these."""
+    least = least_instances(problem)
+    for more in product((0.0, 1.0), repeat=2):
+        rows = []
+        for end, one in zip(problem.ends, more, strict=True):
+            here, tag = np.arange(problem.region_count) == end, problem.tags[end]
+            row = least_in if one else most_in
+            rows.append(row(f"instances {tag}", problem, here, least[end] + one))
+        yield rows
+
+
+def _with_affordable_pairs(
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float, others: Mask
+) -> PlanProblem | None:
+    """The problem without relays whose one instance, with the cheapest of a second one, costs more
+    than what a plan with free relays leaves; None when no pair is left.
+    """
+    is_relay = problem.relays[problem.option_region]
+    free = replace(problem, usd_per_s=np.where(is_relay, 0.0, problem.usd_per_s))
+    rest = least_bill(request, free, usd_per_gbit, wait_s)
+    if rest is None:
+        return None
+    unit = np.full(problem.region_count, math.inf)
+    at_low = priced_at(request, problem, problem.goal_gbps, wait_s)
+    np.minimum.at(unit, problem.option_region, at_low.usd_per_s)
+    unit[~problem.relays] = math.inf
+    by_price = np.argsort(unit)
+    cheapest_other = unit[others].min()
+    partner = np.where(others, unit[by_price[0]], cheapest_other)
+    partner[by_price[0]] = unit[by_price[1]] if others[by_price[0]] else cheapest_other
+    left_usd_per_s = rest.left_usd_per_s + usd_per_gbit * CEILING_SLACK_GBPS
+    kept = ~problem.relays | (unit + partner <= left_usd_per_s)
+    if not (kept & others).any() or (kept & problem.relays).sum() < 2:
+        return None
+    return problem.with_regions(kept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeastBill:
+    """A relaxation of the least bill.
+
+    Attributes:
+        left_usd_per_s: what it leaves of the ceiling; negative above it.
+        is_affordable: whether it keeps the ceiling, but for the solver's tolerance.
+        affords_gbps: the rate at which the overhead of its flows takes what the ceiling leaves.
+    """
+
+    relaxed: Relaxation
+    left_usd_per_s: float
+    is_affordable: bool
+    affords_gbps: float
+
+
+def least_bill(
+    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float, *rows: RowBlock
+) -> LeastBill | None:
+    """The least bill above a ceiling from the goal up, both ends whole; None when infeasible."""
+    cost, most = _bill(request, problem, usd_per_gbit, wait_s)
+    whole_ends = end_instances(problem, least_instances(problem))
+    relaxed = relax(problem, cost, extra=[whole_ends, *rows])
+    if relaxed is None:
+        return None
+    left = most - relaxed.objective
+    priced = priced_at(request, problem, problem.goal_gbps, wait_s)
+    plain, whole = (float(relaxed.instances @ p.usd_per_s) for p in (problem, priced))
+    paid = float(relaxed.flow_gbps @ problem.usd_per_gbit) + plain
+    more = usd_per_gbit * relaxed.throughput_gbps - paid
+    affords = problem.goal_gbps * more / (whole - plain) if whole > plain else math.inf
+    return LeastBill(relaxed, left, left >= -usd_per_gbit * CEILING_SLACK_GBPS, affords)
+
+
+def bill_row(
     request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
-) -> float | None:
-    """As `bound_on_rate`, by one relaxation over all rates of the problem."""
+) -> RowBlock:
+    """The bill of a plan from the goal up is at most `usd_per_gbit`; see `_bill`."""
     cost, most = _bill(request, problem, usd_per_gbit, wait_s)
     limit = most / usd_per_gbit + CEILING_SLACK_GBPS
-    row = inequality_row(COST_CEILING, cost / usd_per_gbit, limit)
-    found = relaxed_fastest(problem, row)
-    return None if found is None else found[0]
-
-
-def _is_affordable(
-    request: PlanRequest, problem: PlanProblem, usd_per_gbit: float, wait_s: float
-) -> bool:
-    """Whether `_relaxed_rate` finds a rate: the least bill takes fewer edges to find."""
-    cost, most = _bill(request, problem, usd_per_gbit, wait_s)
-    least = relax(problem, cost, extra=[end_instances(problem, least_instances(problem))])
-    return least is not None and least.objective <= most + usd_per_gbit * CEILING_SLACK_GBPS
+    return inequality_row(COST_CEILING, cost / usd_per_gbit, limit)
 
 
 def _bill(
@@ -176,11 +364,20 @@ def _bill(
     return cost, more
 
 
-def regions_at(request: PlanRequest, problem: PlanProblem, gbps: float, wait_s: float) -> Mask:
-    """(V,) the regions to search for the least total at a rate."""
-    at_rate = priced_at(request, problem.with_goal(gbps, gbps), gbps, wait_s)
-    relaxed = relax(at_rate, cost_per_second(at_rate))
-    return ~problem.relays if relaxed is None else restricted_regions(at_rate, relaxed)
+def least_in(name: str, problem: PlanProblem, regions: Mask, count: float) -> RowBlock:
+    """-sum_k N_k <= -count over the options in the regions"""
+    return inequality_row(name, -_instances_of(problem, regions), -count)
+
+
+def most_in(name: str, problem: PlanProblem, regions: Mask, count: float) -> RowBlock:
+    """sum_k N_k <= count over the options in the regions"""
+    return inequality_row(name, _instances_of(problem, regions), count)
+
+
+def _instances_of(problem: PlanProblem, regions: Mask) -> Floats:
+    coefficients = np.zeros(columns_of(problem).count)
+    coefficients[columns_of(problem).instances] = regions[problem.option_region]
+    return coefficients
 
 
 def _least_price(problem: PlanProblem, region: int) -> float:

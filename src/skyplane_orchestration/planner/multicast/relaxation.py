@@ -18,6 +18,7 @@ import numpy as np
 
 from skyplane_orchestration.grids.arrays import Floats, Ints, Mask
 from skyplane_orchestration.planner.constraint_names import REGION_LIMITS
+from skyplane_orchestration.planner.formulation import limit_cost
 from skyplane_orchestration.planner.highs import LinearOptimum, LinearProgram, solve_linear
 from skyplane_orchestration.planner.multicast.steiner_trees import (
     CheapestTrees,
@@ -26,7 +27,7 @@ from skyplane_orchestration.planner.multicast.steiner_trees import (
     cheapest_trees,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.shortest_paths import edge_matrix, limit_cost
+from skyplane_orchestration.planner.search.shortest_paths import edge_matrix
 
 #: Up to this many regions all trees are generated, and the solver proves the integer optimum.
 FEW_REGIONS = 6

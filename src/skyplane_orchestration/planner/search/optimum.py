@@ -21,6 +21,7 @@ from skyplane_orchestration.planner.formulation import (
     cost_ceiling,
     cost_per_second,
     end_instances,
+    policy_rows,
 )
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.search.regions import least_instances, restricted_regions
@@ -76,7 +77,8 @@ def largest_throughput(problem: PlanProblem) -> tuple[IntegerSolution, Relaxatio
     relaxed = relax(free, throughput_objective(free, _BOUND_HOP_WEIGHT))
     if relaxed is None or relaxed.throughput_gbps <= SAME_RATE:
         return None
-    best = fastest_restricted(free.with_regions(restricted_regions(free, relaxed)), None)
+    searched = free.with_regions(restricted_regions(free, relaxed))
+    best = fastest_restricted(searched, policy_rows)
     return None if best is None else (best, relaxed)
 
 
@@ -95,7 +97,11 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
         return None
     bound, regions = relaxed
     searched = free.with_regions(regions)
-    most = fastest_restricted(searched, usd_per_gbit)
+
+    def rows(part: PlanProblem) -> list[RowBlock]:
+        return [cost_ceiling(part, usd_per_gbit, CEILING_SLACK_GBPS), *policy_rows(part)]
+
+    most = fastest_restricted(searched, rows)
     if most is None or most.throughput_gbps <= SAME_RATE:
         return None
     if searched.region_count == free.region_count:
@@ -105,14 +111,14 @@ def fastest(problem: PlanProblem, usd_per_gbit: float) -> Incumbent | None:
     return Incumbent(most, max(bound, most.throughput_gbps), searched)
 
 
-def relaxed_fastest(problem: PlanProblem, ceiling: RowBlock) -> tuple[float, Mask] | None:
-    """The bound on Gbit/s from the goal up under a ceiling, and the (V,) regions to search.
+def relaxed_fastest(problem: PlanProblem, *rows: RowBlock) -> tuple[float, Mask] | None:
+    """The bound on Gbit/s from the goal up with more rows, and the (V,) regions to search.
 
     Both ends have the whole instances that the goal needs. None when infeasible.
     """
     whole_ends = end_instances(problem, least_instances(problem))
     objective = throughput_objective(problem, _BOUND_HOP_WEIGHT)
-    relaxed = relax(problem, objective, extra=[ceiling, whole_ends])
+    relaxed = relax(problem, objective, extra=[*rows, whole_ends])
     if relaxed is None or relaxed.throughput_gbps <= SAME_RATE * (1 + SAME_RATE):
         return None
     bound = min(_largest(-relaxed.objective, _BOUND_HOP_WEIGHT, problem), problem.most_gbps)

@@ -58,14 +58,14 @@ def restricted_regions(problem: PlanProblem, relaxed: Relaxation) -> Mask:
     detour = shortest_distances(reduced, problem.src) + shortest_distances(reduced.T, problem.dst)
     detour[used] = np.inf
     if problem.max_relays is None:
-        return used | _least(detour, EXTRA_RELAYS)
+        return used | least_of(detour, EXTRA_RELAYS)
     hop_s = edge_matrix(problem, 1.0 / problem.capacity_gbps)
     slowness = np.maximum(hop_s[problem.src], hop_s[:, problem.dst])
-    return used | _least(detour, EXTRA_RELAYS_IF_LIMITED) | _least(slowness, EXTRA_RELAYS)
+    return used | least_of(detour, EXTRA_RELAYS_IF_LIMITED) | least_of(slowness, EXTRA_RELAYS)
 
 
-def _least(value: Floats, count: int) -> Mask:
-    """(V,) the `count` regions with the smallest finite values."""
+def least_of(value: Floats, count: int) -> Mask:
+    """(V,) the `count` regions with the smallest finite values (V,)."""
     chosen = np.zeros(len(value), dtype=bool)
     nearest = np.argsort(value, kind="stable")[:count]
     chosen[nearest[np.isfinite(value[nearest])]] = True

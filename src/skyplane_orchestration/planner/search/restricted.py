@@ -18,7 +18,6 @@ from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
 from skyplane_orchestration.planner.formulation import (
     RowBlock,
     columns_of,
-    cost_ceiling,
     cost_per_second,
     policy_rows,
 )
@@ -88,19 +87,13 @@ def cheapest_restricted(
     return Incumbent(cheaper, max(rough.bound, proven), problem)
 
 
-def fastest_restricted(problem: PlanProblem, usd_per_gbit: float | None) -> IntegerSolution | None:
-    """The most throughput on all regions of the problem, under a ceiling if there is one.
+def fastest_restricted(problem: PlanProblem, rows_of: RowsOf) -> IntegerSolution | None:
+    """The most throughput on all regions of the problem under the given rows.
 
     None when infeasible. Its `bound`, negated, bounds Gbit/s on these regions.
     """
-
-    def rows(part: PlanProblem) -> list[RowBlock]:
-        if usd_per_gbit is None:
-            return policy_rows(part)
-        return [cost_ceiling(part, usd_per_gbit, CEILING_SLACK_GBPS), *policy_rows(part)]
-
-    rough = _solve_real_connections(problem, throughput_objective(problem), rows(problem))
-    return rough and _with_whole_connections(rough, throughput_objective, rows)
+    rough = _solve_real_connections(problem, throughput_objective(problem), rows_of(problem))
+    return rough and _with_whole_connections(rough, throughput_objective, rows_of)
 
 
 def _with_whole_connections(

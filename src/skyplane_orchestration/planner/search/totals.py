@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids.arrays import Floats, Ints
 from skyplane_orchestration.planner.highs import NO_PRESOLVE, LinearProgram, solve_integer
 from skyplane_orchestration.planner.pricing import instance_billing
@@ -29,7 +28,7 @@ from skyplane_orchestration.planner.problem import PlanProblem
 
 #: Relative gap at which the solver stops, and its nodes.
 _GAP: Final = 5e-4
-_NODES: Final = 200
+_NODES: Final = 100
 #: Objectives are scaled to about this, far above the solver's absolute tolerances.
 _SCALE: Final = 1000.0
 #: Slack above a ceiling, relative: more than the solver's tolerance.
@@ -66,7 +65,8 @@ class BestRate(NamedTuple):
 def best_rate(problem: PlanProblem, bill: Bill, *, is_fastest: bool) -> BestRate | None:
     """The rate between `goal_gbps` and `most_gbps` with the least total, or the most rate.
 
-    All regions of the problem count. None when no plan keeps the ceilings, or none was found.
+    All regions of the problem count. None when no plan keeps the ceilings. Raises SolverFailed when
+    none was found.
     """
     model = _Model(problem, bill)
     objective = np.zeros(model.count)
@@ -78,16 +78,13 @@ def best_rate(problem: PlanProblem, bill: Bill, *, is_fastest: bool) -> BestRate
     used = np.diff(program.below.indptr) + np.diff(program.equal.indptr) > 0
     whole = np.zeros(model.count, dtype=bool)
     whole[model.digits] = whole[model.chosen] = whole[model.relaying] = True
-    try:
-        found = solve_integer(
-            program.only(used),
-            whole[used],
-            relative_gap=_GAP,
-            node_limit=_NODES,
-            options=NO_PRESOLVE,
-        )
-    except SolverFailed:
-        return None
+    found = solve_integer(
+        program.only(used),
+        whole[used],
+        relative_gap=_GAP,
+        node_limit=_NODES,
+        options=NO_PRESOLVE,
+    )
     if found is None:
         return None
     x = np.zeros(model.count)
@@ -222,6 +219,11 @@ class _Model:
             share = problem.option_region, self.instances, 1.0 / problem.quota
             self._below.add(
                 np.zeros(len(every)), share, (every, self.relaying, -np.ones(len(every)))
+            )
+            relayed = np.isin(problem.head, relays)
+            shares = problem.head[relayed], self.shares[relayed], np.ones(int(relayed.sum()))
+            self._below.add(
+                np.zeros(len(every)), shares, (every, self.relaying, -np.ones(len(every)))
             )
             most = np.array([float(problem.max_relays)])
             self._below.add(most, (0 * relays, self.relaying[relays], np.ones(len(relays))))
