@@ -10,8 +10,9 @@ import signal
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import botocore.client
 import botocore.loaders
 import pytest
 import tests.memory_store  # noqa: F401 - the kind `memory`
@@ -30,9 +31,21 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 # Fleets have the same gateways on every machine.
 os.environ["SKYPLANE_PROCESSES_PER_INSTANCE"] = "1"
-# Sessions of boto share its descriptions of services, as the product's own do: to read that of EC2
-# takes longer than most tests.
+# Sessions of boto share its descriptions of services, as the product's own do, and clients the
+# functions that are made of them: to make the seven hundred of EC2 takes longer than most tests.
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
+_functions: dict[str, dict[str, Any]] = {}
+_CREATOR: Final[Any] = botocore.client.ClientCreator
+_make_functions: Final = _CREATOR._create_methods
+
+
+def _shared_functions(creator: Any, model: Any) -> dict[str, Any]:
+    if model.service_name not in _functions:
+        _functions[model.service_name] = _make_functions(creator, model)
+    return dict(_functions[model.service_name])
+
+
+_CREATOR._create_methods = _shared_functions
 # So does matplotlib.
 os.environ["MPLCONFIGDIR"] = tempfile.mkdtemp(prefix="matplotlib-")
 atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
@@ -43,47 +56,56 @@ atexit.register(shutil.rmtree, os.environ["MPLCONFIGDIR"], ignore_errors=True)
 #: other processes stand beside those that compute.
 LONG_FILES: Final = (
     "e2e/test_airflow_runs.py",
+    "provision/test_conformance.py",
     "e2e/test_airflow_sigkill.py",
     "e2e/test_dagster_runs.py",
     "packaging/test_getting_started.py",
     "e2e/survival/test_chain.py",
     "e2e/test_cloud_instances.py",
-    "provision/test_conformance.py",
     "e2e/cloud_faults/test_cloud_loss.py",
     "e2e/test_cloud_signals.py",
     "provision/fleet/test_cloud_conformance.py",
+    "simulation/test_faults.py",
+    "provision/ssh/test_provisioner.py",
+    "e2e/test_ssh_hosts.py",
     "e2e/test_cli_cp.py",
     "docs/test_readme.py",
     "docs/test_tested_blocks.py",
     "docs/test_semantics.py",
     "e2e/test_any_to_any.py",
+    "provision/ssh/test_containers.py",
     "e2e/test_comes_along.py",
     "e2e/test_syncs.py",
-    "dagster/test_placeholders.py",
     "gateway/stores/test_faults_real_servers.py",
-    "operators/test_argument_types.py",
+    "dagster/test_placeholders.py",
+    "storage/test_stated_checksums.py",
+    "hooks/test_ssh_connections.py",
     "gateway/stores/test_conformance_objects.py",
     "e2e/test_listings.py",
     "gateway/lead/test_memory.py",
     "packaging/test_extras.py",
-    "simulation/test_faults.py",
     "simulation/test_schedules.py",
     "planner/test_pareto.py",
     "e2e/test_cli_interrupt.py",
-    "gateway/service/test_transfer.py",
     "e2e/test_runs_again.py",
-    "planner/test_job_cost.py",
-    "gateway/transport/test_reconnecting.py",
+    "provision/aws/test_launch.py",
+    "cli/test_bad_input.py",
+    "gateway/stores/test_conformance_uploads.py",
+    "gateway/stores/test_conformance_listing.py",
+    "test_imports.py",
+    "packaging/test_gateway_environment.py",
+    "test_client.py",
+    "simulation/test_found.py",
+    "provision/aws/test_checks.py",
+    "operators/test_argument_types.py",
     "gateway/service/test_wire.py",
     "provision/local/test_provisioner.py",
-    "bench/test_planner_bench.py",
     "planner/test_infeasibility.py",
     "planner/multicast/test_random_grids.py",
     "e2e/test_client_faults.py",
     "e2e/test_long_line.py",
     "e2e/test_client_transfers.py",
     "e2e/test_two_at_once.py",
-    "planner/test_random_grids.py",
     "planner/test_explain.py",
     "provision/local/test_gateways_e2e.py",
     "planner/search/test_regions.py",
