@@ -17,19 +17,19 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.aws import error_mapping as aws
 from skyplane_orchestration.provision.azure import error_mapping as azure
-from skyplane_orchestration.provision.fleet.error_rules import Answer
+from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse
 from skyplane_orchestration.provision.gcp import error_mapping as gcp
 
 _SAID: Final = "what the cloud says"
 
 
 class _Cloud(NamedTuple):
-    answered: Callable[..., Answer]
-    translate: Callable[[Answer, str], SkyplaneError]
+    answered: Callable[..., ErrorResponse]
+    translate: Callable[[ErrorResponse, str], SkyplaneError]
     action: str
     region: str
 
-    def answer(self, code: str, status: int, message: str = _SAID, **more: Any) -> Answer:
+    def answer(self, code: str, status: int, message: str = _SAID, **more: Any) -> ErrorResponse:
         return self.answered(self.action, code, status, message, self.region, **more)
 
 

@@ -18,17 +18,18 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.provision.aws.describe import described, enabled_regions
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY
+from skyplane_orchestration.provision.aws.instance_types import region_quotas
 from skyplane_orchestration.provision.aws.launch import common_arguments, end_arguments
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
-from skyplane_orchestration.provision.aws.types import region_quotas
 from skyplane_orchestration.provision.fleet.account_check import outcomes, unknown_regions
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import FleetTags
 from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.types import Networks, Subnet, Types
+    from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
+    from skyplane_orchestration.provision.aws.instance_types import InstanceTypes
 
 _CREDENTIALS: Final = "aws credentials"
 _PERMISSIONS: Final = "aws permissions"
@@ -54,7 +55,7 @@ class Checks:
         self,
         api: AwsApi,
         networks: Networks,
-        types: Types,
+        types: InstanceTypes,
         deployment: str,
     ) -> None:
         # The documented policy allows launches with the tag of one deployment only.
@@ -200,7 +201,7 @@ class Checks:
             self._api.call(
                 f"{what} in {region}", region, operation, expected=known, DryRun=True, **arguments
             )
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             return "" if refusal.code == _WOULD_SUCCEED else refusal.code
         return ""
 

@@ -20,7 +20,7 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
 from skyplane_orchestration.provision.aws.error_mapping import answered, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
-from skyplane_orchestration.provision.fleet.error_rules import Answer
+from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse
 from skyplane_orchestration.provision.fleet.retries import (
     VISIBLE_WAITS_S,
     ask,
@@ -118,12 +118,12 @@ class AwsApi:
             arguments: of the operation.
 
         Raises:
-            Refusal: one with an expected code.
+            CloudRefusal: one with an expected code.
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
 
-        def meaning(error: BaseException) -> Answer | SkyplaneError | None:
+        def meaning(error: BaseException) -> ErrorResponse | SkyplaneError | None:
             if isinstance(error, ParamValidationError):
                 return ConfigurationInvalid(f"{what}: AWS does not accept this request: {error}")
             return _answer(error, region) if isinstance(error, ClientError) else None
@@ -153,7 +153,7 @@ class AwsApi:
 
         AWS may not know for some seconds what it has just made.
 
-        Raises Refusal: AWS still refuses, or refuses with one of the codes `expected`.
+        Raises CloudRefusal: AWS still refuses, or refuses with one of the codes `expected`.
         """
         request = partial(
             self.call, what, region, operation, expected={*missing, *expected}, **arguments
@@ -237,7 +237,7 @@ def _descriptions(data_path: str | None) -> Loader:
     return create_loader(data_path)
 
 
-def _answer(error: ClientError, region: str) -> Answer:
+def _answer(error: ClientError, region: str) -> ErrorResponse:
     told = error.response.get("Error", {})
     operation = error.operation_name
     return answered(

@@ -19,18 +19,22 @@ from skyplane_orchestration.provision.aws.describe import (
     delete,
     enabled_regions,
     leftovers,
-    ours,
+    our_instances,
 )
-from skyplane_orchestration.provision.aws.launch import Launcher
-from skyplane_orchestration.provision.aws.network import Firewalls
+from skyplane_orchestration.provision.aws.firewall import Networks, SecurityGroups
+from skyplane_orchestration.provision.aws.instance_types import (
+    InstanceTypes,
+    quota_uses,
+    region_quotas,
+)
+from skyplane_orchestration.provision.aws.launch import AwsLauncher
 from skyplane_orchestration.provision.aws.options import (
     ALPHABET,
     AwsOptions,
     filter_of,
     region_name,
 )
-from skyplane_orchestration.provision.aws.types import Networks, Types, quota_uses, region_quotas
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -82,10 +86,10 @@ class AwsCloud:
         self._options = options or AwsOptions()
         self._api = AwsApi(self._options, sources or CredentialSources(), clock)
         self._networks = Networks(self._api)
-        self._firewalls = Firewalls(self._api, self._networks)
-        self._types = Types(self._api)
+        self._firewalls = SecurityGroups(self._api, self._networks)
+        self._types = InstanceTypes(self._api)
         self._denied = DeniedRegions(self._options)
-        self._launcher = Launcher(self._api, self._networks, self._firewalls, self._types)
+        self._launcher = AwsLauncher(self._api, self._networks, self._firewalls, self._types)
 
     @property
     def store_identity(self) -> str:
@@ -141,7 +145,7 @@ class AwsCloud:
                 Resources=[instance.cloud_id],
                 Tags=[{"Key": ALPHABET.name(KEY), "Value": key_id}],
             )
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             raise CloudUnavailable(
                 f"{what}: AWS does not know {instance.cloud_id} any more; try again"
             ) from refusal
@@ -184,7 +188,7 @@ class AwsCloud:
                     InstanceId=instance.cloud_id,
                     Latest=is_latest,
                 )
-            except Refusal as refusal:
+            except CloudRefusal as refusal:
                 if refusal.code == _NO_INSTANCE:
                     return ""
                 continue
@@ -208,7 +212,9 @@ class AwsCloud:
     def _instances(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
     ) -> tuple[Instance, ...]:
-        return self._denied.search(regions, lambda region: ours(self._api, region, filters))
+        return self._denied.search(
+            regions, lambda region: our_instances(self._api, region, filters)
+        )
 
     def _leftovers(
         self, filters: Sequence[FilterTypeDef], regions: Sequence[str]
@@ -222,7 +228,7 @@ class AwsCloud:
             page = instances[first : first + _PAGE]
             try:
                 self._end(region, page, missing=())
-            except Refusal:
+            except CloudRefusal:
                 # AWS ends none of them for one that it does not know.
                 for instance in page:
                     self._end_one(region, instance)
@@ -231,11 +237,11 @@ class AwsCloud:
         is_fresh = abs(self._api.clock.wall() - instance.launched_unix_s) < _FRESH_S
         try:
             self._end(region, [instance], missing=(_NO_INSTANCE,) if is_fresh else ())
-        except Refusal:
+        except CloudRefusal:
             return
 
     def _end(self, region: str, instances: Sequence[Instance], missing: Sequence[str]) -> None:
-        """Raises Refusal: AWS does not know one of them, also after a wait if it may be new."""
+        """Raises CloudRefusal: AWS does not know one, also after a wait if it may be new."""
         ids = [instance.cloud_id for instance in instances]
         self._api.call_when_visible(
             f"ending {len(ids)} instances in {region}",

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable
-from skyplane_orchestration.provision.aws.network import NO_GROUP
+from skyplane_orchestration.provision.aws.firewall import NO_GROUP
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, region_tag
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.per_region_calls import in_regions
 
@@ -76,7 +76,7 @@ def described(
         yield from reservation.get("Instances", [])
 
 
-def ours(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> list[Instance]:
+def our_instances(api: AwsApi, region: str, filters: Sequence[FilterTypeDef]) -> list[Instance]:
     """The instances with tags of this library."""
     found = (as_instance(api, entry, region) for entry in described(api, region, filters))
     return [instance for instance in found if instance is not None]
@@ -142,7 +142,7 @@ def delete(api: AwsApi, resource: FleetResource) -> bool:
             expected=_GONE | _IN_USE,
             **{id_field: resource.cloud_id},
         )
-    except Refusal as refusal:
+    except CloudRefusal as refusal:
         return refusal.code in _GONE
     return True
 

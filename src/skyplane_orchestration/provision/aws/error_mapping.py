@@ -14,7 +14,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.fleet.error_rules import Answer, no_capacity, otherwise
+from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse, no_capacity, otherwise
 
 _TRANSIENT: Final = frozenset(
     {
@@ -103,7 +103,7 @@ _QUOTAS: Final = {
 _BLOB: Final = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
 
 
-def answered(action: str, code: str, status: int, message: str, where: str) -> Answer:
+def answered(action: str, code: str, status: int, message: str, where: str) -> ErrorResponse:
     """A refusal of AWS.
 
     Args:
@@ -112,10 +112,10 @@ def answered(action: str, code: str, status: int, message: str, where: str) -> A
     """
     is_known = code in NO_CAPACITY or code in _QUOTAS
     is_transient = code in _TRANSIENT or (status >= 500 and not is_known)
-    return Answer(action, code, status, message, where, is_transient)
+    return ErrorResponse(action, code, status, message, where, is_transient)
 
 
-def translate(answer: Answer, what: str) -> SkyplaneError:
+def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
     """The error for a refusal; `what` begins its message."""
     code = answer.code
     said = f"{what}: AWS refuses {answer.action} ({code})"

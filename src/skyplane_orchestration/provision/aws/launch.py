@@ -18,12 +18,12 @@ from skyplane_orchestration.provision.aws.describe import (
     as_instance,
     described,
     instance_tag,
-    ours,
+    our_instances,
 )
 from skyplane_orchestration.provision.aws.error_mapping import NO_CAPACITY, translate
-from skyplane_orchestration.provision.aws.network import NO_GROUP, Firewalls
+from skyplane_orchestration.provision.aws.firewall import NO_GROUP, SecurityGroups
 from skyplane_orchestration.provision.aws.options import filter_of, for_fleet
-from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
 from skyplane_orchestration.provision.fleet.launching import MOST_NUMBERS, launch_in_turn
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 from skyplane_orchestration.provision.fleet.tags import INSTANCE
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
+    from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
+    from skyplane_orchestration.provision.aws.instance_types import InstanceTypes
     from skyplane_orchestration.provision.aws.options import AwsOptions
-    from skyplane_orchestration.provision.aws.types import Networks, Subnet, Types
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +47,15 @@ class _RefusedBefore(CloudUnavailable):
     """AWS knows a token, and shows no instance of it: it has refused an earlier request."""
 
 
-class Launcher:
+class AwsLauncher:
     """Launches instances. Threads may share it."""
 
     def __init__(
         self,
         api: AwsApi,
         networks: Networks,
-        firewalls: Firewalls,
-        types: Types,
+        firewalls: SecurityGroups,
+        types: InstanceTypes,
     ) -> None:
         self._api = api
         self._options = api.options
@@ -83,7 +84,7 @@ class Launcher:
             numbers,
             self._networks.of(request.region).subnets,
             attempt=partial(self._attempt, request),
-            named=lambda: ours(self._api, request.region, _same_name(request)),
+            named=lambda: our_instances(self._api, request.region, _same_name(request)),
             translate=translate,
         )
 
@@ -93,7 +94,7 @@ class Launcher:
         token = client_token(request, number, subnet, group_id)
         try:
             return self._run(request, token, subnet, group_id)
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             if refusal.code in NO_CAPACITY:
                 raise
             if refusal.code == _OTHER_REQUEST:
@@ -106,7 +107,7 @@ class Launcher:
     def _run(
         self, request: LaunchRequest, token: str, subnet: Subnet, group_id: str
     ) -> Instance | None:
-        """The instance of the token. Raises Refusal for what `_attempt` handles."""
+        """The instance of the token. Raises CloudRefusal for what `_attempt` handles."""
         answer = self._api.call_when_visible(
             f"launching {request.instance} ({request.instance_type}) in {subnet.zone}",
             request.region,
@@ -186,7 +187,7 @@ def client_token(request: LaunchRequest, number: str, subnet: Subnet, group_id: 
 
 
 def common_arguments(
-    options: AwsOptions, types: Types, region: str, instance_type: str
+    options: AwsOptions, types: InstanceTypes, region: str, instance_type: str
 ) -> dict[str, Any]:
     """What all instances of a type have in common, as arguments of RunInstances."""
     image = types.image(region, instance_type)

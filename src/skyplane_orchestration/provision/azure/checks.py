@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, InstanceTypeNotOffered, SkyplaneError
 from skyplane_orchestration.provision.azure.describe import power_states
+from skyplane_orchestration.provision.azure.instance_types import region_quotas
 from skyplane_orchestration.provision.azure.options import AzureOptions, Kind, Resource, region_tag
-from skyplane_orchestration.provision.azure.types import region_quotas
 from skyplane_orchestration.provision.fleet.account_check import (
     credentials_finding,
     outcomes,
@@ -26,7 +26,7 @@ from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.azure.client import AzureApi
-    from skyplane_orchestration.provision.azure.types import Sizes
+    from skyplane_orchestration.provision.azure.instance_types import VmSizes
 
 _PROVIDERS: Final = ("Microsoft.Compute", "Microsoft.Network")
 _NAME: Final = "azure permissions"
@@ -54,7 +54,7 @@ _ALWAYS: Final = {
 }
 
 
-def findings(api: AzureApi, sizes: Sizes) -> tuple[Finding, ...]:
+def findings(api: AzureApi, sizes: VmSizes) -> tuple[Finding, ...]:
     """Credentials first; without them nothing else is tried. No other failure hides one."""
     options = api.options
     valid = f"they are valid for subscription {options.subscription_id}"
@@ -159,7 +159,7 @@ def _allows(role: Resource, action: str) -> bool:
     return matches(role.get("actions")) and not matches(role.get("notActions"))
 
 
-def _attempts(api: AzureApi, sizes: Sizes, region: str) -> list[Callable[[], object]]:
+def _attempts(api: AzureApi, sizes: VmSizes, region: str) -> list[Callable[[], object]]:
     """The reading calls of fleets."""
 
     def usual_type() -> Finding | None:

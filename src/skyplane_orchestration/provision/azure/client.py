@@ -37,7 +37,7 @@ from skyplane_orchestration.provision.azure.error_mapping import (
     type_of,
 )
 from skyplane_orchestration.provision.azure.options import AzureOptions, Resource, path_of
-from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, ErrorResponse
 from skyplane_orchestration.provision.fleet.retries import ask, random_wait_s
 from skyplane_orchestration.security.store_credentials import CredentialSources
 
@@ -131,7 +131,7 @@ class AzureApi:
                 is a refusal.
 
         Raises:
-            Refusal: one with an expected code.
+            CloudRefusal: one with an expected code.
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
@@ -162,7 +162,7 @@ class AzureApi:
 
     def _meaning(
         self, error: BaseException, what: str, where: str, method: str, path: str
-    ) -> Answer | SkyplaneError | None:
+    ) -> ErrorResponse | SkyplaneError | None:
         """What Azure refused; None if something else may have answered, such as a proxy."""
         if not isinstance(error, HttpResponseError):
             return None
@@ -191,7 +191,7 @@ class AzureApi:
         """A resource; None if there is none. Raises as `call`."""
         try:
             return self.call(what, "GET", path, expected=NOT_FOUND)
-        except Refusal:
+        except CloudRefusal:
             return None
 
     def listed(self, what: str, path: str, *, expected: Collection[str] = ()) -> Iterator[Resource]:
@@ -206,7 +206,7 @@ class AzureApi:
         path = path_of(group, kind) if kind else f"resourceGroups/{group}/resources"
         try:
             return list(self.listed(f"looking for resources in {group}", path, expected=NOT_FOUND))
-        except Refusal:
+        except CloudRefusal:
             return []
 
     def download(self, what: str, url: str, *, most_bytes: int) -> bytes:

@@ -17,8 +17,9 @@ from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
 from skyplane_orchestration.provision.azure import describe
 from skyplane_orchestration.provision.azure.checks import findings, usable_regions
 from skyplane_orchestration.provision.azure.error_mapping import NOT_FOUND
-from skyplane_orchestration.provision.azure.launch import Launch
-from skyplane_orchestration.provision.azure.network import Networks
+from skyplane_orchestration.provision.azure.firewall import FleetNetworks
+from skyplane_orchestration.provision.azure.instance_types import VmSizes, quota_uses, region_quotas
+from skyplane_orchestration.provision.azure.launch import AzureLaunch
 from skyplane_orchestration.provision.azure.options import (
     ALPHABET,
     AzureOptions,
@@ -27,8 +28,7 @@ from skyplane_orchestration.provision.azure.options import (
     machine_of,
     path_of,
 )
-from skyplane_orchestration.provision.azure.types import Sizes, quota_uses, region_quotas
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -77,8 +77,8 @@ class AzureCloud:
             raise MissingExtra.of("the provisioner 'azure'", "azure") from error
         self._options = options
         self._api = AzureApi(options, sources or CredentialSources(), clock)
-        self._networks = Networks(self._api)
-        self._sizes = Sizes(self._api)
+        self._networks = FleetNetworks(self._api)
+        self._sizes = VmSizes(self._api)
         self._powers = describe.Powers(_POWER_LIFE_S, clock)
 
     @property
@@ -99,7 +99,7 @@ class AzureCloud:
         return self._sizes.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return describe.ours(self._api, self._powers, group_name(fleet_key), regions)
+        return describe.our_instances(self._api, self._powers, group_name(fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
@@ -108,7 +108,7 @@ class AzureCloud:
         value = deployment.replace("'", "''")
         chosen = f"tagName eq '{ALPHABET.name('deployment')}' and tagValue eq '{value}'"
         groups = list(self._api.listed(what, f"resourceGroups?$filter={quote(chosen)}"))
-        look = partial(describe.ours, self._api, self._powers, regions=regions)
+        look = partial(describe.our_instances, self._api, self._powers, regions=regions)
         instances = in_parallel([partial(look, group["name"]) for group in groups])
         rest = in_parallel(
             [partial(describe.leftovers, self._api, group, regions) for group in groups]
@@ -125,7 +125,7 @@ class AzureCloud:
         in_regions(regions, lambda region: self._networks.ensure(tags, region, ingress))
 
     def launch(self, request: LaunchRequest) -> Instance:
-        return Launch(self._api, self._sizes, request).run()
+        return AzureLaunch(self._api, self._sizes, request).run()
 
     def pin_key(self, instance: Instance, key_id: str) -> None:
         """The other tags stay as they are."""
@@ -172,7 +172,7 @@ class AzureCloud:
         path = f"{_path(instance)}/retrieveBootDiagnosticsData?{_CONSOLE_LIFE}"
         try:
             found = self._api.call(what, "POST", path, expected=_NO_CONSOLE)
-        except Refusal:
+        except CloudRefusal:
             return ""
         address = found.get("serialConsoleLogBlobUri")
         if not address or max_bytes <= 0:
@@ -193,7 +193,7 @@ class AzureCloud:
     def _terminate(self, instance: Instance) -> None:
         what = f"ending {instance.instance}"
         path = f"{_path(instance)}?forceDeletion=true"
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(CloudRefusal):
             self._api.call(what, "DELETE", path, where=instance.region, expected=NOT_FOUND)
 
 

@@ -26,7 +26,7 @@ from skyplane_orchestration.provision.azure.options import (
     region_tag,
 )
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.parallel import in_parallel
 
@@ -89,7 +89,7 @@ def machines_of(api: AzureApi, group: str, regions: Collection[str]) -> list[Res
     return [one for one in found if region_tag(one["location"]) in regions]
 
 
-def ours(
+def our_instances(
     api: AzureApi, powers: Powers, group: str, regions: Collection[str]
 ) -> tuple[Instance, ...]:
     """The instances of a group. Two calls besides the power states."""
@@ -212,7 +212,7 @@ def delete(api: AzureApi, resources: Sequence[FleetResource]) -> tuple[FleetReso
         return tuple(remaining)
     path = f"resourceGroups/{name}?forceDeletionTypes={_FORCED}"
     expected = NOT_FOUND | GROUP_ENDS | {"Conflict"}
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(CloudRefusal):
         api.call(f"deleting the resource group {name}", "DELETE", path, expected=expected)
     return () if group_of(api, fleet_key) is None else tuple(resources)
 
@@ -232,7 +232,7 @@ def _is_deleted(api: AzureApi, group: str, resource: FleetResource) -> bool:
                 expected=NOT_FOUND | _IN_USE,
                 is_awaited=True,
             )
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             if refusal.code not in NOT_FOUND:
                 return False
     return True

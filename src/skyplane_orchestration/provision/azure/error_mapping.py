@@ -14,7 +14,7 @@ from skyplane_orchestration.errors import (
     QuotaExceeded,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.fleet.error_rules import Answer, no_capacity, otherwise
+from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse, no_capacity, otherwise
 
 #: No such instance in this zone now.
 NO_CAPACITY: Final = frozenset(
@@ -92,7 +92,7 @@ def action_of(method: str, url: str) -> str:
     return f"{type_of(path)}/{verb}/action"
 
 
-def answered(action: str, code: str, status: int, message: str, where: str) -> Answer:
+def answered(action: str, code: str, status: int, message: str, where: str) -> ErrorResponse:
     """A refusal of Azure.
 
     Args:
@@ -101,10 +101,10 @@ def answered(action: str, code: str, status: int, message: str, where: str) -> A
     """
     is_known = code in NO_CAPACITY | VCPU_QUOTA or code in _QUOTAS
     is_transient = not is_known and (code in _TRANSIENT or status == 429 or status >= 500)
-    return Answer(action, code, status, message, where, is_transient)
+    return ErrorResponse(action, code, status, message, where, is_transient)
 
 
-def translate(answer: Answer, what: str) -> SkyplaneError:
+def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
     """The error for a refusal; `what` begins its message."""
     code, action = answer.code, answer.action
     said = f"{what}: Azure refuses {action} ({code})"

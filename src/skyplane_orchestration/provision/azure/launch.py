@@ -29,6 +29,13 @@ from skyplane_orchestration.provision.azure.error_mapping import (
     VCPU_QUOTA,
     translate,
 )
+from skyplane_orchestration.provision.azure.instance_types import (
+    REGIONAL,
+    SPOT,
+    VmSize,
+    VmSizes,
+    exceeded,
+)
 from skyplane_orchestration.provision.azure.options import (
     IP,
     NIC,
@@ -41,8 +48,7 @@ from skyplane_orchestration.provision.azure.options import (
     network_path,
     path_of,
 )
-from skyplane_orchestration.provision.azure.types import REGIONAL, SPOT, Size, Sizes, exceeded
-from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
     launch_in_turn,
@@ -88,10 +94,10 @@ _DELETE: Final = r"""
 """
 
 
-class Launch:
+class AzureLaunch:
     """One launch."""
 
-    def __init__(self, api: AzureApi, sizes: Sizes, request: LaunchRequest) -> None:
+    def __init__(self, api: AzureApi, sizes: VmSizes, request: LaunchRequest) -> None:
         self._api = api
         self._options = api.options
         self._sizes = sizes
@@ -101,7 +107,7 @@ class Launch:
         self._is_spot = api.options.spot_relays and not request.is_end
 
     @cached_property
-    def _size(self) -> Size:
+    def _size(self) -> VmSize:
         return self._sizes.of(self._request.region, self._request.instance_type)
 
     def run(self) -> Instance:
@@ -152,7 +158,7 @@ class Launch:
         name = machine_name(self._request, number, zone)
         try:
             self._make(name, zone)
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             if refusal.code in NO_CAPACITY:
                 # Azure keeps some machines that it could not place.
                 kept = self._found(name)
@@ -168,7 +174,7 @@ class Launch:
         return self._found(name)
 
     def _make(self, name: str, zone: str) -> None:
-        """Address, interface and machine. Raises Refusal for what `_attempt` handles."""
+        """Address, interface and machine. Raises CloudRefusal for what `_attempt` handles."""
         region = self._request.region
         put = partial(self._api.call, self._what, "PUT", where=region, is_awaited=True)
         if self._options.public_address:
@@ -181,7 +187,7 @@ class Launch:
             expected={*NO_CAPACITY, *VCPU_QUOTA, *_EXISTS, NO_GROUP},
         )
 
-    def _error(self, refusal: Refusal) -> Exception:
+    def _error(self, refusal: CloudRefusal) -> Exception:
         request, what = self._request, self._what
         if refusal.code == NO_GROUP:
             return torn_down(f"{what}: its resource group")

@@ -16,7 +16,7 @@ from skyplane_orchestration.errors import (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ErrorResponse:
     """A refusal as a cloud sent it.
 
     Args:
@@ -40,10 +40,10 @@ class Answer:
     metric: str = ""
 
 
-class Refusal(Exception):
+class CloudRefusal(Exception):
     """A refusal that the caller expects; it never leaves the package of a cloud."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ErrorResponse) -> None:
         super().__init__(f"{answer.action}: {answer.code}")
         self.answer = answer
         self.code = answer.code
@@ -63,7 +63,7 @@ def torn_down(what: str) -> CloudUnavailable:
     )
 
 
-def otherwise(answer: Answer, said: str, *, is_invalid: bool) -> SkyplaneError:
+def otherwise(answer: ErrorResponse, said: str, *, is_invalid: bool) -> SkyplaneError:
     """The error for a refusal that has no advice of its own.
 
     Args:

@@ -12,7 +12,7 @@ from skyplane_orchestration.errors import (
     InstanceTypeNotOffered,
     SkyplaneError,
 )
-from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, ErrorResponse
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
 
 log = logging.getLogger(__name__)
@@ -69,24 +69,24 @@ def launch_in_turn(
     *,
     attempt: Callable[[N, Z], Instance | None],
     named: Callable[[], Iterable[Instance]],
-    translate: Callable[[Answer, str], SkyplaneError],
+    translate: Callable[[ErrorResponse, str], SkyplaneError],
 ) -> Instance | None:
     """The first living instance; None if those of all numbers have ended.
 
     Args:
         attempt: the instance of a number and a zone, launched or found; None for nothing. Raises
-            Refusal: the zone has no such instance now.
+            CloudRefusal: the zone has no such instance now.
         named: the instances of this name. Another worker may have found room in another zone.
         translate: the error for the refusal of the last zone, if none has room.
     """
     for number in numbers:
-        refused: Refusal | None = None
+        refused: CloudRefusal | None = None
         for zone in zones:
             if refused is not None and (others := [one for one in named() if one.is_alive]):
                 return oldest_first(others)[0]
             try:
                 instance = attempt(number, zone)
-            except Refusal as refusal:
+            except CloudRefusal as refusal:
                 log.info("no %s in %s: %s", request.instance_type, zone, refusal.code)
                 refused = refusal
                 continue

@@ -9,7 +9,7 @@ from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_e
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_orchestration.errors import CloudUnavailable, SkyplaneError
-from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, ErrorResponse
 
 #: Waits of 0 to 0.5, 1, 2, ... seconds, 40 s on average together.
 _ATTEMPTS: Final = 9
@@ -71,8 +71,8 @@ def ask(
     what: str,
     *,
     errors: tuple[type[Exception], ...],
-    meaning: Callable[[BaseException], Answer | SkyplaneError | None],
-    translate: Callable[[Answer, str], SkyplaneError],
+    meaning: Callable[[BaseException], ErrorResponse | SkyplaneError | None],
+    translate: Callable[[ErrorResponse, str], SkyplaneError],
     expected: Collection[str] = (),
     wait_s: Callable[[RetryCallState], float] = random_wait_s,
 ) -> T:
@@ -88,24 +88,26 @@ def ask(
         expected: codes of refusals that the caller handles.
         wait_s: seconds until the next request.
 
-    Raises Refusal: one with an expected code.
+    Raises CloudRefusal: one with an expected code.
     """
 
     def may_help(error: BaseException) -> bool:
         found = meaning(error) if isinstance(error, errors) else None
-        if isinstance(found, Answer):
+        if isinstance(found, ErrorResponse):
             return found.is_transient and found.code not in expected
         return found is None and isinstance(error, errors)
 
     def has_answer(error: BaseException) -> bool:
-        return isinstance(meaning(error), Answer)
+        return isinstance(meaning(error), ErrorResponse)
 
     try:
         return retrying(clock, may_help, has_answer, wait_s)(request)
     except errors as error:
         found = meaning(error)
-        if isinstance(found, Answer):
-            raise (Refusal(found) if found.code in expected else translate(found, what)) from error
+        if isinstance(found, ErrorResponse):
+            raise (
+                CloudRefusal(found) if found.code in expected else translate(found, what)
+            ) from error
         silence = f"{what}: {cloud} does not answer ({type(error).__name__})"
         raise (
             found or CloudUnavailable(f"{silence}; check the network and the endpoint")
@@ -117,12 +119,12 @@ def while_refused(
 ) -> T:
     """What a request gives, repeated while the cloud refuses it with one of the codes.
 
-    Raises Refusal: it still does after the waits, or refuses it with another expected code.
+    Raises CloudRefusal: it still does after the waits, or refuses it with another expected code.
     """
     for wait_s in waits_s:
         try:
             return request()
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             if refusal.code not in codes:
                 raise
             clock.sleep(wait_s)

@@ -23,8 +23,8 @@ from skyplane_orchestration.provision.provisioner import Finding
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
+    from skyplane_orchestration.provision.gcp.instance_types import MachineTypes
     from skyplane_orchestration.provision.gcp.options import GcpOptions
-    from skyplane_orchestration.provision.gcp.types import Types
 
 _PERMISSIONS: Final = "gcp permissions"
 _ACCOUNT: Final = "gcp service account"
@@ -53,7 +53,7 @@ SERVICE_ACCOUNT: Final = "compute.instances.setServiceAccount"
 ACT_AS: Final = "iam.serviceAccounts.actAs"
 
 
-def findings(api: GcpApi, types: Types) -> tuple[Finding, ...]:
+def findings(api: GcpApi, types: MachineTypes) -> tuple[Finding, ...]:
     """Credentials first; without them nothing else is tried. No other failure hides one."""
     options = api.options
     valid = f"they are valid for project {options.project}"
@@ -135,7 +135,7 @@ def _regions(api: GcpApi) -> Finding:
     return next(iter(unknown_regions("gcp", named, usable)), found)
 
 
-def _zones(options: GcpOptions, types: Types) -> Iterator[Finding]:
+def _zones(options: GcpOptions, types: MachineTypes) -> Iterator[Finding]:
     """Of the options, where they lack the usual type: a plan has another type or region then."""
     for region in options.zones:
         try:

@@ -26,7 +26,7 @@ from requests.exceptions import RequestException
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, SkyplaneError
-from skyplane_orchestration.provision.fleet.error_rules import Answer, Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, ErrorResponse
 from skyplane_orchestration.provision.fleet.retries import ask, until_visible
 from skyplane_orchestration.provision.gcp.error_mapping import (
     NOT_FOUND,
@@ -107,7 +107,7 @@ class GcpApi:
             expected: codes of refusals that the caller handles.
 
         Raises:
-            Refusal: one with an expected code.
+            CloudRefusal: one with an expected code.
             CloudAccessDenied, CloudUnavailable, QuotaExceeded, CapacityUnavailable,
                 ConfigurationInvalid: see `translate`.
         """
@@ -134,7 +134,7 @@ class GcpApi:
         """`call` of a method that gets something; None if there is none of its name."""
         try:
             return self.call(method, request, what=what, where=where, expected=NOT_FOUND)
-        except Refusal:
+        except CloudRefusal:
             return None
 
     def done(
@@ -177,7 +177,7 @@ class GcpApi:
                 metric=quota.metric_name if quota else "",
             )
             if answer.code in expected:
-                raise Refusal(answer)
+                raise CloudRefusal(answer)
             raise translate(answer, what)
 
     def held_permissions(
@@ -224,7 +224,7 @@ class GcpApi:
         where: str,
         expected: Collection[str] = (),
     ) -> T:
-        def meaning(error: BaseException) -> Answer | SkyplaneError | None:
+        def meaning(error: BaseException) -> ErrorResponse | SkyplaneError | None:
             if isinstance(error, GoogleAPICallError):
                 return _answer(error, permission, where)
             if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
@@ -317,7 +317,7 @@ class GcpApi:
             return self._credentials
 
 
-def _answer(error: GoogleAPICallError, permission: str, where: str) -> Answer:
+def _answer(error: GoogleAPICallError, permission: str, where: str) -> ErrorResponse:
     reasons = [entry.get("reason", "") for entry in error.errors if isinstance(entry, dict)]
     code = next(filter(None, reasons), "")
     return answered(permission, code, int(error.code or 0), str(error.message), where)

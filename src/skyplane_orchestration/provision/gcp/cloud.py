@@ -11,7 +11,7 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudUnavailable, MissingExtra, NotAuthorised
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import (
     FleetResource,
     FleetTags,
@@ -26,15 +26,19 @@ from skyplane_orchestration.provision.gcp.checks import findings
 from skyplane_orchestration.provision.gcp.describe import (
     delete_disk,
     disks,
-    ours,
+    our_instances,
     usable_regions,
     zone_and_id,
 )
 from skyplane_orchestration.provision.gcp.error_mapping import NOT_FOUND, NOT_READY, STALE
-from skyplane_orchestration.provision.gcp.launch import Launcher
-from skyplane_orchestration.provision.gcp.network import FIREWALL, Firewalls
+from skyplane_orchestration.provision.gcp.firewall import FIREWALL, FirewallRules
+from skyplane_orchestration.provision.gcp.instance_types import (
+    MachineTypes,
+    quota_uses,
+    region_quotas,
+)
+from skyplane_orchestration.provision.gcp.launch import GcpLauncher
 from skyplane_orchestration.provision.gcp.options import ALPHABET, GcpOptions, filter_of
-from skyplane_orchestration.provision.gcp.types import Types, quota_uses, region_quotas
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
@@ -70,9 +74,9 @@ class GcpCloud:
             raise MissingExtra.of("the provisioner 'gcp'", "gcp") from error
         self._options = options
         self._api = GcpApi(options, sources or CredentialSources(), clock)
-        self._firewalls = Firewalls(self._api)
-        self._types = Types(self._api)
-        self._launcher = Launcher(self._api, self._types)
+        self._firewalls = FirewallRules(self._api)
+        self._types = MachineTypes(self._api)
+        self._launcher = GcpLauncher(self._api, self._types)
 
     @property
     def store_identity(self) -> str:
@@ -91,7 +95,7 @@ class GcpCloud:
         return self._types.of(region, instance_type).vcpus
 
     def describe(self, fleet_key: str, regions: Sequence[str]) -> tuple[Instance, ...]:
-        return ours(self._api, filter_of("fleet", fleet_key), regions)
+        return our_instances(self._api, filter_of("fleet", fleet_key), regions)
 
     def list_resources(
         self, deployment: str, regions: Sequence[str]
@@ -102,7 +106,7 @@ class GcpCloud:
             *(one for one in firewalls if one.region in regions),
             *disks(self._api, chosen, regions),
         )
-        return ours(self._api, chosen, regions), rest
+        return our_instances(self._api, chosen, regions), rest
 
     def create_firewalls(
         self, tags: FleetTags, regions: Sequence[str], ingress: Sequence[Ingress]
@@ -181,7 +185,7 @@ class GcpCloud:
                 # It has not started, or has stopped for long.
                 expected=NOT_FOUND | NOT_READY,
             )
-        except Refusal:
+        except CloudRefusal:
             return ""
         return tail(str(answer.contents).encode(), max_bytes)
 
@@ -228,7 +232,7 @@ class GcpCloud:
                 where=instance.region,
                 expected=STALE,
             )
-        except Refusal:
+        except CloudRefusal:
             return False
         return True
 
@@ -250,6 +254,6 @@ class GcpCloud:
                 # Another worker ends it at this moment.
                 expected=NOT_FOUND | NOT_READY,
             )
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             return refusal.code not in NOT_FOUND
         return True

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, Instance, InstanceState
 from skyplane_orchestration.provision.gcp.error_mapping import IN_USE, NOT_FOUND
 from skyplane_orchestration.provision.gcp.options import ALPHABET, region_of_zone, region_tag
@@ -42,7 +42,7 @@ def instances(api: GcpApi, filter_: str, regions: Collection[str]) -> Iterator[t
     return ((zone, entry) for zone, entry in found if region_of_zone(zone) in regions)
 
 
-def ours(api: GcpApi, filter_: str, regions: Collection[str]) -> tuple[Instance, ...]:
+def our_instances(api: GcpApi, filter_: str, regions: Collection[str]) -> tuple[Instance, ...]:
     """The instances in these regions that a filter chooses and that have our labels."""
     found = (as_instance(api, entry, zone) for zone, entry in instances(api, filter_, regions))
     return tuple(instance for instance in found if instance is not None)
@@ -127,7 +127,7 @@ def delete_disk(api: GcpApi, disk: FleetResource) -> bool:
             where=disk.region,
             expected=IN_USE | NOT_FOUND,
         )
-    except Refusal as refusal:
+    except CloudRefusal as refusal:
         return refusal.code in NOT_FOUND
     return True
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from skyplane_orchestration.errors import CloudAccessDenied, QuotaExceeded, SkyplaneError
-from skyplane_orchestration.provision.fleet.error_rules import Answer, no_capacity, otherwise
-from skyplane_orchestration.provision.gcp.types import only_series
+from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse, no_capacity, otherwise
+from skyplane_orchestration.provision.gcp.instance_types import only_series
 
 #: Method of the API -> permissions that it needs; the first is the one that errors name. The custom
 #: role in the documentation has exactly these, and a test compares the two.
@@ -112,7 +112,7 @@ def answered(
     *,
     quota: str = "",
     metric: str = "",
-) -> Answer:
+) -> ErrorResponse:
     """A refusal of Google Cloud.
 
     Args:
@@ -126,10 +126,10 @@ def answered(
     is_transient = code in _TRANSIENT | NOT_READY or (
         not is_known and (status >= 500 or status == 429)
     )
-    return Answer(permission, code, status, message, where, is_transient, quota, metric)
+    return ErrorResponse(permission, code, status, message, where, is_transient, quota, metric)
 
 
-def translate(answer: Answer, what: str) -> SkyplaneError:
+def translate(answer: ErrorResponse, what: str) -> SkyplaneError:
     """The error for a refusal; `what` begins its message."""
     code = answer.code
     said = f"{what}: Google Cloud refuses ({code or answer.status})"

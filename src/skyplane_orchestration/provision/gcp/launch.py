@@ -13,14 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.launching import (
     MOST_NUMBERS,
     launch_in_turn,
     none_alive,
 )
 from skyplane_orchestration.provision.fleet.machines import Instance, LaunchRequest
-from skyplane_orchestration.provision.gcp.describe import as_instance, ours
+from skyplane_orchestration.provision.gcp.describe import as_instance, our_instances
 from skyplane_orchestration.provision.gcp.error_mapping import (
     EXISTS,
     NO_CAPACITY,
@@ -35,17 +35,17 @@ from skyplane_orchestration.provision.gcp.options import (
 
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.gcp.client import GcpApi
-    from skyplane_orchestration.provision.gcp.types import Types
+    from skyplane_orchestration.provision.gcp.instance_types import MachineTypes
 
 #: Google's limits of `max_run_duration`.
 _LEAST_RUN_S: Final = 30
 _MOST_RUN_S: Final = 120 * 86400
 
 
-class Launcher:
+class GcpLauncher:
     """Launches instances. Threads may share it."""
 
-    def __init__(self, api: GcpApi, types: Types) -> None:
+    def __init__(self, api: GcpApi, types: MachineTypes) -> None:
         self._api = api
         self._options = api.options
         self._types = types
@@ -60,7 +60,7 @@ class Launcher:
             attempt=partial(self._in_zone, request),
             named=lambda: (
                 one
-                for one in ours(self._api, fleet, [request.region])
+                for one in our_instances(self._api, fleet, [request.region])
                 if one.instance == request.instance
             ),
             translate=translate,
@@ -86,7 +86,7 @@ class Launcher:
                 where=request.region,
                 expected=NO_CAPACITY | EXISTS,
             )
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             if refusal.code in NO_CAPACITY:
                 raise
             return self._shown(request, name, zone)

@@ -22,7 +22,7 @@ from skyplane_orchestration.provision.azure.options import (
     network_path,
     properties_of,
 )
-from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
 from skyplane_orchestration.provision.fleet.ingress_rules import by_ports, normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 from skyplane_orchestration.provision.fleet.retries import while_refused
@@ -44,7 +44,7 @@ _GROUP_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 30.0, 30.0)
 _RULE_WAITS_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-class Networks:
+class FleetNetworks:
     """Groups, firewalls and networks of fleets. Threads may share it."""
 
     def __init__(self, api: AzureApi) -> None:
@@ -71,7 +71,7 @@ class Networks:
         )
         try:
             while_refused(request, self._api.clock, GROUP_ENDS, _GROUP_WAITS_S)
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             raise CloudUnavailable(
                 f"the resource group {group} is still being deleted; try again"
             ) from refusal
@@ -117,7 +117,7 @@ class Networks:
 
         try:
             while_refused(attempt, self._api.clock, CHANGED, _RULE_WAITS_S)
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             raise CloudUnavailable(f"others keep changing {firewall}; try again") from refusal
 
     def _ensure_network(self, fleet: FleetTags, region: str) -> None:
@@ -139,7 +139,7 @@ class Networks:
     ) -> None:
         """Put a resource into a new group, which not all regions may know yet.
 
-        Raises Refusal: a condition of the headers does not hold.
+        Raises CloudRefusal: a condition of the headers does not hold.
         """
         request = partial(
             self._api.call,
@@ -154,7 +154,7 @@ class Networks:
         )
         try:
             while_refused(request, self._api.clock, {NO_GROUP}, _GROUP_WAITS_S[:4])
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             if refusal.code != NO_GROUP:
                 raise
             raise torn_down(f"{what}: the resource group") from refusal

@@ -23,7 +23,7 @@ _ARCHITECTURES: Final = {"x64": "x86_64", "Arm64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class VmSize:
     """Of a size in a region.
 
     Args:
@@ -41,21 +41,21 @@ class Size:
     is_accelerated: bool
 
 
-class Sizes:
+class VmSizes:
     """The sizes of regions. Threads may share it."""
 
     def __init__(self, api: AzureApi) -> None:
         self._api = api
-        self._known: AnswerCache[str, dict[str, Size]] = AnswerCache()
+        self._known: AnswerCache[str, dict[str, VmSize]] = AnswerCache()
 
-    def of(self, region: str, instance_type: str) -> Size:
+    def of(self, region: str, instance_type: str) -> VmSize:
         """Raises InstanceTypeNotOffered."""
         size = self.in_region(region).get(instance_type)
         if size is None:
             raise InstanceTypeNotOffered.of(region, instance_type)
         return size
 
-    def in_region(self, region: str) -> dict[str, Size]:
+    def in_region(self, region: str) -> dict[str, VmSize]:
         """Name -> size. Sizes that the subscription may not use are left out."""
         return self._known.get(region, lambda: self._look_up(region))
 
@@ -64,11 +64,10 @@ class Sizes:
 
         Raises InstanceTypeNotOffered, also if only other zones than ours have the size.
         """
-        offered = self.of(region, instance_type).zones
-        wanted = self._api.options.zones
-        return zones_to_try("azure", wanted, region, instance_type, offered) or ("",)
+        offered, ours = self.of(region, instance_type).zones, self._api.options.zones
+        return zones_to_try("azure", ours, region, instance_type, offered) or ("",)
 
-    def _look_up(self, region: str) -> dict[str, Size]:
+    def _look_up(self, region: str) -> dict[str, VmSize]:
         chosen = quote(f"location eq '{region_name(region)}'")
         path = f"providers/Microsoft.Compute/skus?$filter={chosen}"
         found = self._api.listed(f"looking for the sizes of {region}", path)
@@ -80,14 +79,14 @@ class Sizes:
         }
 
 
-def _size(sku: Resource) -> Size:
+def _size(sku: Resource) -> VmSize:
     facts = {one["name"]: one["value"] for one in sku.get("capabilities") or ()}
     zones = {zone for one in sku.get("locationInfo") or () for zone in one.get("zones") or ()}
     for one in sku.get("restrictions") or ():
         if one.get("type") == "Zone":
             zones -= set((one.get("restrictionInfo") or {}).get("zones") or ())
     architecture = facts.get("CpuArchitectureType", "x64")
-    return Size(
+    return VmSize(
         vcpus=int(facts["vCPUs"]),
         architecture=_ARCHITECTURES.get(architecture, architecture),
         family=sku.get("family") or "",
@@ -117,7 +116,7 @@ def usages(api: AzureApi, region: str, provider: str = "Microsoft.Compute") -> d
     return named
 
 
-def quota_uses(api: AzureApi, sizes: Sizes, region: str) -> tuple[QuotaUse, ...]:
+def quota_uses(api: AzureApi, sizes: VmSizes, region: str) -> tuple[QuotaUse, ...]:
     """vCPUs of the region, of spot instances and of families, and addresses. Three calls."""
     found = usages(api, region) | usages(api, region, "Microsoft.Network")
     known = sizes.in_region(region)
@@ -140,7 +139,7 @@ def region_quotas(api: AzureApi, region: str, *, with_spot: bool) -> tuple[Regio
     )
 
 
-def exceeded(api: AzureApi, region: str, size: Size, *, is_spot: bool) -> QuotaUse | None:
+def exceeded(api: AzureApi, region: str, size: VmSize, *, is_spot: bool) -> QuotaUse | None:
     """The quota that does not allow one more instance of a size; None if all do."""
     found = usages(api, region)
     for name in (SPOT,) if is_spot else (REGIONAL, size.family):

@@ -1,4 +1,4 @@
-"""Instance types, images, subnets and quotas of regions.
+"""Instance types, their images, and the quotas that they count against.
 
 AWS is asked once for each, but for quotas.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from skyplane_orchestration.errors import ConfigurationInvalid, InstanceTypeNotOffered
 from skyplane_orchestration.model.region_quota import QuotaUse, RegionQuota
@@ -15,7 +15,7 @@ from skyplane_orchestration.provision.aws.describe import described
 from skyplane_orchestration.provision.aws.error_mapping import ON_DEMAND_QUOTA, SPOT_QUOTA
 from skyplane_orchestration.provision.aws.options import AMAZON_LINUX
 from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.options import image_for
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NO_TYPE: Final = frozenset({"InvalidInstanceType", "InvalidInstanceType.NotFoun
 
 
 @dataclass(frozen=True, slots=True)
-class TypeFacts:
+class InstanceType:
     """Of an instance type: vCPUs as quotas count them, and `arm64` or `x86_64`."""
 
     vcpus: int
@@ -45,19 +45,19 @@ class Image:
     root_device: str = _ROOT_DEVICE
 
 
-class Types:
+class InstanceTypes:
     """Facts of instance types, and the images for them. Threads may share it."""
 
     def __init__(self, api: AwsApi) -> None:
         self._api = api
-        self._types: AnswerCache[tuple[str, str], TypeFacts] = AnswerCache()
+        self._types: AnswerCache[tuple[str, str], InstanceType] = AnswerCache()
         self._images: AnswerCache[tuple[str, str], Image] = AnswerCache()
 
-    def of(self, region: str, instance_type: str) -> TypeFacts:
+    def of(self, region: str, instance_type: str) -> InstanceType:
         """Raises InstanceTypeNotOffered."""
         return self._types.get((region, instance_type), lambda: self._ask(region, instance_type))
 
-    def _ask(self, region: str, instance_type: str) -> TypeFacts:
+    def _ask(self, region: str, instance_type: str) -> InstanceType:
         try:
             answer = self._api.call(
                 f"looking for instance types in {region}",
@@ -67,10 +67,10 @@ class Types:
                 InstanceTypes=[instance_type],
             )
             (entry,) = answer["InstanceTypes"]
-        except (Refusal, ValueError) as error:
+        except (CloudRefusal, ValueError) as error:
             raise InstanceTypeNotOffered.of(region, instance_type) from error
         architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
-        return TypeFacts(
+        return InstanceType(
             vcpus=entry["VCpuInfo"]["DefaultVCpus"],
             # Old types also offer i386.
             architecture="arm64" if "arm64" in architectures else "x86_64",
@@ -116,61 +116,11 @@ class Types:
                 expected={_NO_PARAMETER},
                 Name=name,
             )
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             raise ConfigurationInvalid(
                 f"{region} has no SSM parameter {name}; check image_parameters of aws"
             ) from refusal
         return str(answer["Parameter"]["Value"])
-
-
-@dataclass(frozen=True, slots=True)
-class Subnet:
-    """A subnet and its zone (`eu-west-3a`)."""
-
-    subnet_id: str
-    zone: str
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The VPC of a region, and its subnets in the order of the options, or else of zones."""
-
-    vpc_id: str
-    subnets: tuple[Subnet, ...]
-
-
-class Networks:
-    """Networks of regions; AWS is asked once for each. Threads may share it."""
-
-    def __init__(self, api: AwsApi) -> None:
-        self._api = api
-        self._known: AnswerCache[str, Network] = AnswerCache()
-
-    def of(self, region: str) -> Network:
-        """Raises ConfigurationInvalid: no default VPC, or subnets of several VPCs."""
-        return self._known.get(region, lambda: self._look_up(region))
-
-    def _look_up(self, region: str) -> Network:
-        wanted = self._api.options.subnets.get(region, ())
-        default = [{"Name": "default-for-az", "Values": ["true"]}]
-        which: dict[str, Any] = {"SubnetIds": list(wanted)} if wanted else {"Filters": default}
-        what = f"looking for the subnets of {region}"
-        answer = self._api.call(what, region, "describe_subnets", **which)
-        found = {entry["SubnetId"]: entry for entry in answer["Subnets"]}
-        if not found:
-            raise ConfigurationInvalid(
-                f"{region} has no default VPC with subnets; give the setting subnets of aws some"
-                f" for {region}, or exclude the region from plans"
-            )
-        if len({entry["VpcId"] for entry in found.values()}) > 1:
-            raise ConfigurationInvalid(
-                f"subnets of aws for {region} are of several VPCs; a fleet is in one VPC per region"
-            )
-        order = wanted or sorted(found, key=lambda one: found[one]["AvailabilityZone"])
-        return Network(
-            vpc_id=next(iter(found.values()))["VpcId"],
-            subnets=tuple(Subnet(one, found[one]["AvailabilityZone"]) for one in order),
-        )
 
 
 #: First letters of the instance families that share the two quotas.
@@ -226,7 +176,7 @@ def _quota(api: AwsApi, region: str, code: str) -> int | None:
             ServiceCode="ec2",
             QuotaCode=code,
         )
-    except Refusal:
+    except CloudRefusal:
         return None
     return int(answer["Quota"]["Value"])
 

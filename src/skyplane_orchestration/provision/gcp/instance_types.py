@@ -24,7 +24,7 @@ _HYPERDISK_SERIES: Final = frozenset({"c4", "c4a", "c4d", "h4d", "m4", "n4", "n4
 
 
 @dataclass(frozen=True, slots=True)
-class TypeFacts:
+class MachineType:
     """Of a machine type in a region: vCPUs, `arm64` or `x86_64`, and the zones that have it."""
 
     vcpus: int
@@ -32,15 +32,15 @@ class TypeFacts:
     zones: tuple[str, ...]
 
 
-class Types:
+class MachineTypes:
     """Facts of machine types. Threads may share it."""
 
     def __init__(self, api: GcpApi) -> None:
         self._api = api
         self._options = api.options
-        self._known: AnswerCache[str, dict[str, TypeFacts]] = AnswerCache()
+        self._known: AnswerCache[str, dict[str, MachineType]] = AnswerCache()
 
-    def of(self, region: str, instance_type: str) -> TypeFacts:
+    def of(self, region: str, instance_type: str) -> MachineType:
         """Raises InstanceTypeNotOffered."""
         known = self._known.get(instance_type, lambda: self._ask(instance_type))
         if region not in known:
@@ -67,7 +67,7 @@ class Types:
         architecture = self.of(region, instance_type).architecture
         return image_for("images of gcp", self._options.images, architecture, instance_type)
 
-    def _ask(self, instance_type: str) -> dict[str, TypeFacts]:
+    def _ask(self, instance_type: str) -> dict[str, MachineType]:
         """Region tag -> facts, in one call for all zones of the project."""
         zones: dict[str, list[str]] = {}
         rows = {}
@@ -84,7 +84,7 @@ class Types:
         facts = {}
         for region, offered in zones.items():
             is_arm = rows[region].architecture == "ARM64"
-            facts[region] = TypeFacts(
+            facts[region] = MachineType(
                 vcpus=rows[region].guest_cpus,
                 architecture="arm64" if is_arm else "x86_64",
                 zones=tuple(sorted(offered)),

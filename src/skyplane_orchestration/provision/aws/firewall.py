@@ -1,4 +1,7 @@
-"""The firewall of a fleet: one security group in each region, with a name made of its key."""
+"""The network of a region, and the firewall of a fleet in it.
+
+The firewall is one security group in each region, with a name made of the fleet's key.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from skyplane_orchestration.errors import CloudUnavailable
+from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
 from skyplane_orchestration.provision.aws.options import ALPHABET, as_mapping, filter_of, for_fleet
-from skyplane_orchestration.provision.fleet.error_rules import Refusal, torn_down
+from skyplane_orchestration.provision.fleet.answer_cache import AnswerCache
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal, torn_down
 from skyplane_orchestration.provision.fleet.ingress_rules import normal
 from skyplane_orchestration.provision.fleet.machines import FleetTags, Ingress
 
@@ -16,7 +20,6 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import FilterTypeDef, SecurityGroupTypeDef
 
     from skyplane_orchestration.provision.aws.client import AwsApi
-    from skyplane_orchestration.provision.aws.types import Networks
 
 _DESCRIPTION: Final = "Gateways of one skyplane-orchestration fleet"
 _DUPLICATE_GROUP: Final = "InvalidGroup.Duplicate"
@@ -33,6 +36,56 @@ _Permission = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Subnet:
+    """A subnet and its zone (`eu-west-3a`)."""
+
+    subnet_id: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The VPC of a region, and its subnets in the order of the options, or else of zones."""
+
+    vpc_id: str
+    subnets: tuple[Subnet, ...]
+
+
+class Networks:
+    """Networks of regions; AWS is asked once for each. Threads may share it."""
+
+    def __init__(self, api: AwsApi) -> None:
+        self._api = api
+        self._known: AnswerCache[str, Network] = AnswerCache()
+
+    def of(self, region: str) -> Network:
+        """Raises ConfigurationInvalid: no default VPC, or subnets of several VPCs."""
+        return self._known.get(region, lambda: self._look_up(region))
+
+    def _look_up(self, region: str) -> Network:
+        wanted = self._api.options.subnets.get(region, ())
+        default = [{"Name": "default-for-az", "Values": ["true"]}]
+        which: dict[str, Any] = {"SubnetIds": list(wanted)} if wanted else {"Filters": default}
+        what = f"looking for the subnets of {region}"
+        answer = self._api.call(what, region, "describe_subnets", **which)
+        found = {entry["SubnetId"]: entry for entry in answer["Subnets"]}
+        if not found:
+            raise ConfigurationInvalid(
+                f"{region} has no default VPC with subnets; give the setting subnets of aws some"
+                f" for {region}, or exclude the region from plans"
+            )
+        if len({entry["VpcId"] for entry in found.values()}) > 1:
+            raise ConfigurationInvalid(
+                f"subnets of aws for {region} are of several VPCs; a fleet is in one VPC per region"
+            )
+        order = wanted or sorted(found, key=lambda one: found[one]["AvailabilityZone"])
+        return Network(
+            vpc_id=next(iter(found.values()))["VpcId"],
+            subnets=tuple(Subnet(one, found[one]["AvailabilityZone"]) for one in order),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Rules:
     """A group's rules: those that `Ingress` can say, and the others as AWS lists them."""
 
@@ -40,7 +93,7 @@ class _Rules:
     others: tuple[_Permission, ...]
 
 
-class Firewalls:
+class SecurityGroups:
     """The security groups of fleets. Threads may share it."""
 
     def __init__(self, api: AwsApi, networks: Networks) -> None:
@@ -104,7 +157,7 @@ class Firewalls:
                 VpcId=self._networks.of(region).vpc_id,
                 TagSpecifications=[{"ResourceType": "security-group", "Tags": named}],
             )
-        except Refusal:
+        except CloudRefusal:
             return None
         group_id: str = answer["GroupId"]
         self._ids[fleet.fleet_key, region] = group_id
@@ -196,7 +249,7 @@ class Firewalls:
                 GroupId=group_id,
                 IpPermissions=rules,
             )
-        except Refusal as refusal:
+        except CloudRefusal as refusal:
             if refusal.code != is_done:
                 raise CloudUnavailable(f"{what}: the group is gone; try again") from refusal
             if len(rules) > 1:

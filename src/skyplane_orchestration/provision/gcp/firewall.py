@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import CloudUnavailable, ConfigurationInvalid
-from skyplane_orchestration.provision.fleet.error_rules import Refusal
+from skyplane_orchestration.provision.fleet.error_rules import CloudRefusal
 from skyplane_orchestration.provision.fleet.ingress_rules import by_ports, normal
 from skyplane_orchestration.provision.fleet.machines import FleetResource, FleetTags, Ingress
 from skyplane_orchestration.provision.gcp.error_mapping import EXISTS, NOT_FOUND
@@ -37,7 +37,7 @@ _EVERYWHERE: Final = "0.0.0.0/0"
 _TCP: Final = "tcp"
 
 
-class Firewalls:
+class FirewallRules:
     """The firewall rules of fleets. Threads may share it."""
 
     def __init__(self, api: GcpApi) -> None:
@@ -166,7 +166,7 @@ class Firewalls:
                 what=f"{doing} the firewall rule {name}",
                 expected=expected,
             )
-        except Refusal:
+        except CloudRefusal:
             return False
         return True
 
