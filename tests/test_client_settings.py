@@ -12,7 +12,7 @@ from tests.transfer import samples
 from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.fleet import Fleet
-from skyplane_orchestration.provision.local.hosts import host_identity
+from skyplane_orchestration.provision.local.this_machine import host_identity
 
 HOSTS = Path("hosts.yaml")
 

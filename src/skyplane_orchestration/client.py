@@ -36,7 +36,7 @@ from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.transfer import planning
-from skyplane_orchestration.transfer.context import Context, StopAt
+from skyplane_orchestration.transfer.context import ClientContext, StopAt
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
@@ -109,7 +109,7 @@ class Client:
             max_active_fleets=max_active_fleets,
         )
         self._credentials = credentials or CredentialSources()
-        self._context = Context(
+        self._context = ClientContext(
             self.identity,
             self._fleets,
             self._credentials,
@@ -441,7 +441,7 @@ class Client:
             return transfer.wait_and_tear_down(submitted)
         return transfer.wait(submitted)
 
-    def _within(self, watched: WatchedTransfer) -> Context:
+    def _within(self, watched: WatchedTransfer) -> ClientContext:
         """The context of this client, in which a watched transfer stops at its deadline."""
         context, deadline_unix_s = self._context, watched.deadline_unix_s
         own = context.stop_at

@@ -12,7 +12,7 @@ import pytest
 from botocore.validate import ParamValidator
 
 from skyplane_gateway.journal.document import folder_of_destination
-from skyplane_gateway.selection.selector import JOURNAL_FOLDER
+from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "sweep.md"
 

@@ -33,7 +33,7 @@ from skyplane_gateway.protocol import (
     seal_receipt,
     sealing,
 )
-from skyplane_gateway.protocol._codec import Reader
+from skyplane_gateway.protocol._codec import FieldReader
 from skyplane_gateway.protocol.messages import MessageType
 
 _FLEET, _TRANSFER = b"f" * 8, b"t" * 16
@@ -76,15 +76,15 @@ def _packed(layout: struct.Struct, names: Iterable[str]) -> Iterator[_Sized]:
 
 
 def _read(module: Any, call: Callable[[], object]) -> Iterator[_Sized]:
-    """What `call` reads with the `Reader` of that module."""
+    """What `call` reads with the `FieldReader` of that module."""
     noted: list[_Sized] = []
 
-    class Noting(Reader):
+    class Noting(FieldReader):
         def _take(self, size: int, name: str) -> memoryview:
             noted.append((name, size))
             return super()._take(size, name)
 
-    with mock.patch.object(module, "Reader", Noting):
+    with mock.patch.object(module, "FieldReader", Noting):
         call()
     for index, (name, size) in enumerate(noted):
         is_text = noted[index + 1 : index + 2] and noted[index + 1][0] == name

@@ -293,8 +293,10 @@ def _simulated(world: World) -> Iterator[Buckets]:
     buckets = Buckets(world)
     replaced: dict[str, object] = {
         "skyplane_gateway.service.ControlClient": SimControlClient,
-        "skyplane_orchestration.transfer.sessions.ControlClient": SimControlClient,
-        "skyplane_orchestration.transfer.sessions.ThreadPoolExecutor": partial(SimPool, world),
+        "skyplane_orchestration.transfer.fleet_sessions.ControlClient": SimControlClient,
+        "skyplane_orchestration.transfer.fleet_sessions.ThreadPoolExecutor": partial(
+            SimPool, world
+        ),
         "skyplane_orchestration.storage.parallel.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_gateway.stores.heads.ThreadPoolExecutor": partial(SimPool, world),
         "skyplane_orchestration.storage.open.mib_to_bytes": lambda _: CHUNK_BYTES,

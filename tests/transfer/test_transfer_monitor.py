@@ -31,16 +31,16 @@ from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.transfer.context import Context, StopAt
+from skyplane_orchestration.transfer.context import ClientContext, StopAt
 from skyplane_orchestration.transfer.fleet_control import (
     FleetControl,
     SubmittedTransfer,
     TransferRequest,
 )
 from skyplane_orchestration.transfer.transfer_monitor import (
-    CredentialRenewal,
     Monitor,
     PollPauses,
+    RenewalSchedule,
 )
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
 
@@ -132,7 +132,7 @@ def monitor_of(
     job = replace(JOB, policy=Policy(max_job_usd=max_usd))
     fleets: Any = control
     identity, credentials = RunIdentity("local", "dag", "run"), CredentialSources()
-    context = Context(
+    context = ClientContext(
         identity,
         fleets,
         credentials,
@@ -414,7 +414,7 @@ def test_credentials_are_renewed_at_once_when_the_lead_asks_and_else_at_interval
     def renew() -> None:
         renewals.append(now_s)
 
-    renewal = CredentialRenewal(Clock(lambda: now_s))
+    renewal = RenewalSchedule(Clock(lambda: now_s))
     for second in range(100):
         now_s = float(second)
         renewal.poll(asking if 40 <= second < 80 else running(1.0), renew)
@@ -433,7 +433,7 @@ def test_credentials_that_cannot_be_had_are_tried_again(
         renewals.append(now_s)
         raise kind("there is no connection 'conn'")
 
-    renewal = CredentialRenewal(Clock(lambda: now_s))
+    renewal = RenewalSchedule(Clock(lambda: now_s))
     for second in range(40):
         now_s = float(second)
         renewal.poll(asking, renew)

@@ -15,7 +15,7 @@ from skyplane_gateway.control.caller import Caller
 from skyplane_gateway.stores.base import ListedRows
 
 #: Answers a request with a status and a document: method, target, body, its caller, rows.
-Answer = Callable[
+RequestHandler = Callable[
     [str, str, bytes, Callable[[], Caller], ListedRows | None],
     Awaitable[tuple[int, Mapping[str, object]]],
 ]
@@ -27,7 +27,7 @@ _servers: dict[int, MemoryServer] = {}
 class MemoryServer:
     """Answers the callers of one gateway. Made on its event loop."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: RequestHandler) -> None:
         self._answer = answer
         self.loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[object]] = set()

@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 #: Longest wait of a long poll, whatever the caller asks for.
 _MAX_WAIT_S: Final = 30.0
 
-Response = Mapping[str, Any]
+ControlResponse = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ControlRequest:
     """One request.
 
     Attributes:
@@ -55,7 +55,7 @@ class Request:
     listed: ListedRows | None = None
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[ControlRequest], Awaitable[ControlResponse]]
 
 
 class ControlCalls:
@@ -95,13 +95,13 @@ class ControlCalls:
         body: bytes,
         caller: Callable[[], Caller],
         listed: ListedRows | None = None,
-    ) -> tuple[int, Response]:
+    ) -> tuple[int, ControlResponse]:
         """Status and document of the answer.
 
         Args:
             target: path and query, encoded.
             caller: tells who calls. Raises NotAuthorised.
-            listed: see `Request`.
+            listed: see `ControlRequest`.
         """
         parts = urlsplit(target)
         words = parts.path.split("/")
@@ -118,14 +118,14 @@ class ControlCalls:
         query = dict(parse_qsl(parts.query))
         path = parts.path
 
-        def answering() -> Awaitable[Response]:
-            return call(Request(method, path, query, key, body, caller(), listed))
+        def answering() -> Awaitable[ControlResponse]:
+            return call(ControlRequest(method, path, query, key, body, caller(), listed))
 
         return await self._answered(answering, method, path)
 
     async def _answered(
-        self, answering: Callable[[], Awaitable[Response]], method: str, path: str
-    ) -> tuple[int, Response]:
+        self, answering: Callable[[], Awaitable[ControlResponse]], method: str, path: str
+    ) -> tuple[int, ControlResponse]:
         try:
             return HTTPStatus.OK, await answering()
         except SkyplaneError as error:
@@ -150,7 +150,7 @@ class ControlCalls:
     # -- authorisation
 
     def _guarded(self, call: Handler, allows: Callable[[Caller], bool]) -> Handler:
-        async def handle(request: Request) -> Response:
+        async def handle(request: ControlRequest) -> ControlResponse:
             caller = request.caller
             if not allows(caller):
                 raise NotAuthorised(
@@ -183,44 +183,44 @@ class ControlCalls:
 
     # -- the gateway itself
 
-    async def _status(self, request: Request) -> Response:
+    async def _status(self, request: ControlRequest) -> ControlResponse:
         return self._gateway.status()
 
-    async def _log(self, request: Request) -> Response:
+    async def _log(self, request: ControlRequest) -> ControlResponse:
         return {"text": self._gateway.log_tail(_number(request, "max_bytes", 64 << 10))}
 
-    async def _topology(self, request: Request) -> Response:
+    async def _topology(self, request: ControlRequest) -> ControlResponse:
         self._gateway.apply_topology(Topology.from_dict(_body(request)))
         return {}
 
-    async def _keep_plan(self, request: Request) -> Response:
+    async def _keep_plan(self, request: ControlRequest) -> ControlResponse:
         self._gateway.plan = _body(request)
         return {}
 
-    async def _plan(self, request: Request) -> Response:
+    async def _plan(self, request: ControlRequest) -> ControlResponse:
         return self._gateway.plan
 
-    async def _renew(self, request: Request) -> Response:
+    async def _renew(self, request: ControlRequest) -> ControlResponse:
         lease_s = _body(request).get("lease_s")
         self._gateway.lease.renew(None if lease_s is None else float(lease_s))
         return {}
 
-    async def _drain(self, request: Request) -> Response:
+    async def _drain(self, request: ControlRequest) -> ControlResponse:
         unless_leading = bool(_body(request).get("unless_leading", False))
         return {"draining": self._gateway.drain(unless_leading=unless_leading)}
 
-    async def _shutdown(self, request: Request) -> Response:
+    async def _shutdown(self, request: ControlRequest) -> ControlResponse:
         self._gateway.request_shutdown("asked to by the orchestrator")
         return {}
 
     # -- transfers
 
-    async def _attach(self, request: Request) -> Response:
+    async def _attach(self, request: ControlRequest) -> ControlResponse:
         order = AttachOrder.from_dict(_body(request))
         await self._gateway.endpoints.attach(request.key, order)
         return {}
 
-    async def _credentials(self, request: Request) -> Response:
+    async def _credentials(self, request: ControlRequest) -> ControlResponse:
         body = _body(request)
         return await self._gateway.endpoints.renew_credentials(
             request.key,
@@ -229,14 +229,14 @@ class ControlCalls:
             credentials=Credentials.from_dict(body["credentials"]),
         )
 
-    async def _submit(self, request: Request) -> Response:
+    async def _submit(self, request: ControlRequest) -> ControlResponse:
         body = _body(request)
         spec = TransferSpec.from_dict(body["spec"])
         return await self._gateway.leads.submit(
             request.key, epoch=int(body["epoch"]), spec=spec, listed=request.listed
         )
 
-    async def _transfer_status(self, request: Request) -> Response:
+    async def _transfer_status(self, request: ControlRequest) -> ControlResponse:
         key, session = request.key, request.query.get("session", "")
         lead = self._gateway.leads.transfer(key)
         if _number(request, "renew", 0):
@@ -255,23 +255,23 @@ class ControlCalls:
             "needs_credentials": self._gateway.endpoints.needs_credentials(key),
         }
 
-    async def _report(self, request: Request) -> Response:
+    async def _report(self, request: ControlRequest) -> ControlResponse:
         lead = self._gateway.leads.transfer(request.key)
         # A report may have many pages, and a caller that reads them does not poll.
         self._gateway.lease.renew()
         self._gateway.pollers.note(request.key, request.query.get("session", ""))
         return lead.report.page(_number(request, "offset", 0))
 
-    async def _cancel(self, request: Request) -> Response:
+    async def _cancel(self, request: ControlRequest) -> ControlResponse:
         await self._gateway.leads.cancel(request.key)
         return {}
 
-    async def _stop(self, request: Request) -> Response:
+    async def _stop(self, request: ControlRequest) -> ControlResponse:
         reason = str(_body(request)["reason"])
         await self._gateway.leads.stop(request.key, Stopped(reason))
         return {}
 
-    async def _release(self, request: Request) -> Response:
+    async def _release(self, request: ControlRequest) -> ControlResponse:
         body = _body(request)
         journals_in = body.get("journals_in")
         is_cleared = await self._gateway.endpoints.release(
@@ -281,40 +281,40 @@ class ControlCalls:
         )
         return {"cleared": is_cleared}
 
-    async def _chunks(self, request: Request) -> Response:
+    async def _chunks(self, request: ControlRequest) -> ControlResponse:
         body = _body(request)
         source = self._gateway.endpoints.source(request.key, int(body["epoch"]))
         for order in body["orders"]:
             source.take(ChunkOrder.from_dict(order))
         return {}
 
-    async def _outcomes(self, request: Request) -> Response:
+    async def _outcomes(self, request: ControlRequest) -> ControlResponse:
         # Every epoch numbers its chunks from the start.
         source = self._gateway.endpoints.source(request.key, _number(request, "epoch", 0))
         last, outcomes = await source.outcomes(_number(request, "after", 0), _wait_s(request))
         return {"last": last, "outcomes": [outcome.to_dict() for outcome in outcomes]}
 
-    async def _chunk_states(self, request: Request) -> Response:
+    async def _chunk_states(self, request: ControlRequest) -> ControlResponse:
         source = self._gateway.endpoints.source(request.key, _number(request, "epoch", 0))
         return {"chunks": source.chunks()}
 
-    async def _store(self, request: Request) -> Response:
+    async def _store(self, request: ControlRequest) -> ControlResponse:
         body = _body(request)
         return await self._gateway.endpoints.store_verb(
             request.key, int(body["epoch"]), body["verb"], body["arguments"]
         )
 
 
-def _body(request: Request) -> dict[str, Any]:
+def _body(request: ControlRequest) -> dict[str, Any]:
     body = parsed(request.body, "the request body")
     if not isinstance(body, dict):
         raise ConfigurationInvalid("the request body must be a JSON object")
     return body
 
 
-def _wait_s(request: Request) -> float:
+def _wait_s(request: ControlRequest) -> float:
     return min(float(request.query.get("wait_s", "0")), _MAX_WAIT_S)
 
 
-def _number(request: Request, name: str, default: int) -> int:
+def _number(request: ControlRequest, name: str, default: int) -> int:
     return int(request.query.get(name, default))

@@ -27,7 +27,7 @@ _MOST_LOG_BYTES: Final = 4 << 20
 _KEPT_LOG_BYTES: Final = 1 << 20
 
 
-class Console:
+class InstanceConsole:
     """A text stream that never blocks: lines that the console is too slow for are left out."""
 
     def __init__(self, out: TextIO) -> None:
@@ -71,7 +71,7 @@ class Console:
 class GatewayLog:
     """Copies the output of one gateway to its log file and, with its name, to the console."""
 
-    def __init__(self, node: str, path: Path, console: Console) -> None:
+    def __init__(self, node: str, path: Path, console: InstanceConsole) -> None:
         self._node = node
         self._console = console
         self._file = path.open("w+b", buffering=0)

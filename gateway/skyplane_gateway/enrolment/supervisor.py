@@ -27,7 +27,7 @@ from skyplane_gateway.enrolment.documents import (
 )
 from skyplane_gateway.enrolment.gateway_files import config_path, write_gateways
 from skyplane_gateway.enrolment.identity import InstanceIdentity
-from skyplane_gateway.enrolment.output import Console, GatewayLog
+from skyplane_gateway.enrolment.output import GatewayLog, InstanceConsole
 from skyplane_gateway.enrolment.server import EnrolmentServer, enrolment_context
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str], stdin: BinaryIO, stdout: TextIO) -> int:
         f" it, {SOCKET_NAME}, in place of a port",
     )
     options = parser.parse_args(arguments)
-    console = Console(stdout)
+    console = InstanceConsole(stdout)
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -89,7 +89,7 @@ def _read_document(stdin: BinaryIO) -> EnrolmentDocument:
 
 
 async def _supervise(
-    stdin: BinaryIO, address: str, root: Path, console: Console, *, has_socket: bool
+    stdin: BinaryIO, address: str, root: Path, console: InstanceConsole, *, has_socket: bool
 ) -> int:
     stop = asyncio.Event()
     # Nothing else runs yet. The document, with its token, is gone once this call has returned.
@@ -150,7 +150,7 @@ async def _enrolled(
 class _Gateways:
     """The gateway processes of an instance."""
 
-    def __init__(self, configs: Mapping[str, GatewayConfig], console: Console) -> None:
+    def __init__(self, configs: Mapping[str, GatewayConfig], console: InstanceConsole) -> None:
         self._configs = configs
         self._console = console
         self._processes: dict[str, asyncio.subprocess.Process] = {}

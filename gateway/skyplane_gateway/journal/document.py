@@ -25,7 +25,7 @@ from skyplane_gateway.common.schema import Document, as_mapping
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.totals import Totals
 from skyplane_gateway.selection.key_mapping import folder_of
-from skyplane_gateway.selection.selector import JOURNAL_FOLDER
+from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 
 SCHEMA_VERSION: Final = 1
 

@@ -22,7 +22,7 @@ from skyplane_gateway.journal.store import (
     folders_in,
     named_uploads,
 )
-from skyplane_gateway.selection.selector import JOURNAL_FOLDER
+from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local.uploads import OrphanFile, find_orphan_files
 

@@ -38,7 +38,7 @@ from skyplane_gateway.journal.document import (
     journals_prefix,
     place_of,
 )
-from skyplane_gateway.selection.selector import JOURNAL_FOLDER
+from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 from skyplane_gateway.stores.base import ObjectStore, read_object
 
 log = logging.getLogger(__name__)

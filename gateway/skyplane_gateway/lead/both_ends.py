@@ -8,7 +8,13 @@ from typing import Final
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.context import TransferContext
-from skyplane_gateway.selection import Answer, Asked, Ends, answered, asking
+from skyplane_gateway.selection import (
+    ComparisonAnswer,
+    ComparisonQuestion,
+    Ends,
+    answers_in_order,
+    of_kind,
+)
 from skyplane_gateway.stores import ahead_s_of, head_all, uses_md5, with_crc32c
 
 #: Objects per page when a sink lists the destination.
@@ -41,16 +47,16 @@ class BothEnds:
         self._ahead_s = float(page["now_unix_s"]) - self._context.clock.wall()
         return [ObjectInfo.from_dict(row) for row in page["objects"]], bool(page["more"])
 
-    async def ask(self, asked: Sequence[Asked]) -> list[Answer]:
+    async def ask(self, asked: Sequence[ComparisonQuestion]) -> list[ComparisonAnswer]:
         """The answers to questions, in order. Raises StoreError, GatewayError."""
-        here = [one.source.key for one in asking("source", asked)]
-        there = [one.destination.key for one in asking("destination", asked)]
-        return answered(
+        here = [one.source.key for one in of_kind("source", asked)]
+        there = [one.destination.key for one in of_kind("destination", asked)]
+        return answers_in_order(
             asked,
             *await asyncio.gather(
                 self._source.run(head_all, self._source.store, here),
                 self._look_there(there),
-                asyncio.gather(*map(self._checksums, asking("checksums", asked))),
+                asyncio.gather(*map(self._checksums, of_kind("checksums", asked))),
             ),
         )
 
@@ -60,7 +66,7 @@ class BothEnds:
         answer = await self._sinks.call("look_at_all", {"keys": keys})
         return [row and ObjectInfo.from_dict(row) for row in answer["objects"]]
 
-    async def _checksums(self, asked: Asked) -> Answer:
+    async def _checksums(self, asked: ComparisonQuestion) -> ComparisonAnswer:
         source, there = asked.source, asked.destination
         size = source.size_bytes
         arguments = {"key": there.key, "checksum": True, "size_bytes": size}
@@ -73,4 +79,4 @@ class BothEnds:
             self._sinks.call("head", arguments),
         )
         row = answer["object"]
-        return Answer(found, row and ObjectInfo.from_dict(row))
+        return ComparisonAnswer(found, row and ObjectInfo.from_dict(row))

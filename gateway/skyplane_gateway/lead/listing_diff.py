@@ -15,9 +15,9 @@ from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.lead.object_report import Counters
 from skyplane_gateway.lead.source_store import SourceStore
 from skyplane_gateway.selection import (
-    Answer,
-    Asked,
     Candidate,
+    ComparisonAnswer,
+    ComparisonQuestion,
     Ends,
     EscapeName,
     KeyCheck,
@@ -25,11 +25,11 @@ from skyplane_gateway.selection import (
     PatternUse,
     Selection,
     SelectionRule,
-    candidates,
     decide,
     destination_listing_prefix,
     is_reserved,
-    questions,
+    list_candidates,
+    open_questions,
     with_answers,
 )
 
@@ -39,7 +39,7 @@ _STEP_OBJECTS: Final = 256
 #: A page of the destination: (prefix, key to start after) -> (objects in order, more follow).
 FetchPage = Callable[[str, str | None], Awaitable[tuple[list[ObjectInfo], bool]]]
 #: As `selection.Ask`.
-Ask = Callable[[Sequence[Asked]], Awaitable[list[Answer]]]
+Ask = Callable[[Sequence[ComparisonQuestion]], Awaitable[list[ComparisonAnswer]]]
 
 
 class ListingDiff:
@@ -82,7 +82,7 @@ class ListingDiff:
 
     async def selections(self) -> AsyncGenerator[Selection, None]:
         """One row for every source object that passes the filters; see `selection.select`."""
-        found = candidates(self._rule, self._counted, self._escape_name)
+        found = list_candidates(self._rule, self._counted, self._escape_name)
         # Opened late: an empty source needs no listing of the destination.
         there: _Pages | None = None
         while True:
@@ -99,7 +99,7 @@ class ListingDiff:
                     there = _Pages(prefix, self._fetch_page)
                 pairs.append((one, await there.at(one.key)))
             ends = self._ends()
-            if asked := questions(self._rule, pairs, ends):
+            if asked := open_questions(self._rule, pairs, ends):
                 pairs = with_answers(pairs, asked, await self._ask(asked))
             for one, at in pairs:
                 yield decide(self._rule, one, at, self._check_key, ends)

@@ -88,7 +88,7 @@ class _Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedObject:
+class CompletedUpload:
     """A completed upload."""
 
     etag: str
@@ -141,7 +141,7 @@ class MultipartCopier:
 
     # -- one object
 
-    async def copy(self, row: Selection) -> CopiedObject:
+    async def copy(self, row: Selection) -> CompletedUpload:
         """Copy an object in parts.
 
         Raises:
@@ -154,7 +154,7 @@ class MultipartCopier:
         async with self._known_parts.acquire(min(parts, self._context.capabilities.max_parts)):
             return await self._copy(row)
 
-    async def _copy(self, row: Selection) -> CopiedObject:
+    async def _copy(self, row: Selection) -> CompletedUpload:
         resumed = self._resumed.pop(row.destination_key, None)
         left = resumed.upload if resumed is not None else None
         upload: OpenUpload | None = None
@@ -199,7 +199,9 @@ class MultipartCopier:
             if copy is not None:
                 self._server_side.unfinished_bytes -= copy.server_side_bytes
         compared = "" if info.crc32c is None else "CRC32C"
-        return CopiedObject(etag, crc32c, copy.attempts, copy.not_carried, is_server_side, compared)
+        return CompletedUpload(
+            etag, crc32c, copy.attempts, copy.not_carried, is_server_side, compared
+        )
 
     def _begun(self, row: Selection, info: ObjectInfo, *, is_server_side: bool) -> _Copy:
         """A copy without any part. Raises StoreError where it would lack too much."""

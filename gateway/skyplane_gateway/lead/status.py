@@ -20,7 +20,7 @@ _COUNTERS: Final = (
 )
 
 
-class TransferStatus:
+class StatusBuilder:
     """Measures one transfer from its beginning to its end."""
 
     def __init__(

@@ -40,7 +40,7 @@ from skyplane_gateway.lead.server_side_copies import ServerSideCopies
 from skyplane_gateway.lead.sink_pool import SinkPeer, SinkPool
 from skyplane_gateway.lead.source_peers import SourcePeer
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.lead.status import TransferStatus
+from skyplane_gateway.lead.status import StatusBuilder
 from skyplane_gateway.lead.throttle_probe import explain_loss
 from skyplane_gateway.stores.base import ListedRows, ObjectStore
 from skyplane_gateway.stores.wrappers.retrying import is_throttling
@@ -147,7 +147,7 @@ class LeadTransfer:
         self._progress = ChunkProgress(
             spec, self._delivery.in_flight, peers.sources.values(), peers.sinks
         )
-        self._status = TransferStatus(
+        self._status = StatusBuilder(
             transfer_key, epoch, topology.routes, self._dispatcher, self._context, self._progress
         )
         self._writer = rng.randbytes(16).hex()

@@ -46,7 +46,7 @@ def unpack_json(kind: type[T], what: str, data: Buffer, limit: int) -> T:
         raise RemoteProtocolError(f"{what}: {error}") from error
 
 
-class Writer:
+class FieldWriter:
     """Appends fields to a buffer of at most `limit` bytes."""
 
     def __init__(self, what: str, limit: int) -> None:
@@ -97,7 +97,7 @@ class Writer:
             ) from error
 
 
-class Reader:
+class FieldReader:
     """Reads fields from a received buffer, in order; never past its end."""
 
     def __init__(self, what: str, data: Buffer) -> None:

@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.protocol._codec import Reader, Writer
+from skyplane_gateway.protocol._codec import FieldReader, FieldWriter
 from skyplane_gateway.protocol.limits import (
     FLEET_BYTES,
     MAX_HANDSHAKE,
@@ -63,7 +63,7 @@ class Challenge:
 
 def pack_hello(hello: Hello) -> bytes:
     """The encoded HELLO."""
-    writer = Writer("HELLO", MAX_HANDSHAKE)
+    writer = FieldWriter("HELLO", MAX_HANDSHAKE)
     writer.raw(hello.fleet, FLEET_BYTES, "fleet")
     writer.raw(hello.nonce, NONCE_BYTES, "nonce")
     writer.u16(hello.route, "route")
@@ -75,7 +75,7 @@ def pack_hello(hello: Hello) -> bytes:
 
 def unpack_hello(body: Buffer) -> Hello:
     """Decode the body of a HELLO."""
-    reader = Reader("HELLO", body)
+    reader = FieldReader("HELLO", body)
     fleet = reader.raw(FLEET_BYTES, "fleet")
     nonce = reader.raw(NONCE_BYTES, "nonce")
     route = reader.u16("route")
@@ -90,7 +90,7 @@ def unpack_hello(body: Buffer) -> Hello:
 
 def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
     """The encoded CHALLENGE."""
-    writer = Writer("CHALLENGE", MAX_HANDSHAKE)
+    writer = FieldWriter("CHALLENGE", MAX_HANDSHAKE)
     writer.raw(challenge.fleet, FLEET_BYTES, "fleet")
     writer.raw(challenge.nonce, NONCE_BYTES, "nonce")
     writer.raw(proof, PROOF_BYTES, "proof")
@@ -101,7 +101,7 @@ def pack_challenge(challenge: Challenge, proof: bytes) -> bytes:
 
 def unpack_challenge(body: Buffer) -> tuple[Challenge, bytes]:
     """Decode the body of a CHALLENGE: the challenge and its proof."""
-    reader = Reader("CHALLENGE", body)
+    reader = FieldReader("CHALLENGE", body)
     fleet = reader.raw(FLEET_BYTES, "fleet")
     nonce = reader.raw(NONCE_BYTES, "nonce")
     proof = reader.raw(PROOF_BYTES, "proof")
@@ -117,7 +117,7 @@ def pack_proof(proof: bytes) -> bytes:
 
 def unpack_proof(body: Buffer) -> bytes:
     """Decode the body of a PROOF."""
-    reader = Reader("PROOF", body)
+    reader = FieldReader("PROOF", body)
     proof = reader.raw(PROOF_BYTES, "proof")
     reader.end()
     return proof

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final
 
 from skyplane_gateway.common.buffers import Buffer
-from skyplane_gateway.protocol._codec import Reader, Writer
+from skyplane_gateway.protocol._codec import FieldReader, FieldWriter
 from skyplane_gateway.protocol.errors import (
     LocalProtocolError,
     RemoteProtocolError,
@@ -182,7 +182,7 @@ def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:
 
     Cutting, not refusing: a long explanation must not keep a connection from closing.
     """
-    writer = Writer("GOODBYE", MAX_HANDSHAKE)
+    writer = FieldWriter("GOODBYE", MAX_HANDSHAKE)
     writer.u16(reason, "reason")
     cut = text.encode(errors="replace")[:MAX_GOODBYE_TEXT].decode(errors="ignore")
     writer.text(cut, MAX_GOODBYE_TEXT, "text")
@@ -192,7 +192,7 @@ def pack_goodbye(reason: GoodbyeReason, text: str) -> bytes:
 
 def unpack_goodbye(body: Buffer) -> tuple[GoodbyeReason, str]:
     """Read what follows the prefix of a GOODBYE."""
-    reader = Reader("GOODBYE", body)
+    reader = FieldReader("GOODBYE", body)
     number = reader.u16("reason")
     text = reader.text(MAX_GOODBYE_TEXT, "text")
     reader.end()

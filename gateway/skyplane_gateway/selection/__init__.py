@@ -5,44 +5,45 @@ Uses no store: the lead and dry runs apply it to their listings.
 
 from __future__ import annotations
 
-from skyplane_gateway.selection.difference import MARGIN_S, Answer, Ends
+from skyplane_gateway.selection.candidates import (
+    Candidate,
+    EscapeName,
+    Lister,
+    Pair,
+    destination_listing_prefix,
+    glob_advice,
+    list_candidates,
+)
+from skyplane_gateway.selection.difference import MARGIN_S, ComparisonAnswer, Ends
 from skyplane_gateway.selection.key_mapping import folder_of, map_key
 from skyplane_gateway.selection.metadata_check import metadata_not_carried, require_carried
 from skyplane_gateway.selection.overlap import refuse_overlap
 from skyplane_gateway.selection.pattern_use import PatternUse
 from skyplane_gateway.selection.publish_order import is_published_last
-from skyplane_gateway.selection.selector import (
-    CONFLICT_RULES,
-    KEEPING_RULES,
+from skyplane_gateway.selection.questions import (
     Ask,
-    Asked,
-    Candidate,
-    EscapeName,
-    KeyCheck,
-    Lister,
-    Pair,
-    Selection,
-    SelectionRule,
-    answered,
-    asking,
-    candidates,
-    decide,
-    destination_listing_prefix,
-    glob_advice,
-    is_reserved,
-    questions,
-    select,
+    ComparisonQuestion,
+    answers_in_order,
+    of_kind,
+    open_questions,
     with_answers,
 )
+from skyplane_gateway.selection.selection_rule import (
+    CONFLICT_RULES,
+    KEEPING_RULES,
+    SelectionRule,
+    is_reserved,
+)
+from skyplane_gateway.selection.selector import KeyCheck, Selection, decide, select
 from skyplane_gateway.selection.source_digest import SourceDigest
 
 __all__ = [
     "CONFLICT_RULES",
     "KEEPING_RULES",
     "MARGIN_S",
-    "Answer",
+    "ComparisonAnswer",
     "Ask",
-    "Asked",
+    "ComparisonQuestion",
     "Candidate",
     "Ends",
     "EscapeName",
@@ -53,9 +54,9 @@ __all__ = [
     "Selection",
     "SelectionRule",
     "SourceDigest",
-    "answered",
-    "asking",
-    "candidates",
+    "answers_in_order",
+    "of_kind",
+    "list_candidates",
     "decide",
     "is_published_last",
     "is_reserved",
@@ -65,7 +66,7 @@ __all__ = [
     "map_key",
     "metadata_not_carried",
     "refuse_overlap",
-    "questions",
+    "open_questions",
     "require_carried",
     "select",
     "with_answers",

@@ -21,7 +21,7 @@ MARGIN_S: Final = 120.0
 
 #: `source`, `destination`: HEAD of that object. `checksums`: the CRC32C of both, by a HEAD or by
 #: reading them.
-Question = Literal["source", "destination", "checksums"]
+QuestionKind = Literal["source", "destination", "checksums"]
 
 #: Times of files are floating-point numbers here.
 _TIME_ERROR_S: Final = 2e-6
@@ -54,7 +54,7 @@ class Ends:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ComparisonAnswer:
     """The objects of a question as they are now; None for one that is gone or was not asked for."""
 
     source: ObjectInfo | None = None
@@ -67,7 +67,7 @@ class Verdict:
 
     replaces: bool
     reason: str
-    question: Question | None = None
+    question: QuestionKind | None = None
 
 
 _EQUAL: Final = Verdict(False, "sizes and checksums are equal")
@@ -79,7 +79,7 @@ def compare(
     ends: Ends,
     source: ObjectInfo,
     there: ObjectInfo,
-    answer: Answer | None = None,
+    answer: ComparisonAnswer | None = None,
 ) -> Verdict:
     """The verdict about an object that both listings have.
 
@@ -117,7 +117,7 @@ def _by_checksums(ends: Ends, source: ObjectInfo, there: ObjectInfo) -> Verdict 
     return _EQUAL if here == theirs and _CHECKSUM.fullmatch(here) else None
 
 
-def _checksums(source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:
+def _checksums(source: ObjectInfo, there: ObjectInfo, answer: ComparisonAnswer | None) -> Verdict:
     if answer is None:
         return Verdict(True, "the checksums are not known", "checksums")
     here, theirs = answer.source, answer.destination
@@ -128,7 +128,9 @@ def _checksums(source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> 
     return _EQUAL
 
 
-def _newer(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:
+def _newer(
+    ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: ComparisonAnswer | None
+) -> Verdict:
     """As `rclone --update`."""
     ahead_s = source.last_modified - there.last_modified
     has_own_time = ends.destination_kind == "file" != ends.source_kind
@@ -154,7 +156,9 @@ def _newer(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | N
     return Verdict(True, "the source is newer")
 
 
-def _different(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | None) -> Verdict:
+def _different(
+    ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: ComparisonAnswer | None
+) -> Verdict:
     if ends.destination_kind == "file":
         return _file_differs(ends, source, there, answer)
     made_of = there.made_of
@@ -179,7 +183,7 @@ def _different(ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer
 
 
 def _file_differs(
-    ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer | None
+    ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: ComparisonAnswer | None
 ) -> Verdict:
     """A copy that is a file has its source's time."""
     if _is_time_of(there, source.last_modified):
@@ -220,9 +224,13 @@ def _own_time_s(source: ObjectInfo | None) -> float | None:
     return None if mtime_ns is None else mtime_ns / 1e9
 
 
-def _listed(source: ObjectInfo) -> Answer | None:
+def _listed(source: ObjectInfo) -> ComparisonAnswer | None:
     """The answer about a source whose listing has its own time; None for any other."""
-    return None if source.attributes is None and _own_time_s(source) is None else Answer(source)
+    return (
+        None
+        if source.attributes is None and _own_time_s(source) is None
+        else ComparisonAnswer(source)
+    )
 
 
 def _is_time_of(file: ObjectInfo, time_s: float) -> bool:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from skyplane_gateway.common.kept_properties import is_project_object
 from skyplane_gateway.common.key_patterns import compiled, expression
 from skyplane_gateway.common.objects import ObjectInfo
+from skyplane_gateway.selection.candidates import Lister
 from skyplane_gateway.selection.key_mapping import folder_of
 from skyplane_gateway.selection.publish_order import expression_of_last
-from skyplane_gateway.selection.selector import Lister, SelectionRule
+from skyplane_gateway.selection.selection_rule import SelectionRule
 
 
 class PatternUse:

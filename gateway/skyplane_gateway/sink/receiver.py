@@ -50,7 +50,7 @@ from skyplane_gateway.protocol import (
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.sink.direct_chunk import DirectChunk
 from skyplane_gateway.sink.part_cache import WrittenParts
-from skyplane_gateway.stores.blocks import noting_sent
+from skyplane_gateway.stores.body_blocks import noting_sent
 from skyplane_gateway.transport.log_throttle import LogThrottle
 
 log = logging.getLogger(__name__)

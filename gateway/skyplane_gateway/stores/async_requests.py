@@ -29,7 +29,7 @@ class Unsettled(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TlsAndProxy:
     """How requests reach a service: `tls` is None for plain HTTP, `proxy` is a URL."""
 
     tls: ssl.SSLContext | None = None

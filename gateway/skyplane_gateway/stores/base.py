@@ -36,7 +36,7 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
     UploadInfo,
 )
-from skyplane_gateway.stores.checksums import Comparison, Stated
+from skyplane_gateway.stores.checksums import ChecksumComparison, Stated
 
 Source = TypeVar("Source")
 
@@ -158,7 +158,7 @@ class ComparingReader(ClosingReader):
         self.stated = stated
         self._reader = reader
         self._remaining = length
-        self.comparison = Comparison(key, stated)
+        self.comparison = ChecksumComparison(key, stated)
 
     def readinto(self, buffer: memoryview) -> int:
         count = self._reader.readinto(buffer)

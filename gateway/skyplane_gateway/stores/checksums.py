@@ -76,7 +76,7 @@ def range_of_whole(length: int) -> str:
     return f"bytes 0-{length - 1}/{length}"
 
 
-class Comparison:
+class ChecksumComparison:
     """Compares the bytes of an object, piece by piece, with what its store states of them."""
 
     def __init__(self, key: str, stated: Stated | None) -> None:
@@ -115,8 +115,8 @@ class Comparison:
 
 
 def compare(key: str, body: Body, stated: Stated | None) -> None:
-    """As a `Comparison`, of a body in one piece."""
-    comparison = Comparison(key, stated)
+    """As a `ChecksumComparison`, of a body in one piece."""
+    comparison = ChecksumComparison(key, stated)
     comparison.take(body)
     comparison.finish()
 

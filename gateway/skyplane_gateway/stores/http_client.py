@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import httptools
 
 from skyplane_gateway.common.objects import MIB, Body
-from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled, Way
+from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, TlsAndProxy, Unsettled
 
 #: Waits for a connection and for progress of a request, as for requests in threads.
 _CONNECT_TIMEOUT_S: Final = 10.0
@@ -33,10 +33,10 @@ MAX_ANSWER_BYTES: Final = MAX_SMALL_BYTES + MIB
 _JOINED_BYTES: Final = 64 << 10
 #: Longest answer of a proxy to CONNECT.
 _TUNNEL_BYTES: Final = 16 << 10
-_DIRECT: Final = Way()
+_DIRECT: Final = TlsAndProxy()
 
 
-class Answer:
+class HttpResponse:
     """Status, headers and body. Texts are Latin-1, as in http.client.
 
     Attributes:
@@ -59,7 +59,7 @@ class _Origin:
 
     host: str
     port: int
-    way: Way
+    way: TlsAndProxy
 
     async def connect(self) -> _Connection:
         """Raises Unsettled, OSError."""
@@ -115,7 +115,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpResponse] | None = None
         self._has_body = True
         self._timer: asyncio.TimerHandle | None = None
         self._progress = (0, 0)
@@ -125,7 +125,7 @@ class _Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def send(self, head: bytes, body: Body, *, has_body: bool) -> Answer:
+    async def send(self, head: bytes, body: Body, *, has_body: bool) -> HttpResponse:
         """Raises Unsettled; then, and when it is cancelled, the connection is closed."""
         transport = self._transport
         assert transport is not None
@@ -134,7 +134,7 @@ class _Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._received = 0
         self._has_body = has_body
-        answer: asyncio.Future[Answer] = self._loop.create_future()
+        answer: asyncio.Future[HttpResponse] = self._loop.create_future()
         self._answer = answer
         self._progress = (-1, -1)
         self._timer = self._loop.call_later(_SILENCE_TIMEOUT_S, self._check_progress)
@@ -214,7 +214,7 @@ class _Connection(asyncio.Protocol):
             return
         parser = self._parser
         body = b"".join(self._pieces)
-        self._answer.set_result(Answer(parser.get_status_code(), self._pairs, body))
+        self._answer.set_result(HttpResponse(parser.get_status_code(), self._pairs, body))
         if not parser.should_keep_alive():
             self.close()
 
@@ -267,8 +267,8 @@ async def send(
     body: Body = b"",
     *,
     expected: int,
-    way: Way = _DIRECT,
-) -> Answer:
+    way: TlsAndProxy = _DIRECT,
+) -> HttpResponse:
     """Send one request, whose `url` is encoded. The answer has the status `expected`.
 
     Raises Unsettled when there is no answer, or another one, or it is longer than small bodies.

@@ -15,7 +15,7 @@ from skyplane_gateway.common.objects import Credentials, StoreSpec
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.wrappers.credential_renewal import CredentialRenewal
-from skyplane_gateway.stores.wrappers.rate_limiter import UNMETERED, Limits, limiter_of
+from skyplane_gateway.stores.wrappers.rate_limiter import UNMETERED, RateLimits, limiter_of
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 _MODULES = {
@@ -134,7 +134,7 @@ def open_store(
     if attempts:
         policy = replace(policy, attempts=int(attempts))
     # Only services throttle, and each has an SDK.
-    limiter = limiter_of(spec, Limits() if spec.kind in _EXTRAS else UNMETERED)
+    limiter = limiter_of(spec, RateLimits() if spec.kind in _EXTRAS else UNMETERED)
     return RetryingStore(renewal.store, limiter, renewal=renewal, policy=policy)
 
 

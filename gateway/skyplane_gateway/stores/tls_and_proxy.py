@@ -9,13 +9,13 @@ from pathlib import Path
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 
 from skyplane_gateway.common.errors import ConfigurationInvalid
-from skyplane_gateway.stores.async_requests import Way
+from skyplane_gateway.stores.async_requests import TlsAndProxy
 
 
-def way_to(url: str) -> Way:
+def tls_and_proxy_to(url: str) -> TlsAndProxy:
     """Raises ConfigurationInvalid where the CA bundle cannot be read."""
     proxy = select_proxy(url, get_environ_proxies(url, None))
-    return Way(_tls_context() if url.startswith("https://") else None, proxy)
+    return TlsAndProxy(_tls_context() if url.startswith("https://") else None, proxy)
 
 
 def _tls_context() -> ssl.SSLContext:

@@ -26,7 +26,7 @@ NAMED_PAIRS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class GridFinding:
     """One error or warning; file and row are "" and 0 if it concerns the whole grid."""
 
     message: str
@@ -38,8 +38,8 @@ class Finding:
 class Audit:
     """The findings. `grid` is None when there are errors."""
 
-    errors: tuple[Finding, ...]
-    warnings: tuple[Finding, ...]
+    errors: tuple[GridFinding, ...]
+    warnings: tuple[GridFinding, ...]
     grid: Grid | None
 
     @property
@@ -58,19 +58,19 @@ def audit_grid(directory: Path) -> Audit:
     grid: Grid | None = None
     with findings.catching():
         grid = read_grid(directory, findings)
-    errors: dict[Finding, None] = {}
+    errors: dict[GridFinding, None] = {}
     for error in findings.errors:
         # Two readers of one file find the same error; it is reported once.
         errors[_finding(error)] = None
     if errors or grid is None:
         return Audit(tuple(errors), (), None)
-    return Audit((), tuple(map(Finding, warnings_about(grid))), grid)
+    return Audit((), tuple(map(GridFinding, warnings_about(grid))), grid)
 
 
-def _finding(error: GridInvalid) -> Finding:
+def _finding(error: GridInvalid) -> GridFinding:
     if isinstance(error, BadRow):
-        return Finding(error.message, error.file, error.row)
-    return Finding(error.message)
+        return GridFinding(error.message, error.file, error.row)
+    return GridFinding(error.message)
 
 
 def warnings_about(grid: Grid) -> Iterator[str]:

@@ -13,7 +13,15 @@ from skyplane_gateway.common.job_options import rules_of
 from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.config import TransferSpec
 from skyplane_gateway.journal.document import folder_of_destination
-from skyplane_gateway.selection import Answer, Ask, Asked, Ends, SelectionRule, answered, asking
+from skyplane_gateway.selection import (
+    Ask,
+    ComparisonAnswer,
+    ComparisonQuestion,
+    Ends,
+    SelectionRule,
+    answers_in_order,
+    of_kind,
+)
 from skyplane_gateway.stores import (
     GUESSED_TYPE,
     KEPT_TIME,
@@ -139,16 +147,16 @@ def rule_of(job: TransferJob, clock: Clock = SYSTEM_CLOCK) -> SelectionRule:
 def asker_of(source: ObjectStore, destination: ObjectStore) -> Ask:
     """For `select`: looks at the objects from here."""
 
-    def checksums(one: Asked) -> Answer:
+    def checksums(one: ComparisonQuestion) -> ComparisonAnswer:
         ends = (source, one.source), (destination, one.destination)
-        return Answer(*(with_crc32c(store, info.key) for store, info in ends))
+        return ComparisonAnswer(*(with_crc32c(store, info.key) for store, info in ends))
 
-    def ask(asked: Sequence[Asked]) -> list[Answer]:
-        read = map_parallel(asking("checksums", asked), checksums, PARALLEL_READS)
-        return answered(
+    def ask(asked: Sequence[ComparisonQuestion]) -> list[ComparisonAnswer]:
+        read = map_parallel(of_kind("checksums", asked), checksums, PARALLEL_READS)
+        return answers_in_order(
             asked,
-            head_all(source, [one.source.key for one in asking("source", asked)]),
-            head_all(destination, [one.destination.key for one in asking("destination", asked)]),
+            head_all(source, [one.source.key for one in of_kind("source", asked)]),
+            head_all(destination, [one.destination.key for one in of_kind("destination", asked)]),
             (answer for _, answer in read),
         )
 

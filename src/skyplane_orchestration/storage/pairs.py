@@ -12,9 +12,9 @@ from skyplane_gateway.selection import (
     KeyCheck,
     Lister,
     SelectionRule,
-    candidates,
     folder_of,
     is_reserved,
+    list_candidates,
 )
 from skyplane_gateway.stores import unescape_name
 from skyplane_orchestration.errors import InvalidKey
@@ -69,7 +69,7 @@ def _pairs(
 ) -> Iterator[Pair]:
     rows = _destination_rows(rule, list_source, list_destination, escape_name)
     there = next(rows, None)
-    for found in candidates(rule, list_source, escape_name):
+    for found in list_candidates(rule, list_source, escape_name):
         source, key = found.source, found.key
         if key == "":
             continue  # The mark of the source folder itself has no key at the destination.
@@ -112,7 +112,7 @@ def _destination_rows(
     )
     here = folder_of(rule.source_prefix)
     there = folder_of(rule.destination_prefix)
-    for row in candidates(reverse, list_destination):
+    for row in list_candidates(reverse, list_destination):
         found = row.source
         if row.is_missing:
             continue

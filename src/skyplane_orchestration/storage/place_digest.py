@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from skyplane_gateway.selection import PatternUse, SelectionRule, SourceDigest, candidates
+from skyplane_gateway.selection import PatternUse, SelectionRule, SourceDigest, list_candidates
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.empty_source import CountingLister
@@ -51,7 +51,7 @@ def source_version(
     with open_location(location, credentials) as store:
         use = PatternUse(rule)
         lister = CountingLister(partial(store.list, wants=use.wants), "source")
-        for one in candidates(rule, use.watch(lister, location.key)):
+        for one in list_candidates(rule, use.watch(lister, location.key)):
             digest.add(one.source)
             objects += 1
             size += one.source.size_bytes

@@ -25,7 +25,7 @@ class StopAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ClientContext:
     """Who runs, with what, and by which clock; see the arguments of `Client`.
 
     Args:

@@ -39,8 +39,8 @@ from skyplane_orchestration.storage.open import (
 )
 from skyplane_orchestration.storage.server_side_eligibility import why_not_server_side
 from skyplane_orchestration.timing import timed
+from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
 from skyplane_orchestration.transfer.gateway_statuses import unended_transfers, view_of
-from skyplane_orchestration.transfer.sessions import FleetSessions
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from skyplane_orchestration.provision.provisioner import (
 )
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.fleet_control import FleetControl, SubmittedTransfer
+from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
 from skyplane_orchestration.transfer.instance_meter import instances_usd
 from skyplane_orchestration.transfer.replanning import PlanAgain, ensure_some_plan
-from skyplane_orchestration.transfer.sessions import FleetSessions
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

@@ -23,7 +23,7 @@ from skyplane_orchestration.storage.server_side_eligibility import why_not_serve
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
-from skyplane_orchestration.transfer.context import Context
+from skyplane_orchestration.transfer.context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
 from skyplane_orchestration.transfer.move import check_move
@@ -50,7 +50,9 @@ class JobRun:
     after an earlier step has listed it.
     """
 
-    def __init__(self, context: Context, job: TransferJob, transfer_key: str | None = None) -> None:
+    def __init__(
+        self, context: ClientContext, job: TransferJob, transfer_key: str | None = None
+    ) -> None:
         self._context = context
         self._job = job
         self._key = transfer_key or transfer_key_of(context.identity, job)
@@ -234,14 +236,14 @@ class JobRun:
             with_room(lambda: require_room(context), on_full, context.clock, context.rng)
 
 
-def require_room(context: Context) -> None:
+def require_room(context: ClientContext) -> None:
     """See `Client.require_room`."""
     identity = context.identity
     context.fleets.require_room(identity.fleet_key(), identity.deployment)
 
 
 def provision(
-    context: Context,
+    context: ClientContext,
     plan: TransferPlan,
     job: TransferJob | None = None,
     generation: int = 0,
@@ -265,7 +267,7 @@ def provision(
         raise
 
 
-def _planner(context: Context, job: TransferJob | None) -> PlanAgain | None:
+def _planner(context: ClientContext, job: TransferJob | None) -> PlanAgain | None:
     """Makes another plan for a job whose policy allows that."""
     if job is None or job.policy.on_no_capacity == "fail":
         return None

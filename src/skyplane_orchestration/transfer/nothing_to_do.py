@@ -15,8 +15,8 @@ from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.selection import (
     KEEPING_RULES,
-    Answer,
-    Asked,
+    ComparisonAnswer,
+    ComparisonQuestion,
     Lister,
     PatternUse,
     Selection,
@@ -176,8 +176,8 @@ def _rows(
 ) -> Iterator[Selection]:
     answers = asker_of(source, destination)
 
-    def ask(asked: Sequence[Asked]) -> list[Answer]:
-        if any(one.question == "checksums" for one in asked):
+    def ask(asked: Sequence[ComparisonQuestion]) -> list[ComparisonAnswer]:
+        if any(one.kind == "checksums" for one in asked):
             raise _LeftToTheLead("there are objects that must be read to be compared")
         return answers(asked)
 

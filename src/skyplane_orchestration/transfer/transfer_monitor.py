@@ -48,7 +48,7 @@ from skyplane_orchestration.recovery.failover import (
     Tenure,
 )
 from skyplane_orchestration.transfer.budget import Budget
-from skyplane_orchestration.transfer.context import Context
+from skyplane_orchestration.transfer.context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.run_options import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.watched_transfer import WatchEnd
@@ -85,7 +85,7 @@ class Monitor:
         request: TransferRequest,
         fleet: Fleet,
         submitted: SubmittedTransfer,
-        context: Context,
+        context: ClientContext,
         *,
         on_status: OnStatus | None = None,
         on_submitted: OnSubmitted | None = None,
@@ -104,7 +104,7 @@ class Monitor:
         self._failover = Failover(Tenure(submitted.lead, submitted.epoch))
         self._status = empty_status(submitted.transfer_key, submitted.epoch)
         self._pauses = PollPauses(context.poll_s)
-        self._renewal = CredentialRenewal(context.clock)
+        self._renewal = RenewalSchedule(context.clock)
         self._session = ExitStack()
 
     def __enter__(self) -> Monitor:
@@ -313,7 +313,7 @@ def _has_progress(status: TransferStatus) -> bool:
     return any(ended) or any(status.delivered_bytes.values())
 
 
-class CredentialRenewal:
+class RenewalSchedule:
     """Renews credentials in the course of polling."""
 
     def __init__(self, clock: Clock) -> None:

@@ -5,12 +5,12 @@ import os
 import threading
 from pathlib import Path
 
-from skyplane_gateway.enrolment.output import Console, GatewayLog
+from skyplane_gateway.enrolment.output import GatewayLog, InstanceConsole
 
 
 def test_lines_go_to_the_console_in_their_order() -> None:
     out = io.StringIO()
-    console = Console(out)
+    console = InstanceConsole(out)
     console.write("one\n")
     console.write("two\nthree")
     console.close()
@@ -33,7 +33,7 @@ class _Stuck(io.StringIO):
 
 def test_a_stuck_console_stops_nobody_and_says_how_much_it_lacks() -> None:
     out = _Stuck()
-    console = Console(out)
+    console = InstanceConsole(out)
     console.write("first")
     out.is_stuck.wait()
     for _ in range(5000):
@@ -51,7 +51,7 @@ def test_a_console_that_is_gone_stops_nobody() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as out:
-        console = Console(out)
+        console = InstanceConsole(out)
         console.write("one")
         console.write("two")
         console.close()
@@ -62,7 +62,7 @@ def test_output_of_a_gateway_goes_to_its_file_and_with_its_name_to_the_console(
     tmp_path: Path,
 ) -> None:
     out = io.StringIO()
-    console = Console(out)
+    console = InstanceConsole(out)
     log = GatewayLog("a/0", tmp_path / "gateway.log", console)
     for output in (b"begin", b" end\nnext", b" line\n", b"\xff and no end of line"):
         log.write(output)
@@ -75,7 +75,7 @@ def test_output_of_a_gateway_goes_to_its_file_and_with_its_name_to_the_console(
 
 
 def test_a_log_file_keeps_its_end_only(tmp_path: Path) -> None:
-    console = Console(io.StringIO())
+    console = InstanceConsole(io.StringIO())
     path = tmp_path / "gateway.log"
     log = GatewayLog("a/0", path, console)
     line = b"x" * 1023 + b"\n"
@@ -90,7 +90,7 @@ def test_a_log_file_keeps_its_end_only(tmp_path: Path) -> None:
 
 def test_output_without_an_end_of_line_is_not_collected(tmp_path: Path) -> None:
     out = io.StringIO()
-    console = Console(out)
+    console = InstanceConsole(out)
     log = GatewayLog("a/0", tmp_path / "gateway.log", console)
     for _ in range(100):
         log.write(b"x" * 4097)

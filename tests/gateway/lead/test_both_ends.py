@@ -23,7 +23,7 @@ from skyplane_gateway.lead.both_ends import BothEnds
 from skyplane_gateway.lead.fresh_sources import FreshSources
 from skyplane_gateway.lead.retries import Retries
 from skyplane_gateway.lead.source_store import SourceStore
-from skyplane_gateway.selection import Answer, Asked, Ends, Selection
+from skyplane_gateway.selection import ComparisonAnswer, ComparisonQuestion, Ends, Selection
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.server_clock import ServerClock
 
@@ -68,8 +68,10 @@ class Lab:
         return self.destination.run(verb, arguments)
 
 
-def asked(question: Any, key: str) -> Asked:
-    return Asked(question, ObjectInfo(key, 1, "e", 0.0), ObjectInfo(f"to/{key}", 1, "e", 0.0))
+def asked(question: Any, key: str) -> ComparisonQuestion:
+    return ComparisonQuestion(
+        question, ObjectInfo(key, 1, "e", 0.0), ObjectInfo(f"to/{key}", 1, "e", 0.0)
+    )
 
 
 async def test_it_answers_each_question_in_order(inline: Executor) -> None:
@@ -96,7 +98,7 @@ async def test_it_answers_each_question_in_order(inline: Executor) -> None:
     assert compared.source is not None
     assert compared.destination is not None
     assert compared.source.crc32c != compared.destination.crc32c
-    assert answers[4:] == [Answer(), Answer(destination=there[1])]
+    assert answers[4:] == [ComparisonAnswer(), ComparisonAnswer(destination=there[1])]
     assert sorted(lab.verbs) == ["head", "look_at_all"], "one call for all HEADs"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skyplane_gateway.common.kept_properties import KeptProperties
 from skyplane_gateway.common.objects import ObjectAttributes, ObjectInfo, time_pin
 from skyplane_gateway.common.source_version import marked, recorded_source
-from skyplane_gateway.selection import MARGIN_S, Answer, Ends
+from skyplane_gateway.selection import MARGIN_S, ComparisonAnswer, Ends
 from skyplane_gateway.selection.difference import Verdict, compare
 
 KINDS: Final = ("s3", "gcs", "azure", "file")
@@ -51,7 +51,9 @@ def listed(kind: str, version: Version, number: int, *, whole: bool = False) -> 
     return ObjectInfo("k", 3, etag, at_s, crc32c)
 
 
-def copied(ends: Ends, source: ObjectInfo, content: int, at_s: float) -> tuple[ObjectInfo, Answer]:
+def copied(
+    ends: Ends, source: ObjectInfo, content: int, at_s: float
+) -> tuple[ObjectInfo, ComparisonAnswer]:
     """The listed copy of that version, written then, and what a look at it tells."""
     kind = ends.destination_kind
     attributes = ObjectAttributes()
@@ -64,21 +66,21 @@ def copied(ends: Ends, source: ObjectInfo, content: int, at_s: float) -> tuple[O
         stamp_s = float(dict(attributes.metadata)["mtime"])
         stored_s = max(at_s + ends.ahead_s, stamp_s) + FRACTION_S
         row = ObjectInfo("to", 3, "there", stamp_s, stored_unix_s=stored_s)
-        return row, Answer(destination=row)
+        return row, ComparisonAnswer(destination=row)
     crc32c = content if kind == "gcs" else None
     made_of = recorded_source(attributes) if kind in SHOWING else None
     row = ObjectInfo("to", 3, "there", at_s + ends.ahead_s, crc32c, made_of=made_of)
-    return row, Answer(destination=replace(row, attributes=attributes))
+    return row, ComparisonAnswer(destination=replace(row, attributes=attributes))
 
 
 def verdict(
-    ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: Answer
+    ends: Ends, source: ObjectInfo, there: ObjectInfo, answer: ComparisonAnswer
 ) -> tuple[Verdict, bool]:
     """The verdict, and whether it took a question."""
     first = compare("replace-if-different", ends, source, there)
     if first.question is None:
         return first, False
-    given = answer if first.question == "destination" else Answer(source=source)
+    given = answer if first.question == "destination" else ComparisonAnswer(source=source)
     return compare("replace-if-different", ends, source, there, given), True
 
 
@@ -183,12 +185,12 @@ def test_a_look_decides_by_what_the_copy_was_made_of(made_of: str, replaces: boo
     name = "skyplanesource" if made_of else "other"
     seen = replace(there, attributes=ObjectAttributes(metadata=((name, made_of),)))
     ends = Ends("azure", "s3")
-    found = compare("replace-if-different", ends, here, there, Answer(destination=seen))
+    found = compare("replace-if-different", ends, here, there, ComparisonAnswer(destination=seen))
     assert (found.replaces, found.question) == (replaces, None)
     # What was written meanwhile is no copy of which anything is known.
-    moved = Answer(destination=replace(seen, etag=TWO))
+    moved = ComparisonAnswer(destination=replace(seen, etag=TWO))
     assert compare("replace-if-different", ends, here, there, moved).replaces
-    assert compare("replace-if-different", ends, here, there, Answer()).replaces
+    assert compare("replace-if-different", ends, here, there, ComparisonAnswer()).replaces
 
 
 @pytest.mark.parametrize(
@@ -258,14 +260,22 @@ def test_a_source_with_a_time_in_the_future_is_not_copied_for_ever(kind: str) ->
 @pytest.mark.parametrize(
     ("answer", "replaces"),
     [
-        (Answer(), True),
-        (Answer(ObjectInfo("k", 3, "e", 0.0, 7), ObjectInfo("to", 3, "f", 0.0, 7)), False),
-        (Answer(ObjectInfo("k", 3, "e", 0.0, 7), ObjectInfo("to", 3, "f", 0.0, 8)), True),
-        (Answer(ObjectInfo("k", 3, "e", 0.0), ObjectInfo("to", 3, "f", 0.0)), True),
-        (Answer(ObjectInfo("k", 3, "e2", 0.0, 7), ObjectInfo("to", 3, "f", 0.0, 7)), True),
+        (ComparisonAnswer(), True),
+        (
+            ComparisonAnswer(ObjectInfo("k", 3, "e", 0.0, 7), ObjectInfo("to", 3, "f", 0.0, 7)),
+            False,
+        ),
+        (ComparisonAnswer(ObjectInfo("k", 3, "e", 0.0, 7), ObjectInfo("to", 3, "f", 0.0, 8)), True),
+        (ComparisonAnswer(ObjectInfo("k", 3, "e", 0.0), ObjectInfo("to", 3, "f", 0.0)), True),
+        (
+            ComparisonAnswer(ObjectInfo("k", 3, "e2", 0.0, 7), ObjectInfo("to", 3, "f", 0.0, 7)),
+            True,
+        ),
     ],
 )
-def test_checksums_that_listings_lack_are_asked_for(answer: Answer, replaces: bool) -> None:
+def test_checksums_that_listings_lack_are_asked_for(
+    answer: ComparisonAnswer, replaces: bool
+) -> None:
     here, there = ObjectInfo("k", 3, "e", 0.0), ObjectInfo("to", 3, "f", 9e9)
     rule: Any = "replace-if-checksum-differs"
     assert compare(rule, Ends("s3", "azure"), here, there).question == "checksums"

@@ -30,8 +30,8 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.selection import (
     CONFLICT_RULES,
-    Answer,
-    Asked,
+    ComparisonAnswer,
+    ComparisonQuestion,
     Ends,
     Selection,
     SelectionRule,
@@ -149,10 +149,10 @@ def test_the_marker_of_the_folder_itself() -> None:
 def test_a_folder_at_a_file_system_is_asked_for() -> None:
     """No listing of files has folders."""
 
-    def ask(asked: Sequence[Asked]) -> list[Answer]:
+    def ask(asked: Sequence[ComparisonQuestion]) -> list[ComparisonAnswer]:
         names = [one.destination.key for one in asked]
         assert names == ["b/made/", "b/new/"]
-        return [Answer(destination=asked[0].destination), Answer()]
+        return [ComparisonAnswer(destination=asked[0].destination), ComparisonAnswer()]
 
     marks = Listing(info("a/full/"), info("a/made/", 0), info("a/new/", 0))
     rule = SelectionRule("a/", "b", conflict="replace-if-size-differs")
@@ -305,7 +305,7 @@ def test_a_key_of_the_list_that_is_not_at_the_source_is_missing() -> None:
         ("b/d/x", "missing", 0),
         ("b/d/y", "copy", 9),
     ]
-    assert "'a/d/x' of the list of keys is not at the source" in rows[0].reason
+    assert "'a/d/x' is in the list of keys, but not at the source" in rows[0].reason
     assert (rows[0].destination, rows[0].precondition) == (None, UNCONDITIONAL)
     # Both listings begin at what the keys have in common.
     assert source.prefixes == ["a/d/"]
@@ -430,12 +430,14 @@ def test_the_time_in_the_metadata_decides_where_the_listing_says_another(
 ) -> None:
     keys: list[str] = []
 
-    def ask(wanted: Any) -> list[Answer]:
+    def ask(wanted: Any) -> list[ComparisonAnswer]:
         keys.extend(one.source.key for one in wanted)
-        assert {one.question for one in wanted} == {"source"}
+        assert {one.kind for one in wanted} == {"source"}
         mtime = () if own is None else (("mtime", f"{own:.6f}"),)
         attributes = ObjectAttributes(metadata=mtime)
-        return [Answer(source=replace(one.source, attributes=attributes)) for one in wanted]
+        return [
+            ComparisonAnswer(source=replace(one.source, attributes=attributes)) for one in wanted
+        ]
 
     rule = SelectionRule("p/", "q/", conflict=conflict)
     rows = Listing(info("p/k", size=size, modified=20.0), info("p/old", modified=10.0), "p/new")

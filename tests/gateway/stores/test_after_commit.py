@@ -23,7 +23,7 @@ from skyplane_gateway.common.objects import (
     StoreSpec,
 )
 from skyplane_gateway.stores import ObjectStore
-from skyplane_gateway.stores.azure.blocks import BlockId
+from skyplane_gateway.stores.azure.block_lists import BlockId
 from skyplane_gateway.stores.registry import open_without_retries
 
 BODY = b"some bytes"

@@ -13,7 +13,7 @@ from tests.gateway.stores.scripted import Reply, ScriptedServer
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import PreconditionFailed, StoreUnavailable
 from skyplane_gateway.common.objects import IF_ABSENT, Credentials, ObjectAttributes, StoreSpec
-from skyplane_gateway.stores.azure.credentials import Identity
+from skyplane_gateway.stores.azure.credentials import IdentitySigner
 from skyplane_gateway.stores.base import read_exactly
 from skyplane_gateway.stores.gcs.store import GcsStore
 from skyplane_gateway.stores.registry import open_without_retries
@@ -117,7 +117,7 @@ def test_an_answer_for_something_else_is_not_taken(
 
 
 def test_the_identity_of_the_machine_is_looked_up_by_a_thread() -> None:
-    assert not Identity().is_ready
+    assert not IdentitySigner().is_ready
     assert GcsStore(StoreSpec("gcs", "bkt"))._client.authorization() is None
 
 

@@ -21,7 +21,7 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, Precondition
 from skyplane_gateway.stores import StoreSpec
 from skyplane_gateway.stores.base import read_exactly, read_object
-from skyplane_gateway.stores.checksums import Comparison
+from skyplane_gateway.stores.checksums import ChecksumComparison
 
 #: Keys that a store must not mix up. A file store refuses those with False.
 ODD_KEYS = {
@@ -340,7 +340,7 @@ def test_what_an_answer_states_is_true_of_the_whole_and_nothing_of_a_part(either
     found = 0
     for key, body in (("one", whole[:777]), ("many", whole)):
         with store.read(key, offset=0, length=len(body), if_match=None) as reader:
-            comparison = Comparison(key, reader.stated)
+            comparison = ChecksumComparison(key, reader.stated)
             comparison.take(read_exactly(reader, len(body)))
             comparison.finish()
             found += reader.stated is not None

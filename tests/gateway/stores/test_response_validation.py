@@ -20,7 +20,7 @@ from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.objects import Credentials, PartInfo, StoreSpec
 from skyplane_gateway.stores import bucket_region, response_validation
-from skyplane_gateway.stores.azure.blocks import BlockId
+from skyplane_gateway.stores.azure.block_lists import BlockId
 from skyplane_gateway.stores.base import ObjectStore, read_exactly
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.registry import open_without_retries

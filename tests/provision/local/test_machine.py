@@ -12,7 +12,7 @@ import pytest
 
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.control.client import ControlClient
-from skyplane_orchestration.provision.local import hosts
+from skyplane_orchestration.provision.local import this_machine
 from skyplane_orchestration.provision.local.machine import usable_processors
 from skyplane_orchestration.provision.local.options import LocalOptions
 from skyplane_orchestration.provision.local.run_directory import (
@@ -127,7 +127,7 @@ def test_a_container_has_the_processors_of_its_quota(
 
 
 def test_the_host_is_named_with_its_boot() -> None:
-    machine, _, boot = hosts.host_identity().rpartition("/")
+    machine, _, boot = this_machine.host_identity().rpartition("/")
     assert machine
     assert len(boot) == 36
-    assert hosts.host_identity() == f"{machine}/{boot}"
+    assert this_machine.host_identity() == f"{machine}/{boot}"

@@ -40,7 +40,7 @@ from skyplane_orchestration.provision.gateway_settings import (
     PROCESSES_VARIABLE,
     processes_per_instance,
 )
-from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, hosts
+from skyplane_orchestration.provision.local import LocalOptions, LocalProvisioner, this_machine
 from skyplane_orchestration.provision.local.options import loopback_address
 from skyplane_orchestration.provision.local.run_directory import (
     FleetDirectory,
@@ -492,7 +492,7 @@ def test_a_fleet_of_another_host_is_refused_with_advice(
 ) -> None:
     fleet = ensure(local)
     local.provisioner().check_host(fleet)
-    monkeypatch.setattr(hosts, "host_identity", lambda: "worker-2/0b00")
+    monkeypatch.setattr(this_machine, "host_identity", lambda: "worker-2/0b00")
     with pytest.raises(ForeignHost, match=r"SkyplaneTransferOperator\(fleet=None\).*cp") as caught:
         local.provisioner().check_host(fleet)
     assert caught.value.is_permanent
@@ -514,8 +514,8 @@ def test_after_a_restart_of_the_machine_the_fleet_is_made_anew(
     local: LocalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = ensure(local)
-    name, _, _ = hosts.host_identity().rpartition("/")
-    monkeypatch.setattr(hosts, "host_identity", lambda: f"{name}/another-boot")
+    name, _, _ = this_machine.host_identity().rpartition("/")
+    monkeypatch.setattr(this_machine, "host_identity", lambda: f"{name}/another-boot")
     with pytest.raises(ForeignHost, match="another-boot"):
         local.provisioner().check_host(first)
     second = ensure(local)

@@ -11,7 +11,7 @@ from skyplane_gateway.common.errors import StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
-from skyplane_gateway.stores.azure.client import Container, Request
+from skyplane_gateway.stores.azure.client import AzureRequest, Container
 from skyplane_gateway.stores.azure.requests import (
     attributes_of,
     info_of,
@@ -21,7 +21,7 @@ from skyplane_gateway.stores.azure.requests import (
     size_of,
     written_info,
 )
-from skyplane_gateway.stores.http_client import Answer, send
+from skyplane_gateway.stores.http_client import HttpResponse, send
 from skyplane_gateway.stores.response_validation import NoAnswer, require_etag, require_range
 
 
@@ -33,10 +33,10 @@ class AzureAsyncRequests:
 
     async def read(self, key: str, *, length: int, if_match: str | None) -> WholeObject:
         headers = match_headers(if_match)
-        wanted = Request("HEAD", key, 200, headers)
+        wanted = AzureRequest("HEAD", key, 200, headers)
         if length:
             headers["x-ms-range"] = f"bytes=0-{length - 1}"
-            wanted = Request("GET", key, 206, headers)
+            wanted = AzureRequest("GET", key, 206, headers)
         answer = await self._answer(wanted)
         found = answer.headers
         with _unsettled():
@@ -50,7 +50,7 @@ class AzureAsyncRequests:
         return WholeObject(answer.body, attributes_of(found), not_carried_of(found), stated)
 
     async def head(self, key: str) -> ObjectInfo:
-        answer = await self._answer(Request("HEAD", key, 200))
+        answer = await self._answer(AzureRequest("HEAD", key, 200))
         return info_of(key, answer.headers, trusted=self._container.trusts_checksum)
 
     async def put(
@@ -67,12 +67,12 @@ class AzureAsyncRequests:
         attributes = with_class(attributes, self._container.spec, key) or attributes
         with _unsettled():
             headers = put_headers(data, attributes, precondition, crc32c, key)
-        answer = await self._answer(Request("PUT", key, 201, headers), data)
+        answer = await self._answer(AzureRequest("PUT", key, 201, headers), data)
         trusted = crc32c if self._container.trusts_checksum else None
         with _unsettled():
             return written_info(key, answer.headers, len(data), attributes, trusted)
 
-    async def _answer(self, wanted: Request, body: Body = b"") -> Answer:
+    async def _answer(self, wanted: AzureRequest, body: Body = b"") -> HttpResponse:
         if not self._container.signer.is_ready:
             raise Unsettled("the token is being renewed, which a thread has to wait for")
         try:
@@ -80,7 +80,12 @@ class AzureAsyncRequests:
         except AzureError as error:
             raise Unsettled(f"{type(error).__name__}: {error}") from error
         answer = await send(
-            wanted.method, url, headers, body, expected=wanted.expected, way=self._container.way
+            wanted.method,
+            url,
+            headers,
+            body,
+            expected=wanted.expected,
+            way=self._container.way,
         )
         if wanted.method == "PUT" and answer.body:
             raise Unsettled("the answer has a body")

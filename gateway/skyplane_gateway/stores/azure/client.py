@@ -17,12 +17,12 @@ from skyplane_gateway.stores.azure.credentials import Signer, signer_of
 from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import claimed_crc32c, md5_of
 from skyplane_gateway.stores.base import RangeReader
-from skyplane_gateway.stores.blocks import Blocks
+from skyplane_gateway.stores.body_blocks import Blocks
 from skyplane_gateway.stores.checksums import Stated, range_of_whole
 from skyplane_gateway.stores.options import check_options, uses_md5
 from skyplane_gateway.stores.response_validation import NoAnswer, joined
 from skyplane_gateway.stores.server_clock import ServerClock
-from skyplane_gateway.stores.tls_and_proxy import way_to
+from skyplane_gateway.stores.tls_and_proxy import tls_and_proxy_to
 
 #: Of the service; see "Versioning for the Azure Storage services".
 _API_VERSION: Final = "2023-11-03"
@@ -36,7 +36,7 @@ _STEP_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AzureRequest:
     """One request, for threads and for asyncio.
 
     Attributes:
@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AzureResponse:
     """Of one request; header names in lower case."""
 
     headers: Mapping[str, str]
@@ -88,7 +88,7 @@ class Container:
             account_url, account, credentials, is_anonymous=is_anonymous
         )
         self.trusts_checksum = spec.option("checksum") == "trusted"
-        self.way = way_to(account_url)
+        self.way = tls_and_proxy_to(account_url)
         connections = int(spec.option("connections", str(_CONNECTIONS)))
         self._pool = (
             urllib3.PoolManager(maxsize=connections, ssl_context=self.way.tls)
@@ -107,7 +107,7 @@ class Container:
         """The beginning of an error message: which request, of which object."""
         return f"{verb} {self.place}/{key}{self._at}"
 
-    def signed(self, wanted: Request, body_bytes: int) -> tuple[str, dict[str, str]]:
+    def signed(self, wanted: AzureRequest, body_bytes: int) -> tuple[str, dict[str, str]]:
         """The URL and all headers of a request with a body of so many bytes. Raises AzureError."""
         path = f"/{quote(wanted.path, safe='/~')}" if wanted.path else ""
         query = f"?{urlencode(wanted.query, quote_via=quote)}" if wanted.query else ""
@@ -118,11 +118,11 @@ class Container:
         url = self.signer.sign(wanted.method, self._url + path + query, headers)
         return url, headers
 
-    def send(self, wanted: Request, body: Body = b"") -> Answer:
+    def send(self, wanted: AzureRequest, body: Body = b"") -> AzureResponse:
         """The answer with its body. Raises Refused, NoAnswer, AzureError, HTTPError."""
         answer = self.open(wanted, body)
         try:
-            found = Answer(_headers(answer), joined(answer.stream(decode_content=False)))
+            found = AzureResponse(_headers(answer), joined(answer.stream(decode_content=False)))
         except NoAnswer:
             answer.close()
             raise
@@ -132,7 +132,7 @@ class Container:
             raise NoAnswer("has a body")
         return found
 
-    def open(self, wanted: Request, body: Body = b"") -> urllib3.BaseHTTPResponse:
+    def open(self, wanted: AzureRequest, body: Body = b"") -> urllib3.BaseHTTPResponse:
         """As `send`, but the body of the answer is not read yet."""
         url, headers = self.signed(wanted, len(body))
         # Any: urllib3's types know no buffers, its code does.

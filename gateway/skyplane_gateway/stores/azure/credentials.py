@@ -62,7 +62,7 @@ class Signer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedSigner:
     """See `Signer`. A signature or a token that was given; neither for anonymous requests."""
 
     query: str = ""
@@ -76,7 +76,7 @@ class Fixed:
         return f"{url}{'&' if '?' in url else '?'}{self.query}" if self.query else url
 
 
-class SharedKey:
+class SharedKeySigner:
     """See `Signer`. The SDK makes the signature."""
 
     expires_unix_s: float | None = None
@@ -100,7 +100,7 @@ class SharedKey:
         return url
 
 
-class Identity:
+class IdentitySigner:
     """See `Signer`. The identity of this machine or process, by azure-identity's chain."""
 
     def __init__(self) -> None:
@@ -127,16 +127,16 @@ def signer_of(
 ) -> Signer:
     """Raises ConfigurationInvalid for credentials that are not Azure's."""
     if is_anonymous:
-        return Fixed()
+        return FixedSigner()
     if credentials is None:
-        return Identity()
+        return IdentitySigner()
     if key := credentials.get("account_key"):
-        return SharedKey(url, account, key)
+        return SharedKeySigner(url, account, key)
     if token := credentials.get("sas_token"):
-        return Fixed(query=token.strip().lstrip("?"), expires_unix_s=sas_expiry(token))
+        return FixedSigner(query=token.strip().lstrip("?"), expires_unix_s=sas_expiry(token))
     if token := credentials.get("bearer_token"):
         expiry = credentials.get("expires_at")
-        return Fixed("", f"Bearer {token}", float(expiry) if expiry else None)
+        return FixedSigner("", f"Bearer {token}", float(expiry) if expiry else None)
     raise ConfigurationInvalid(
         f"credentials of the storage account {account!r} need account_key, sas_token or "
         "bearer_token"

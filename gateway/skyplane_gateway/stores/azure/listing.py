@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 
 from skyplane_gateway.common.objects import ObjectInfo
 from skyplane_gateway.common.source_version import recorded_source
-from skyplane_gateway.stores.azure.client import Container, Request
+from skyplane_gateway.stores.azure.client import AzureRequest, Container
 from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
     METADATA,
@@ -143,7 +143,7 @@ def page_of(body: bytes, container: Container) -> Element:
     return root
 
 
-def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) -> Request:
+def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) -> AzureRequest:
     query = {"restype": "container", "comp": "list", "maxresults": str(_PAGE_KEYS), **more}
     query["include"] = "metadata"
     headers = {}
@@ -155,7 +155,7 @@ def _page(prefix: str, marker: str, start: str | None, more: Mapping[str, str]) 
         query["marker"] = marker
     elif start:
         query["startFrom"] = start
-    return Request("GET", "", 200, headers, query)
+    return AzureRequest("GET", "", 200, headers, query)
 
 
 def _infos(page: Element, what: str) -> list[ObjectInfo]:

@@ -37,7 +37,7 @@ from skyplane_gateway.common.objects import (
 )
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.azure import listing
-from skyplane_gateway.stores.azure.client import Answer, AzureReader, Container, Request
+from skyplane_gateway.stores.azure.client import AzureReader, AzureRequest, AzureResponse, Container
 from skyplane_gateway.stores.azure.credentials import ambient_credentials, sendable_credentials
 from skyplane_gateway.stores.azure.error_mapping import Refused, mapped
 from skyplane_gateway.stores.azure.requests import (
@@ -50,7 +50,7 @@ from skyplane_gateway.stores.azure.requests import (
     tags_of,
     written_info,
 )
-from skyplane_gateway.stores.azure.uploads import Uploads
+from skyplane_gateway.stores.azure.uploads import AzureUploads
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, Reader, Wants
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
@@ -76,7 +76,7 @@ class AzureStore:
         self.spec = spec
         self._container = Container(spec, credentials)
         self.server_clock = self._container.server_clock
-        self._uploads = Uploads(self._container)
+        self._uploads = AzureUploads(self._container)
         self.abort_upload, self.list_parts = self._uploads.abort, self._uploads.parts
         self.list_uploads = self._uploads.open_uploads
         self._is_flat = False
@@ -104,7 +104,7 @@ class AzureStore:
         if prefix:
             query["prefix"] = prefix
         with mapped(self._container.doing("listing", prefix)):
-            body = self._container.send(Request("GET", "", 200, query=query)).body
+            body = self._container.send(AzureRequest("GET", "", 200, query=query)).body
             listing.page_of(body, self._container)
 
     def list(
@@ -134,7 +134,7 @@ class AzureStore:
             return EmptyReader(*found)
         wanted = {"x-ms-range": f"bytes={offset}-{offset + length - 1}", **match_headers(if_match)}
         with mapped(what):
-            answer = self._container.open(Request("GET", key, 206, wanted))
+            answer = self._container.open(AzureRequest("GET", key, 206, wanted))
         headers = {name.lower(): value for name, value in answer.headers.items()}
         found = with_tags(attributes_of(headers), not_carried_of(headers), tags)
         reader = AzureReader(answer, length, what, *found)
@@ -161,7 +161,7 @@ class AzureStore:
         headers = put_headers(data, attributes, precondition, crc32c, what)
         trusted = crc32c if self._container.trusts_checksum else None
         with mapped(what):
-            answer = self._container.send(Request("PUT", key, 201, headers), data)
+            answer = self._container.send(AzureRequest("PUT", key, 201, headers), data)
             return written_info(key, answer.headers, len(data), attributes, trusted)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
@@ -205,7 +205,7 @@ class AzureStore:
         return require_made(info, made.get("etag"), size_bytes, what)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        removal = Request("DELETE", check_azure_key(key), 202, match_headers(if_match))
+        removal = AzureRequest("DELETE", check_azure_key(key), 202, match_headers(if_match))
         with mapped(self._container.doing("deleting", key)):
             try:
                 self._container.send(removal)
@@ -232,9 +232,9 @@ class AzureStore:
             self._is_flat = True
         return key
 
-    def _head(self, key: str, if_match: str | None) -> Answer:
+    def _head(self, key: str, if_match: str | None) -> AzureResponse:
         """Raises as `Container.send`."""
-        answer = self._container.send(Request("HEAD", key, 200, match_headers(if_match)))
+        answer = self._container.send(AzureRequest("HEAD", key, 200, match_headers(if_match)))
         size_of(answer.headers)
         return answer
 
@@ -245,9 +245,9 @@ class AzureStore:
         what = self._container.doing("reading the tags of", key)
         with mapped(what):
             return tags_of(
-                self._container.send(Request("GET", key, 200, query={"comp": "tags"})).body
+                self._container.send(AzureRequest("GET", key, 200, query={"comp": "tags"})).body
             )
 
-    def _info(self, key: str, answer: Answer) -> ObjectInfo:
+    def _info(self, key: str, answer: AzureResponse) -> ObjectInfo:
         info = info_of(key, answer.headers, trusted=self._container.trusts_checksum)
         return info if self._container.uses_md5 else replace(info, md5=None)

@@ -35,14 +35,14 @@ from skyplane_gateway.common.objects import (
     UploadInfo,
 )
 from skyplane_gateway.stores.azure import listing
-from skyplane_gateway.stores.azure.blocks import (
+from skyplane_gateway.stores.azure.block_lists import (
     Block,
     BlockId,
     parts_of,
     read_block_list,
     write_block_list,
 )
-from skyplane_gateway.stores.azure.client import Container, Request
+from skyplane_gateway.stores.azure.client import AzureRequest, Container
 from skyplane_gateway.stores.azure.error_mapping import Refused, mapped, translate
 from skyplane_gateway.stores.azure.requests import (
     attribute_headers,
@@ -66,7 +66,7 @@ _NAME_CHARS: Final = 200
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
-class Uploads:
+class AzureUploads:
     """The open uploads of one container."""
 
     def __init__(self, container: Container) -> None:
@@ -80,7 +80,9 @@ class Uploads:
         body = json.dumps({"key": key, "attributes": attributes.to_dict()}).encode()
         headers = {"x-ms-blob-type": "BlockBlob", "x-ms-blob-content-type": "application/json"}
         with mapped(what):
-            marker = Request("PUT", _marker(key, upload_id), 201, {**headers, **crc64_header(body)})
+            marker = AzureRequest(
+                "PUT", _marker(key, upload_id), 201, {**headers, **crc64_header(body)}
+            )
             self._container.send(marker, body)
         return upload_id
 
@@ -89,7 +91,9 @@ class Uploads:
         if _UPLOAD_ID.fullmatch(upload_id) is None:
             raise self._gone(key, upload_id)
         block = BlockId(upload_id, number, crc32c, int(time.time() * 1000)).text
-        staging = Request("PUT", key, 201, crc64_header(data), {"comp": "block", "blockid": block})
+        staging = AzureRequest(
+            "PUT", key, 201, crc64_header(data), {"comp": "block", "blockid": block}
+        )
         with mapped(self._container.doing(f"writing part {number} of", key)):
             self._container.send(staging, data)
         return PartInfo(number, block, len(data), crc32c)
@@ -133,7 +137,9 @@ class Uploads:
             **precondition_headers(precondition),
         }
         body = write_block_list(ids)
-        commit = Request("PUT", key, 201, {**headers, **crc64_header(body)}, {"comp": "blocklist"})
+        commit = AzureRequest(
+            "PUT", key, 201, {**headers, **crc64_header(body)}, {"comp": "blocklist"}
+        )
         try:
             answer = self._container.send(commit, body).headers
             require(answer, "etag")
@@ -151,7 +157,7 @@ class Uploads:
             return
         with mapped(self._container.doing("aborting an upload of", key)):
             try:
-                self._container.send(Request("DELETE", _marker(key, upload_id), 202))
+                self._container.send(AzureRequest("DELETE", _marker(key, upload_id), 202))
             except Refused as error:
                 if error.status != 404:
                     raise
@@ -185,7 +191,7 @@ class Uploads:
 
     def _read_marker(self, name: str, what: str) -> dict[str, Any]:
         with mapped(what):
-            answer = self._container.send(Request("GET", name, 200))
+            answer = self._container.send(AzureRequest("GET", name, 200))
             found = read_json(answer.body)
             require(found, "key")
             marked_attributes(found.get("attributes"))
@@ -205,7 +211,7 @@ class Uploads:
         """Headers, the committed and the staged blocks of a name. Raises Refused, HTTPError."""
         try:
             query = {"comp": "blocklist", "blocklisttype": "all"}
-            answer = self._container.send(Request("GET", key, 200, query=query))
+            answer = self._container.send(AzureRequest("GET", key, 200, query=query))
             return answer.headers, *read_block_list(answer.body)
         except Refused as error:
             # A blob that was written whole, by another program, may be of another type.

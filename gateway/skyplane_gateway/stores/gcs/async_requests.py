@@ -10,8 +10,8 @@ from requests.structures import CaseInsensitiveDict
 from skyplane_gateway.common.errors import ConfigurationInvalid, StoreError
 from skyplane_gateway.common.kept_properties import with_class
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
-from skyplane_gateway.stores.async_requests import Unsettled, Way, WholeObject
-from skyplane_gateway.stores.gcs.client import Client
+from skyplane_gateway.stores.async_requests import TlsAndProxy, Unsettled, WholeObject
+from skyplane_gateway.stores.gcs.client import GcsClient
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
     Related,
@@ -23,20 +23,20 @@ from skyplane_gateway.stores.gcs.requests import (
     resource_of,
     stated_in,
 )
-from skyplane_gateway.stores.http_client import Answer, send
+from skyplane_gateway.stores.http_client import HttpResponse, send
 from skyplane_gateway.stores.response_validation import NoAnswer, read_json
-from skyplane_gateway.stores.tls_and_proxy import way_to
+from skyplane_gateway.stores.tls_and_proxy import tls_and_proxy_to
 
 log = logging.getLogger(__name__)
 
 
-def open_requests(client: Client) -> GcsAsyncRequests | None:
+def open_requests(client: GcsClient) -> GcsAsyncRequests | None:
     """The requests of a bucket, with the certificates and the proxy that `requests` uses.
 
     None where the certificates cannot be read: then the request in a thread says so.
     """
     try:
-        return GcsAsyncRequests(client, way_to(client.urls.base))
+        return GcsAsyncRequests(client, tls_and_proxy_to(client.urls.base))
     except ConfigurationInvalid as error:
         log.info("requests to gs://%s go through threads: %s", client.spec.bucket, error)
         return None
@@ -45,7 +45,7 @@ def open_requests(client: Client) -> GcsAsyncRequests | None:
 class GcsAsyncRequests:
     """See `AsyncRequests`."""
 
-    def __init__(self, client: Client, way: Way) -> None:
+    def __init__(self, client: GcsClient, way: TlsAndProxy) -> None:
         self._client = client
         self._way = way
 
@@ -99,7 +99,7 @@ class GcsAsyncRequests:
 
     async def _answer(
         self, method: str, url: str, headers: Mapping[str, str], expected: int, data: Body = b""
-    ) -> Answer:
+    ) -> HttpResponse:
         try:
             identity = self._client.authorization()
         except StoreError as error:
@@ -110,7 +110,7 @@ class GcsAsyncRequests:
         return await send(method, url, sent, data, expected=expected, way=self._way)
 
 
-def _info(key: str, answer: Answer) -> ObjectInfo:
+def _info(key: str, answer: HttpResponse) -> ObjectInfo:
     """Raises Unsettled where the answer tells of no object."""
     try:
         return info_of(key, read_json(answer.body, "storage#object"))

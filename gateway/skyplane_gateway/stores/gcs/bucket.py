@@ -23,7 +23,7 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores import response_validation
 from skyplane_gateway.stores.checksums import verify
 from skyplane_gateway.stores.copy_source import CopySource
-from skyplane_gateway.stores.gcs.client import ONCE, Client
+from skyplane_gateway.stores.gcs.client import ONCE, GcsClient
 from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
@@ -53,10 +53,10 @@ class _Bounded(BytesIO):
         return super().write(data)
 
 
-class Bucket:
+class GcsBucket:
     """Requests about objects; each is sent once and raises StoreError."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: GcsClient) -> None:
         self.client = client
         self.doing = client.doing
 

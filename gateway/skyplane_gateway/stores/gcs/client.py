@@ -48,7 +48,7 @@ _STEP_BYTES: Final = 64 << 10
 ONCE: Final[Mapping[str, Any]] = {"retry": None, "timeout": _TIMEOUT_S}
 
 
-class Client:
+class GcsClient:
     """One bucket at one endpoint. Thread-safe.
 
     The platform's identity is looked up with the first request: it may ask a metadata server.
@@ -207,7 +207,7 @@ def bucket_region(spec: StoreSpec, credentials: Credentials | None = None) -> st
         PermissionDenied: the credentials may not look at the bucket; other leaves as usual.
         NotFound: there is no such bucket.
     """
-    client = Client(spec, credentials)
+    client = GcsClient(spec, credentials)
     what = f"asking for the region of gs://{spec.bucket}"
     try:
         url = client.urls.bucket(fields="kind,location,locationType")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from skyplane_gateway.common.checksum import combine
-from skyplane_gateway.stores.gcs.bucket import Bucket
+from skyplane_gateway.stores.gcs.bucket import GcsBucket
 
 #: The service takes no more in one request.
 MAX_SOURCES: Final = 32
@@ -82,7 +82,7 @@ def grouped(parts: Iterable[Wanted], folder: str) -> Sequence[Wanted]:
 
 
 def joined(
-    bucket: Bucket,
+    bucket: GcsBucket,
     wanted: Sequence[Wanted],
     stored: Mapping[str, Piece],
     storage_class: str,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from skyplane_gateway.common.objects import ObjectInfo
-from skyplane_gateway.stores.gcs.client import Client
+from skyplane_gateway.stores.gcs.client import GcsClient
 from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.requests import ROW_FIELDS, info_of, require_object
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
@@ -15,7 +15,7 @@ from skyplane_gateway.stores.response_validation import NoAnswer, broken_listing
 _PAGE_KEYS: Final = 1000
 
 
-def pages(client: Client, prefix: str, what: str, fields: str, **query: str) -> Iterator[Any]:
+def pages(client: GcsClient, prefix: str, what: str, fields: str, **query: str) -> Iterator[Any]:
     """The pages of a listing, as JSON. A page without objects may be followed by others."""
     query = {
         "prefix": prefix,
@@ -52,7 +52,7 @@ def _require_page(page: Mapping[str, Any], prefix: str) -> None:
 
 
 def objects(
-    client: Client, prefix: str, start_after: str | None, what: str
+    client: GcsClient, prefix: str, start_after: str | None, what: str
 ) -> Iterator[ObjectInfo]:
     """Every object under `prefix`, ascending, without the parts of open uploads.
 

@@ -17,7 +17,7 @@ from skyplane_gateway.common.encoded_words import utf8
 from skyplane_gateway.common.mtime import dated, undated
 from skyplane_gateway.common.objects import Body, ObjectAttributes, ObjectInfo, Precondition
 from skyplane_gateway.common.source_version import recorded_source
-from skyplane_gateway.stores.blocks import Blocks
+from skyplane_gateway.stores.body_blocks import Blocks
 from skyplane_gateway.stores.checksums import (
     Stated,
     crc32c_text,

@@ -32,8 +32,8 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores.async_requests import AsyncRequests
 from skyplane_gateway.stores.base import EmptyReader, ObjectStore, RangeReader, Reader, Wants
 from skyplane_gateway.stores.gcs import listing
-from skyplane_gateway.stores.gcs.bucket import Bucket
-from skyplane_gateway.stores.gcs.client import Client, bucket_region
+from skyplane_gateway.stores.gcs.bucket import GcsBucket
+from skyplane_gateway.stores.gcs.client import GcsClient, bucket_region
 from skyplane_gateway.stores.gcs.compose import MAX_SOURCES
 from skyplane_gateway.stores.gcs.credentials import (
     ambient_credentials,
@@ -49,7 +49,7 @@ from skyplane_gateway.stores.gcs.requests import (
     resource_of,
     stated_in,
 )
-from skyplane_gateway.stores.gcs.uploads import Uploads
+from skyplane_gateway.stores.gcs.uploads import GcsUploads
 from skyplane_gateway.stores.key_rules import check_gcs_key
 from skyplane_gateway.stores.response_validation import require_etag, require_range
 
@@ -87,10 +87,10 @@ class GcsStore:
     def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
         self.spec = spec
         self.capabilities = _CAPABILITIES
-        self._client = Client(spec, credentials)
+        self._client = GcsClient(spec, credentials)
         self.server_clock = self._client.server_clock
-        self._bucket = Bucket(self._client)
-        self._uploads = uploads = Uploads(self._bucket)
+        self._bucket = GcsBucket(self._client)
+        self._uploads = uploads = GcsUploads(self._bucket)
         self.put_part, self.copy_part = uploads.put_part, uploads.copy_part
         self.complete_upload, self.abort_upload = uploads.complete, uploads.abort
         self.list_uploads, self.list_parts = uploads.open_uploads, uploads.parts

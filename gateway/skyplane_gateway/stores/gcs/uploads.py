@@ -51,7 +51,7 @@ from skyplane_gateway.stores.checksums import (
     stated_crc32c,
 )
 from skyplane_gateway.stores.copy_source import CopySource
-from skyplane_gateway.stores.gcs.bucket import Bucket, Resource
+from skyplane_gateway.stores.gcs.bucket import GcsBucket, Resource
 from skyplane_gateway.stores.gcs.compose import Piece, Wanted, grouped, joined, whole_crc32c
 from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.listing import pages
@@ -72,10 +72,10 @@ _ROW_FIELDS: Final = "kind,name,generation,size,crc32c,timeCreated,metadata,stor
 _REMOVALS: Final = 16
 
 
-class Uploads:
+class GcsUploads:
     """The verbs of `ObjectStore` for multipart uploads."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: GcsBucket) -> None:
         self._bucket = bucket
 
     def create(self, key: str, attributes: ObjectAttributes | None) -> str:

@@ -54,7 +54,7 @@ from skyplane_gateway.stores.local.publish import (
     tidy,
     write_synced,
 )
-from skyplane_gateway.stores.local.uploads import OpenUpload, find_uploads
+from skyplane_gateway.stores.local.uploads import LocalUpload, find_uploads
 
 _CAPABILITIES = StoreCapabilities(
     trusts_checksum=False,
@@ -148,7 +148,7 @@ class LocalStore:
             raise InvalidKey(f"{key!r} names a directory, which holds no bytes; rename the object")
         with mapped(f"beginning an upload to {path}"):
             mtime_ns = mtime_ns_of(attributes)
-            return OpenUpload.create(key, path, self._rng, self._clock, mtime_ns).upload_id
+            return LocalUpload.create(key, path, self._rng, self._clock, mtime_ns).upload_id
 
     def put_part(
         self, key: str, upload_id: str, number: int, data: Body, *, offset: int, crc32c: int
@@ -215,8 +215,8 @@ class LocalStore:
         found = ObjectAttributes(content_type=guessed_type(key) if self._guesses else None)
         return with_mtime(found, status.st_mtime_ns) if self._tells_time else found
 
-    def _upload(self, key: str, upload_id: str) -> OpenUpload:
-        return OpenUpload.named(key, upload_id, path_of(self._root, key))
+    def _upload(self, key: str, upload_id: str) -> LocalUpload:
+        return LocalUpload.named(key, upload_id, path_of(self._root, key))
 
 
 class LocalReader(RangeReader[int]):
@@ -284,7 +284,9 @@ def _make_directory(key: str, path: Path, data: Body) -> ObjectInfo:
         return info_of(key, path.stat())
 
 
-def _completed_before(upload: OpenUpload, size_bytes: int, crc32c: int | None) -> ObjectInfo | None:
+def _completed_before(
+    upload: LocalUpload, size_bytes: int, crc32c: int | None
+) -> ObjectInfo | None:
     if upload.draft.exists():
         return None
     try:

@@ -54,7 +54,7 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenUpload:
+class LocalUpload:
     """The two files of an upload to `target`."""
 
     key: str
@@ -64,7 +64,7 @@ class OpenUpload:
     @classmethod
     def create(
         cls, key: str, target: Path, rng: random.Random, clock: Clock, mtime_ns: int | None = None
-    ) -> OpenUpload:
+    ) -> LocalUpload:
         """Make the files. The finished one gets that modification time. Raises OSError."""
         token = rng.randbytes(16).hex()
         make_folders(target.parent)
@@ -79,7 +79,7 @@ class OpenUpload:
         return upload
 
     @classmethod
-    def named(cls, key: str, upload_id: str, target: Path) -> OpenUpload:
+    def named(cls, key: str, upload_id: str, target: Path) -> LocalUpload:
         """The upload of that id, which may be over. Raises NotFound for a malformed id."""
         upload = cls(key, upload_id, target)
         if _UPLOAD_ID.fullmatch(upload_id) is None:

@@ -21,8 +21,8 @@ from skyplane_gateway.common.objects import (
 from skyplane_gateway.stores.async_requests import Unsettled, WholeObject
 from skyplane_gateway.stores.checksums import range_of_whole
 from skyplane_gateway.stores.error_rules import unix_s
-from skyplane_gateway.stores.http_client import Answer, send
-from skyplane_gateway.stores.s3.bucket import Bucket
+from skyplane_gateway.stores.http_client import HttpResponse, send
+from skyplane_gateway.stores.s3.bucket import S3Bucket
 from skyplane_gateway.stores.s3.client import CHECKSUM_MODE
 from skyplane_gateway.stores.s3.request_parameters import RequestParameters
 from skyplane_gateway.stores.s3.requests import (
@@ -67,7 +67,7 @@ _METADATA: Final = "x-amz-meta-"
 _NAMES_OF_ANSWERS: Final = {header.lower(): name for header, name in _NAMES.items()}
 
 
-def open_requests(bucket: Bucket, spec: StoreSpec) -> S3AsyncRequests | None:
+def open_requests(bucket: S3Bucket, spec: StoreSpec) -> S3AsyncRequests | None:
     """The requests of a bucket; None where they need more than one, or other than SigV4."""
     if spec.option("tags") == KEEP:
         return None  # Each read has a second request.
@@ -90,7 +90,7 @@ def open_requests(bucket: Bucket, spec: StoreSpec) -> S3AsyncRequests | None:
 class S3AsyncRequests:
     """See `AsyncRequests`."""
 
-    def __init__(self, bucket: Bucket, signing: Signing, parameters: RequestParameters) -> None:
+    def __init__(self, bucket: S3Bucket, signing: Signing, parameters: RequestParameters) -> None:
         self._bucket = bucket
         self._parameters = parameters
         self._signing = signing
@@ -160,7 +160,7 @@ class S3AsyncRequests:
 
     async def _answer(
         self, method: str, key: str, headers: Mapping[str, str], expected: int, data: Body = b""
-    ) -> Answer:
+    ) -> HttpResponse:
         url, signed = self._signing.sign(method, key, headers, data)
         return await send(method, url, signed, data, expected=expected, way=self._signing.way)
 
@@ -174,7 +174,7 @@ def _headers(arguments: Mapping[str, Any]) -> dict[str, str]:
     return dict(pairs)
 
 
-def _boto_answer(answer: Answer) -> dict[str, Any]:
+def _boto_answer(answer: HttpResponse) -> dict[str, Any]:
     """What boto3 would return for these headers."""
     found: dict[str, Any] = {}
     for header, text in answer.pairs:
@@ -194,7 +194,7 @@ def _is_same(etag: str | None, other: str) -> bool:
     return etag is not None and etag.strip('"') == other.strip('"')
 
 
-def _require_whole(answer: Answer, length: int) -> None:
+def _require_whole(answer: HttpResponse, length: int) -> None:
     """The answer must be the whole object of that length."""
     found = answer.headers
     if answer.status == 206:

@@ -17,7 +17,7 @@ from botocore.response import StreamingBody
 from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.common.objects import Body
 from skyplane_gateway.stores.base import RangeReader
-from skyplane_gateway.stores.blocks import Blocks
+from skyplane_gateway.stores.body_blocks import Blocks
 from skyplane_gateway.stores.s3.error_mapping import mapped
 
 if TYPE_CHECKING:

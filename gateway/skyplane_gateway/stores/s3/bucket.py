@@ -45,7 +45,7 @@ from skyplane_gateway.stores.s3.requests import (
 from skyplane_gateway.stores.s3.sdk import BadAnswer
 
 
-class Bucket:
+class S3Bucket:
     """A bucket at one endpoint.
 
     Attributes:

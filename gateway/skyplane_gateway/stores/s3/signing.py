@@ -26,7 +26,7 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
-from skyplane_gateway.stores.async_requests import Unsettled, Way
+from skyplane_gateway.stores.async_requests import TlsAndProxy, Unsettled
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSRequest
@@ -117,7 +117,7 @@ class Signing:
     service: str
     credentials: SdkCredentials | None
     signs_payload: bool
-    way: Way
+    way: TlsAndProxy
     _keys: dict[_Scope, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def url(self, key: str) -> str:
@@ -173,7 +173,7 @@ def signing_of(
         service,
         credentials,
         signs_payload,
-        Way(
+        TlsAndProxy(
             _tls(ca_bundle) if is_https else None,
             get_environ_proxies(base_url).get("https" if is_https else "http"),
         ),

@@ -51,7 +51,7 @@ from skyplane_gateway.stores.response_validation import (
 )
 from skyplane_gateway.stores.s3 import listing
 from skyplane_gateway.stores.s3.body import S3Reader, SentBody
-from skyplane_gateway.stores.s3.bucket import Bucket, require_version, write_failure
+from skyplane_gateway.stores.s3.bucket import S3Bucket, require_version, write_failure
 from skyplane_gateway.stores.s3.client import ambient_credentials, bucket_region
 from skyplane_gateway.stores.s3.error_mapping import code_of, mapped
 from skyplane_gateway.stores.s3.requests import (
@@ -93,7 +93,7 @@ class S3Store:
 
     def __init__(self, spec: StoreSpec, credentials: Credentials | None = None) -> None:
         self.spec = spec
-        self._bucket = Bucket(spec, credentials)
+        self._bucket = S3Bucket(spec, credentials)
         self._client = self._bucket.client
         self._restores = listing.Restores()
         self.server_clock = ServerClock()

@@ -27,7 +27,7 @@ Pause = Callable[[threading.Event, float], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RateLimits:
     """Limits of one bucket. Rates are requests per second.
 
     Attributes:
@@ -57,7 +57,7 @@ _WINDOW_S: Final = 1.0
 _THROTTLING_S: Final = 60.0
 
 #: Of stores that never throttle, such as a file system.
-UNMETERED: Final = Limits(ceiling=math.inf)
+UNMETERED: Final = RateLimits(ceiling=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class RateLimiter:
 
     def __init__(
         self,
-        limits: Limits | None = None,
+        limits: RateLimits | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
         pause: Pause = threading.Event.wait,
     ) -> None:
-        self._limits = limits or Limits()
+        self._limits = limits or RateLimits()
         self._clock = clock
         self._pause = pause
         self._condition = threading.Condition()
@@ -279,7 +279,7 @@ _limiters: WeakValueDictionary[tuple[str, str, str], RateLimiter] = WeakValueDic
 _limiters_lock = threading.Lock()
 
 
-def limiter_of(spec: StoreSpec, limits: Limits) -> RateLimiter:
+def limiter_of(spec: StoreSpec, limits: RateLimits) -> RateLimiter:
     """The limiter of a bucket, made with these limits; all transfers of the process share it."""
     name = (spec.kind, spec.endpoint_url or "", spec.bucket)
     with _limiters_lock:

@@ -31,7 +31,7 @@ def add(commands: arguments.Subparsers) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> int:
     """Exit code 1 if a gateway does not respond."""
-    from skyplane_orchestration.transfer.sessions import FleetSessions
+    from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
 
     with as_bad_input():
         fleet = read_fleet(options.fleet)

@@ -10,8 +10,8 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_fleet
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
-from skyplane_orchestration.cli.preflight import require_writable
 from skyplane_orchestration.cli.progress import TransferProgress
+from skyplane_orchestration.cli.writable_destination import require_writable
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.transfer.progress_log import heading

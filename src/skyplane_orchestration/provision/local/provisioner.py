@@ -29,7 +29,7 @@ from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
 from skyplane_orchestration.provision.control_sessions import SessionFactory
 from skyplane_orchestration.provision.gateway_settings import processes_per_instance
-from skyplane_orchestration.provision.local import hosts
+from skyplane_orchestration.provision.local import this_machine
 from skyplane_orchestration.provision.local.bring_up import bring_up
 from skyplane_orchestration.provision.local.checks import local_findings, require_gateway
 from skyplane_orchestration.provision.local.machine import usable_processors
@@ -106,10 +106,10 @@ class LocalProvisioner:
         self.root.prepare()
         directory = self.root.fleet(spec.key)
         meta = directory.read_meta()
-        if meta is not None and hosts.machine_of(meta.host) != hosts.machine_of(
-            hosts.host_identity()
+        if meta is not None and this_machine.machine_of(meta.host) != this_machine.machine_of(
+            this_machine.host_identity()
         ):
-            hosts.require_this_host(meta.host, spec.key)
+            this_machine.require_this_host(meta.host, spec.key)
         try:
             return self._ensure(spec, authority, directory, instances, processes)
         except FileNotFoundError as error:
@@ -175,7 +175,7 @@ class LocalProvisioner:
         except ConfigurationInvalid as error:
             log.info("the record of fleet %s cannot be used: %s", fleet_key, error)
             return None
-        return fleet if fleet is not None and fleet.host == hosts.host_identity() else None
+        return fleet if fleet is not None and fleet.host == this_machine.host_identity() else None
 
     def destroy(self, fleet_key: str) -> tuple[str, ...]:
         self.root.prepare()
@@ -198,7 +198,7 @@ class LocalProvisioner:
 
     def check_host(self, fleet: Fleet) -> None:
         require_made_by(self.name, fleet)
-        hosts.require_this_host(fleet.host, fleet.key)
+        this_machine.require_this_host(fleet.host, fleet.key)
 
     def sweep(
         self,
@@ -213,7 +213,7 @@ class LocalProvisioner:
             self._runner,
             self.root.fleets(),
             deployment,
-            host=hosts.machine_of(hosts.host_identity()),
+            host=this_machine.machine_of(this_machine.host_identity()),
             dry_run=dry_run,
             older_than_s=older_than_s,
             authority_of=authority_of,
@@ -242,7 +242,7 @@ class LocalProvisioner:
                     f"fleet {spec.key} belongs to deployment {meta.deployment!r},"
                     f" not to {spec.deployment!r}"
                 )
-            if meta.host == hosts.host_identity() and meta.hard_end_unix_s > now:
+            if meta.host == this_machine.host_identity() and meta.hard_end_unix_s > now:
                 directory.write_meta(meta)
                 return meta
             # The machine has restarted, or the fleet is past its hard end.

@@ -9,7 +9,6 @@ from skyplane_orchestration.errors import TeardownIncomplete
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.sweep_report import SweepReport, SweptFleet
 from skyplane_orchestration.provision.control_sessions import is_living
-from skyplane_orchestration.provision.local.hosts import machine_of
 from skyplane_orchestration.provision.local.run_directory import (
     DirectoryBusy,
     FleetDirectory,
@@ -17,6 +16,7 @@ from skyplane_orchestration.provision.local.run_directory import (
     GatewayProcess,
 )
 from skyplane_orchestration.provision.local.runner import Runner
+from skyplane_orchestration.provision.local.this_machine import machine_of
 from skyplane_orchestration.provision.provisioner import AuthorityOf
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from skyplane_orchestration.provision.provisioner import (
     FleetSpec,
 )
 from skyplane_orchestration.provision.routes import node_names
+from skyplane_orchestration.provision.ssh.host_sessions import HostSessions
 from skyplane_orchestration.provision.ssh.machines import SkyplaneFailure, SshMachines
 from skyplane_orchestration.provision.ssh.options import SshOptions
-from skyplane_orchestration.provision.ssh.sessions import HostSessions
 
 if TYPE_CHECKING:
     from skyplane_orchestration.security.authority import Authority

@@ -31,7 +31,7 @@ from skyplane_gateway.common.objects import (
     ObjectAttributes,
     StoreSpec,
 )
-from skyplane_gateway.stores.azure.client import Container, Request
+from skyplane_gateway.stores.azure.client import AzureRequest, Container
 from skyplane_gateway.stores.azure.requests import crc64_header
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER, check_azure_key
 from skyplane_gateway.stores.registry import open_without_retries
@@ -223,7 +223,7 @@ def test_a_signature_in_place_of_a_key(azure: Any) -> None:
 )
 def test_the_account_is_in_the_host_or_in_the_path(endpoint_url: str | None, url: str) -> None:
     spec = StoreSpec("azure", "acct/box", endpoint_url, options=(("anonymous", "true"),))
-    signed, headers = Container(spec, None).signed(Request("GET", "k", 200), 0)
+    signed, headers = Container(spec, None).signed(AzureRequest("GET", "k", 200), 0)
     assert signed == url
     assert "authorization" not in headers
 

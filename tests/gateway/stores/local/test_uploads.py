@@ -23,7 +23,7 @@ from skyplane_gateway.common.objects import IF_ABSENT, PartInfo
 from skyplane_gateway.sink.destination import Destination
 from skyplane_gateway.stores.base import ObjectStore
 from skyplane_gateway.stores.local import uploads
-from skyplane_gateway.stores.local.uploads import OpenUpload
+from skyplane_gateway.stores.local.uploads import LocalUpload
 
 BODY = b"body of the only part"
 
@@ -101,7 +101,7 @@ def test_a_writer_that_pauses_before_its_lock(
 def test_a_writer_after_a_crash_between_link_and_unlink(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo
 ) -> None:
-    upload = OpenUpload.named("k", upload_id, root / "k")
+    upload = LocalUpload.named("k", upload_id, root / "k")
     os.link(upload.draft, root / "k")
     etag = store.head("k").etag
     with pytest.raises(errors.NotFound):
@@ -112,7 +112,7 @@ def test_a_writer_after_a_crash_between_link_and_unlink(
 def test_a_completion_waits_for_a_writer(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload = OpenUpload.named("k", upload_id, root / "k")
+    upload = LocalUpload.named("k", upload_id, root / "k")
     other = os.open(upload.draft, os.O_RDWR)
     fcntl.flock(other, fcntl.LOCK_SH)
     pauses: list[float] = []
@@ -131,7 +131,7 @@ def test_a_completion_waits_for_a_writer(
 def test_nothing_is_written_while_an_upload_is_completed(
     store: ObjectStore, root: Path, upload_id: str, part: PartInfo
 ) -> None:
-    upload = OpenUpload.named("k", upload_id, root / "k")
+    upload = LocalUpload.named("k", upload_id, root / "k")
     with (
         upload.finished(random.Random(1)),
         pytest.raises(errors.StoreUnavailable, match="being completed"),

@@ -7,7 +7,7 @@ from tests.gateway.stores.async_first import AsyncFirst
 from tests.gateway.stores.scripted import Reply, ScriptedServer
 
 from skyplane_gateway.common.objects import ObjectAttributes
-from skyplane_gateway.stores.http_client import Answer
+from skyplane_gateway.stores.http_client import HttpResponse
 from skyplane_gateway.stores.s3.async_requests import _boto_answer
 from skyplane_gateway.stores.s3.requests import attributes_of
 
@@ -64,4 +64,4 @@ def test_an_object_without_an_encoding_has_none() -> None:
 @pytest.mark.parametrize("names", [("aws-chunked", "gzip"), ("gzip", "aws-chunked")])
 def test_a_repeated_header_is_one_list(names: tuple[str, str]) -> None:
     pairs = [(b"Content-Encoding", name.encode()) for name in names]
-    assert attributes_of(_boto_answer(Answer(206, pairs, b""))).content_encoding == "gzip"
+    assert attributes_of(_boto_answer(HttpResponse(206, pairs, b""))).content_encoding == "gzip"

@@ -10,8 +10,8 @@ from botocore.exceptions import EndpointConnectionError
 from skyplane_gateway.common.checksum import crc32c
 from skyplane_gateway.common.errors import StoreUnavailable
 from skyplane_gateway.common.objects import Credentials, StoreSpec
-from skyplane_gateway.stores.checksums import Comparison, Stated
-from skyplane_gateway.stores.s3.bucket import Bucket
+from skyplane_gateway.stores.checksums import ChecksumComparison, Stated
+from skyplane_gateway.stores.s3.bucket import S3Bucket
 from skyplane_gateway.stores.s3.requests import md5_of, stated_of
 
 MD5 = "5d41402abc4b2a76b9719d911017c592"
@@ -59,7 +59,7 @@ def test_a_checksum_counts_if_it_is_that_of_the_whole_object(
 ) -> None:
     found = stated_of(answer)
     assert found == expected
-    comparison = Comparison("k", found)
+    comparison = ChecksumComparison("k", found)
     comparison.take(b"1234")
     comparison.take(b"56789")
     comparison.finish()
@@ -105,5 +105,5 @@ def test_aws_is_asked_once_more_where_its_answer_to_a_range_states_nothing(
 @pytest.mark.parametrize(("bucket", "is_one"), [("plain", True), ("a--use1-az4--x-s3", False)])
 def test_an_etag_of_a_directory_bucket_is_no_md5(bucket: str, is_one: bool) -> None:
     keys = Credentials({"access_key_id": "a", "secret_access_key": "b"})
-    opened = Bucket(StoreSpec("s3", bucket, region="us-east-1"), keys)
+    opened = S3Bucket(StoreSpec("s3", bucket, region="us-east-1"), keys)
     assert opened.stated({"ETag": MD5}) == (("MD5", MD5) if is_one else None)

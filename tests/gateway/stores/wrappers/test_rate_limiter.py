@@ -11,7 +11,7 @@ import pytest
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.errors import Cancelled
 from skyplane_gateway.stores import Credentials, StoreSpec, open_store
-from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter, RateLimits
 
 KEYS = Credentials({"access_key_id": "a", "secret_access_key": "b"})
 
@@ -42,7 +42,7 @@ def running() -> threading.Event:
     return threading.Event()
 
 
-def limiter_in(time: VirtualTime, limits: Limits) -> RateLimiter:
+def limiter_in(time: VirtualTime, limits: RateLimits) -> RateLimiter:
     return RateLimiter(limits, clock=time.clock, pause=time.pause)
 
 
@@ -54,7 +54,7 @@ def ask(limiter: RateLimiter, running: threading.Event, times: int = 1) -> None:
 
 
 def test_requests_wait_for_the_rate(time: VirtualTime, running: threading.Event) -> None:
-    limiter = limiter_in(time, Limits(ceiling=10, growth_per_s=0))
+    limiter = limiter_in(time, RateLimits(ceiling=10, growth_per_s=0))
     ask(limiter, running, 21)
     assert time.now_s == pytest.approx(2.0)
 
@@ -62,7 +62,7 @@ def test_requests_wait_for_the_rate(time: VirtualTime, running: threading.Event)
 def test_one_burst_of_throttling_halves_the_rate_once(
     time: VirtualTime, running: threading.Event
 ) -> None:
-    limiter = limiter_in(time, Limits(ceiling=100, growth_per_s=0))
+    limiter = limiter_in(time, RateLimits(ceiling=100, growth_per_s=0))
     ask(limiter, running, 200)
     assert time.now_s == pytest.approx(2.0, abs=0.02)
     permits = [limiter.acquire(running) for _ in range(8)]
@@ -75,7 +75,7 @@ def test_one_burst_of_throttling_halves_the_rate_once(
 
 
 def test_throttling_halves_the_rate_in_use(time: VirtualTime, running: threading.Event) -> None:
-    limiter = limiter_in(time, Limits(ceiling=3500))
+    limiter = limiter_in(time, RateLimits(ceiling=3500))
     for _ in range(40):
         ask(limiter, running)
         time.now_s += 0.1
@@ -84,7 +84,7 @@ def test_throttling_halves_the_rate_in_use(time: VirtualTime, running: threading
 
 
 def test_the_rate_never_falls_below_its_floor(time: VirtualTime, running: threading.Event) -> None:
-    limiter = limiter_in(time, Limits(floor=2))
+    limiter = limiter_in(time, RateLimits(floor=2))
     for _ in range(20):
         limiter.throttled(limiter.acquire(running), None)
         limiter.release()
@@ -94,7 +94,7 @@ def test_the_rate_never_falls_below_its_floor(time: VirtualTime, running: thread
 def test_success_brings_the_rate_back_to_its_ceiling(
     time: VirtualTime, running: threading.Event
 ) -> None:
-    limiter = limiter_in(time, Limits(ceiling=100, growth_per_s=10))
+    limiter = limiter_in(time, RateLimits(ceiling=100, growth_per_s=10))
     limiter.throttled(limiter.acquire(running), None)
     limiter.release()
     low = limiter._rate
@@ -108,7 +108,7 @@ def test_success_brings_the_rate_back_to_its_ceiling(
 
 
 def test_no_request_is_sent_before_retry_after(time: VirtualTime, running: threading.Event) -> None:
-    limiter = limiter_in(time, Limits())
+    limiter = limiter_in(time, RateLimits())
     first, second = limiter.acquire(running), limiter.acquire(running)
     limiter.throttled(first, 7.0)
     limiter.throttled(second, 3.0)
@@ -117,7 +117,7 @@ def test_no_request_is_sent_before_retry_after(time: VirtualTime, running: threa
 
 
 def test_a_request_above_the_limit_waits_for_another_to_end(running: threading.Event) -> None:
-    limiter = RateLimiter(Limits(concurrent=3))
+    limiter = RateLimiter(RateLimits(concurrent=3))
     for _ in range(3):
         limiter.acquire(running)
     fourth = threading.Thread(target=limiter.acquire, args=(running,))
@@ -131,7 +131,7 @@ def test_a_request_above_the_limit_waits_for_another_to_end(running: threading.E
 
 
 def test_a_wait_for_a_free_place_can_be_cancelled() -> None:
-    limiter = RateLimiter(Limits(concurrent=1))
+    limiter = RateLimiter(RateLimits(concurrent=1))
     limiter.acquire(threading.Event())
     ended, raised = threading.Event(), []
 
@@ -158,7 +158,7 @@ def test_a_wait_for_the_rate_can_be_cancelled(time: VirtualTime) -> None:
         ended.set()
         return True
 
-    limiter = RateLimiter(Limits(concurrent=1), clock=time.clock, pause=end)
+    limiter = RateLimiter(RateLimits(concurrent=1), clock=time.clock, pause=end)
     limiter.throttled(limiter.acquire(ended), 60.0)
     limiter.release()
     with pytest.raises(Cancelled):

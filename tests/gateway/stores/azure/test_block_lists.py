@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 
-from skyplane_gateway.stores.azure.blocks import (
+from skyplane_gateway.stores.azure.block_lists import (
     Block,
     BlockId,
     parts_of,

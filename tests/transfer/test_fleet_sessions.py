@@ -10,7 +10,7 @@ from tests.transfer.samples import fleet_of
 
 from skyplane_orchestration.errors import NotFound
 from skyplane_orchestration.model.fleet import GatewayHandle
-from skyplane_orchestration.transfer.sessions import FleetSessions
+from skyplane_orchestration.transfer.fleet_sessions import FleetSessions
 
 
 class _Authority:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from skyplane_gateway.common.objects import MIB
-from skyplane_gateway.stores.blocks import Blocks, noting_sent
+from skyplane_gateway.stores.body_blocks import Blocks, noting_sent
 from skyplane_gateway.stores.gcs.requests import Related
 from skyplane_gateway.stores.s3.body import SentBody
 
