@@ -1062,7 +1062,7 @@ def test_a_policy_or_a_plan_without_a_job_keeps_the_plan(client: Client, script:
     with pytest.raises(CapacityUnavailable, match=r"refuses$"):
         client.run(keeps, plan=plan)
     script.refusals = [refused(plan, A, CapacityUnavailable)]
-    with pytest.raises(CapacityUnavailable, match="without its job, so it is not made again"):
+    with pytest.raises(CapacityUnavailable, match="without its job, so it cannot be made again"):
         client.provision(plan)
     assert script.names == ["ensure", "ensure"]
 

@@ -87,7 +87,9 @@ def main(arguments: list[str]) -> int:
         return health.run(arguments[1:])
     parser = argparse.ArgumentParser(prog="skyplane-gateway", description=__doc__)
     parser.add_argument("--config", required=True, type=Path, help="GatewayConfig as JSON")
-    parser.add_argument("--fleet", required=True, help="fleet key, to be found by")
+    parser.add_argument(
+        "--fleet", required=True, help="fleet key, by which the orchestrator finds this process"
+    )
     parser.add_argument("--detach", action="store_true", help="run on in the background")
     parser.add_argument("--log-file", type=Path, help="file for all output, which is appended")
     options = parser.parse_args(arguments)

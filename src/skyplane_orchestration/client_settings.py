@@ -36,9 +36,9 @@ MEANINGS: Final = {
     "fleet_secret": "Secret of at least 32 bytes, the same for all processes. Without it, a file"
     " of this user, for one machine only.",
     "grid": "Name or directory of the grid to plan on.",
-    "provisioner": "Where gateways run: local, as processes of this machine; ssh, of the machines"
-    " of the hosts; cloud, on instances that it launches as the clouds say; aws, gcp or azure,"
-    " on instances in that cloud only.",
+    "provisioner": "Where gateways run: local, on this machine; ssh, on the machines of the hosts"
+    " file; cloud, on instances that it launches by the clouds file; aws, gcp or azure, on"
+    " instances of that cloud only.",
     "hosts_file": "File with the machines of each region, for the provisioner ssh.",
     "hosts": "The content of a hosts file, in its place.",
     "clouds_file": "File with what instances run and the settings of each cloud, for the"
@@ -244,7 +244,7 @@ class ClientSettings:
 
         if place == "never":
             raise ConfigurationInvalid(
-                "a copy without gateways has no use for the provisioner 'ssh'; omit one of both"
+                "a copy without gateways does not use the provisioner 'ssh'; omit one of the two"
             )
         file = self.hosts_file
         return SshProvisioner(

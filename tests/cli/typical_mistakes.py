@@ -41,7 +41,7 @@ MISTAKES: Final[list[tuple[str, str]]] = [
     ("cp -r {tree} {tmp}/new --provisioner ssh", "needs --hosts"),
     (
         "cp {tree}/* {tmp}/new",
-        "a source is no pattern: give the folder '{tree}/', -r and --include",
+        "a source cannot be a pattern: give the folder '{tree}/', -r and --include",
     ),
     ("cp -r {tree}/*.csv {tmp}/new", "-r and --include '*.csv'"),
     ("cp {tree}/a {tree}/b {tmp}/new", "it takes SRC and DST only"),

@@ -86,7 +86,7 @@ def test_every_kind_of_difference(places: tuple[Path, Path]) -> None:
     assert not report.is_equal
     assert (report.equal, report.different, report.missing, report.extra) == (1, 2, 1, 2)
     assert "SHA-256" in report.differences[0].reason
-    assert report.differences[2].reason == "2 bytes, 6 over there"
+    assert report.differences[2].reason == "2 bytes at the source, 6 at the destination"
     assert report.differences[1].source == ""
     without = verify(places)
     assert (without.extra, len(without.differences)) == (None, 3)

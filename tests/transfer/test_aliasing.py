@@ -113,7 +113,7 @@ def test_a_destination_that_this_process_may_not_write_to(
         raise PermissionDenied("s3:PutObject")
 
     monkeypatch.setattr(MemoryStore, "put", refuse)
-    with pytest.raises(PermissionDenied, match=r"s3://b/q/.* not its own source.*s3:PutObject"):
+    with pytest.raises(PermissionDenied, match=r"s3://b/q/.* not the source.*s3:PutObject"):
         require_distinct_ends(job_of("p/", "q/"), bucket, bucket)
 
 
@@ -261,7 +261,7 @@ def test_a_copy_is_the_source_of_another_object(files: TransferJob, tmp_path: Pa
     (tmp_path / "in/two/a").write_text("the copy of one/a")
     (tmp_path / "out/two").mkdir()
     (tmp_path / "out/two/a").write_text("the copy of two/a")
-    with pytest.raises(ConfigurationInvalid, match="out/one is also a folder that is moved from"):
+    with pytest.raises(ConfigurationInvalid, match="out/one is a folder of the source too"):
         look(files, "one/a", "two/a")
     look(files, "two/a")
     look(files, "one/a")

@@ -56,7 +56,7 @@ def _check(
     config = gateway.config
     if (config.node, config.fleet_key) != (node, document.fleet_key):
         raise ConfigurationInvalid(
-            f"the configuration of {node} is of {config.node} in fleet {config.fleet_key}"
+            f"the configuration for {node} is that of {config.node} in fleet {config.fleet_key}"
         )
     identity.require_own(
         gateway.certificate_pem,

@@ -95,7 +95,7 @@ class UploadRow:
 
     def __post_init__(self) -> None:
         if self.size_bytes < 0 or self.part_bytes < 1:
-            raise ConfigurationInvalid("an upload has no negative size and parts of a byte or more")
+            raise ConfigurationInvalid("an upload has a negative size or empty parts")
 
     def length_of(self, number: int) -> int:
         """Bytes of a part, counted from 1; 0 where there is no such part."""

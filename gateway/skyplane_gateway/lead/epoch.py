@@ -44,9 +44,9 @@ async def take_over(context: TransferContext, identity: Journal) -> EarlierEpoch
     if earlier.unreadable and keeps_unseen(spec):
         raise JournalUnreadable(
             f"{'; '.join(earlier.unreadable)}; it may name objects that could not be verified, "
-            f"and {spec.conflict!r} would keep them: if a newer release wrote it, continue with "
-            "that release; else compare both ends (skyplane-orch verify), remove at the "
-            "destination what differs and is nobody else's, delete that journal, try again"
+            f"and {spec.conflict!r} would keep them. If a newer release wrote it, continue with "
+            "that release. Otherwise compare both ends (skyplane-orch verify), remove the "
+            "objects of this transfer that differ, delete that journal, and try again"
         )
     return earlier
 

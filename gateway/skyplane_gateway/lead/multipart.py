@@ -431,8 +431,8 @@ def _checksum_of(copy: _Copy) -> int:
     if info.crc32c not in (None, crc32c):
         raise CopyAgain(
             ChecksumMismatch(
-                f"what was read of {info.key!r} has CRC32C {crc32c:08x}, twice, but its store "
-                f"gives {info.crc32c:08x} for it; look at the object before you copy it again"
+                f"two reads of {info.key!r} have CRC32C {crc32c:08x}, but its store states "
+                f"{info.crc32c:08x}; check the object before you copy it again"
             )
         )
     return crc32c

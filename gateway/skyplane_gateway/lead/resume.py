@@ -126,9 +126,9 @@ class Resumer:
             await self.abort(decision.upload)
         if decision.verdict == "unproved":
             raise ChecksumMismatch(
-                f"the object {decision.row.destination_key!r} could not be shown to have the "
-                "source's bytes, and an earlier try of this transfer may have written it; the "
-                "conflict rule keeps it: look at it, remove it if it is not wanted, then try again",
+                f"it is not known whether {decision.row.destination_key!r} has the bytes of the "
+                "source: an earlier try of this transfer may have written it, and the conflict "
+                "rule keeps it; compare both, remove it if it is wrong, then try again",
                 is_permanent=True,
             )
         return Resumed(decision.row, gone=decision.upload)

@@ -105,6 +105,6 @@ class ServerSideCopies:
         if isinstance(error, (*WAITED_FOR, NotFound, PreconditionFailed)):
             return False
         if not self.refusal:
-            log.warning("the store copies no more objects itself: %s", error)
+            log.warning("from now on the gateways copy, and not the store itself: %s", error)
             self.refusal = error.message
         return True

@@ -132,7 +132,7 @@ def glob_advice(key: str) -> str:
         return ""
     start = key.rfind("/", 0, at) + 1
     return with_fields(
-        "a source is no pattern: give the folder {folder!r}, {recursive:True} and {include} "
+        "a source cannot be a pattern: give the folder {folder!r}, {recursive:True} and {include} "
         "{name!r}",
         folder=key[:start],
         name=key[start:],

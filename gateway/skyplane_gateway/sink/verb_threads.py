@@ -55,7 +55,9 @@ class VerbThreads:
         def work() -> T:
             left_s = until_s - loop.time()
             if left_s <= 0:
-                raise Throttled(f"so many verbs wait for the store {what} that this had no turn")
+                raise Throttled(
+                    f"too many requests wait for the store {what}; this one was not sent"
+                )
             return call(left_s)
 
         running = loop.run_in_executor(self._slow if is_slow else self._quick, work)
@@ -68,8 +70,8 @@ class VerbThreads:
             if not timeout.expired():
                 raise
             raise StoreUnavailable(
-                f"no answer of the store {what} within {limit_s:g} s; see that it can be reached, "
-                "then try again"
+                f"no answer of the store {what} within {limit_s:g} s; check that it can be "
+                "reached, then try again"
             ) from error
 
     async def finish(self) -> None:

@@ -139,7 +139,7 @@ class WriteVerifier:
             try:
                 self._remove(bad, precondition)
             except SkyplaneError as error:
-                log.error("%r has other bytes than were sent, and stays: %s", bad.key, error)
+                log.error("%r has wrong bytes and cannot be removed: %s", bad.key, error)
 
     def fence(self, key: str, precondition: Precondition) -> Precondition:
         """The precondition for a write, also after a bad object of ours was removed."""

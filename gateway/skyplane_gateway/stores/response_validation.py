@@ -60,7 +60,7 @@ def in_order(
     """
     for row in rows:
         if not row.key.startswith(prefix):
-            raise broken_listing(what, f"{row.key!r} is not asked for")
+            raise broken_listing(what, f"it has {row.key!r}, which was not asked for")
         # Order of code points is order of UTF-8 bytes.
         if row.key == last:
             raise broken_listing(what, f"{row.key!r} comes twice")

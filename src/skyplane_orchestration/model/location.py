@@ -250,7 +250,7 @@ def _split(url: str) -> _Parts:
         raise InvalidLocation(f"{url!r} names no bucket")
     if kind == "s3" and not _BUCKET_NAME.fullmatch(bucket):
         raise InvalidLocation(
-            f"{bucket!r} in {url!r} is no name of a bucket; an endpoint is given apart"
+            f"{bucket!r} in {url!r} is not a bucket name; an endpoint has an option of its own"
         )
     return _Parts(kind, bucket, key, f"{scheme}://{bucket}")
 
@@ -291,7 +291,7 @@ def _require_no_secret(what: str, authority: str, query: str = "") -> None:
         kind = "a user name or a password" if at else "a query, perhaps a signature"
         raise InvalidLocation(
             f"{what} at {host!r} carries {kind}; give credentials by a reference, "
-            "and a ? of a name as %3F"
+            "and write a ? that belongs to a name as %3F"
         )
 
 

@@ -38,7 +38,7 @@ def remove_journals(
     except StaleEpoch:
         return ()
     except SkyplaneError as error:
-        return (f"not all that the transfer left at its destination is removed: {error}",)
+        return (f"what the transfer left at its destination could not all be removed: {error}",)
     return ()
 
 
@@ -64,5 +64,5 @@ def abort_uploads(
 def _stays_open(upload: Mapping[str, str], error: SkyplaneError) -> str:
     return (
         f"the upload {upload['upload_id']} of {upload['key']!r} stays open: {error}; a sweep ends "
-        "it; its object is there if it counts as copied"
+        "it; if the object counts as copied, it is at the destination all the same"
     )

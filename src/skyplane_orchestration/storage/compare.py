@@ -191,7 +191,9 @@ class _Comparison:
             return _Outcome("missing", "it is not at the destination")
         if source.size_bytes != destination.size_bytes:
             return _Outcome(
-                "different", f"{source.size_bytes} bytes, {destination.size_bytes} over there"
+                "different",
+                f"{source.size_bytes} bytes at the source, {destination.size_bytes} at the "
+                "destination",
             )
         if self._listing_only:
             return _Outcome("equal")
@@ -202,7 +204,7 @@ class _Comparison:
         except StoreError as error:
             return _Outcome("unreadable", error.message)
         if here != there:
-            reason = f"{name} {here}, {there} over there"
+            reason = f"{name} {here} at the source, {there} at the destination"
             return _Outcome("different", reason, read_bytes, name)
         return _Outcome("equal", "", read_bytes, name)
 

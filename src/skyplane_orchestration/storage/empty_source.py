@@ -70,7 +70,7 @@ def _why(job: TransferJob, store: ObjectStore, listed: int) -> str:
     scope = rule_of(job).scope
     if scope and not found and next(store.list(folder_of(key)), None) is not None:
         return with_fields(
-            "no key under {url!r} begins with {scope!r}, as {include} has it; a glob has to match "
+            "no key under {url!r} begins with {scope!r}, as {include} asks; a glob has to match "
             "the whole key below the prefix",
             url=url,
             scope=scope,

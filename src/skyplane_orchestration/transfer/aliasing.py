@@ -104,7 +104,7 @@ def require_distinct_ends(
     token = _token_of(job)
     written = journal_key(folder, token, _EPOCH)
     gone = StoreUnavailable(
-        f"what is written to {job.destination.url!r} is gone at once; try again"
+        f"an object that was just written to {job.destination.url!r} is gone; try again"
     )
     failure: StoreError = gone
     try:
@@ -131,8 +131,8 @@ def _write(job: TransferJob, copies: ObjectStore, key: str, token: str, rng: ran
         return copies.put(key, encode_journal(journal)).etag
     except PermissionDenied as error:
         raise PermissionDenied(
-            f"a move writes to {job.destination.url!r} from here, to see that it is not its own "
-            f"source, which is not allowed: {error.message}"
+            f"before a move, this process writes a test object to {job.destination.url!r}, to be "
+            f"sure that it is not the source; that write is not allowed: {error.message}"
         ) from error
 
 
@@ -150,7 +150,7 @@ def _token_of(job: TransferJob) -> str:
 def _require_not_at_source(job: TransferJob, source: ObjectStore, token: str, written: str) -> None:
     same_name = journal_key(source_folder(job), token, _EPOCH)
     if _keeps_names(job) and _has(source, same_name):
-        raise _one_place(job, "what is written to the one appears in the other")
+        raise _one_place(job, "an object written to one appears in the other")
     if job.source.kind == job.destination.kind:
         # Permissions may cover the source folder alone.
         with suppress(PermissionDenied):
@@ -195,7 +195,7 @@ def require_distinct_files(job: TransferJob, copied: Callable[[], Iterable[Row]]
     for row in copied():
         folder = _path(row["destination"]).parent
         if (identity := folder_of(folder)) is not None and identity in emptied:
-            raise _one_place(job, f"{folder} is also a folder that is moved from")
+            raise _one_place(job, f"{folder} is a folder of the source too")
 
 
 def _path(key: str) -> Path:

@@ -217,7 +217,7 @@ def delete_extra(
     if not trouble:
         return result
     text = (
-        "all copies are at the destination, but not all objects that only it has could be "
+        "all copies are at the destination, but some of the objects that only it has could not be "
         f"deleted ({deletion.removed} were): {trouble}; run the transfer again"
     )
     return replace(result, state="failed", error=text, error_code=EXTRA_LEFT)

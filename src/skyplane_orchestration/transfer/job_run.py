@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Why a plan that comes without its job is not made again.
-_FIXED_PLAN: Final = "the plan comes without its job, so it is not made again here: plan once more"
+_FIXED_PLAN: Final = (
+    "the plan was given without its job, so it cannot be made again here; make a new plan"
+)
 
 
 class JobRun:

@@ -132,6 +132,6 @@ def _stay_warnings(asides: Asides, names: Sequence[str]) -> tuple[str, ...]:
         return ()
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return (
-        f"{names[0]!r}{more} of an unfinished run stays in {asides.place}, since a copy has its "
-        "place: delete it, or move it to another name",
+        f"{names[0]!r}{more} of an unfinished run stays in {asides.place}, because a copy now has "
+        "its name: delete it, or move it to another name",
     )

@@ -301,7 +301,7 @@ def measured(
         notes.append(f"the listing stopped at {volume.objects} objects; there is more to move")
     if volume.archived:
         notes.append(
-            f"the volume counts {counted(volume.archived, 'archived object')}, which cannot be read"
-            " until they are restored"
+            f"the volume includes {counted(volume.archived, 'archived object')}, which cannot be"
+            " read until they are restored"
         )
     return job, tuple(notes)

@@ -59,7 +59,7 @@ def test_a_gateway_can_start_from_its_files(tmp_path: Path) -> None:
     ("gateways", "says"),
     [
         ({}, "no gateway"),
-        ({"gcp:us-east1/0": delivered()}, "is of aws"),
+        ({"gcp:us-east1/0": delivered()}, "is that of aws"),
         ({NODE: delivered(fleet_key="cd" * 16)}, "in fleet cd"),
         ({NODE: delivered(key=InstanceIdentity.create(NOW))}, "for another key"),
         ({NODE: delivered(uri=AUTHORITY.orchestrator_uri)}, "in place of"),

@@ -193,7 +193,7 @@ class GcsBucket:
         answer = self.client.send("DELETE", url, what, expected=(200, 204))
         # fake-gcs-server answers 200 with `null`.
         if answer.content.strip() != (b"" if answer.status_code == 204 else b"null"):
-            raise unavailable(what, "is not that to a deletion")
+            raise unavailable(what, "does not fit a deletion")
 
     def remove(self, key: str, generation: str, what: str) -> None:
         """Delete a temporary object if it is there; also from a bucket that keeps versions."""

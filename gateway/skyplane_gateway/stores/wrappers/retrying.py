@@ -179,8 +179,8 @@ class RetryingStore:
         for row in self.attempts.rows(rest):
             if row.size_bytes < 0:
                 raise StoreError(
-                    f"the listing of {self.spec.place} gives {row.key!r} {row.size_bytes} bytes: "
-                    "no object has that size; look at the store"
+                    f"the listing of {self.spec.place} says that {row.key!r} has {row.size_bytes} "
+                    "bytes, which no object has; check the store"
                 )
             last = row.key
             yield row

@@ -72,8 +72,8 @@ def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Pars
         "--gateways",
         choices=get_args(GatewayPlace),
         default="auto",
-        help="start gateways outside this process; auto copies small jobs inside it: up to 64 MB, 4"
-        " GB within one region, 1 GB in place of instances (default: %(default)s)",
+        help="whether gateways start outside this process; auto: not for a small job, of up to 64"
+        " MB (4 GB within one region, 1 GB if it would need instances) (default: %(default)s)",
     )
     planner_options.add_objective(parser)
     planner_options.add_limits(parser, launches=True)

@@ -83,8 +83,8 @@ class FleetNetworks:
         """
         if not self._options.public_address and region not in self._options.subnets:
             raise ConfigurationInvalid(
-                f"subnets of azure has none for {region}; without public_address, instances are"
-                " in a subnet that the workers and the other regions reach"
+                f"the setting subnets of azure has none for {region}; without public_address, each"
+                " region needs a subnet that the workers and the other regions can reach"
             )
         self.write(fleet, region, ingress, is_exact=False)
         if region not in self._options.subnets:

@@ -255,7 +255,7 @@ class FleetInstances:
             named.sort(key=lambda instance: instance.launched_unix_s)
             tail = cloud.console_tail(named[-1], _CONSOLE_TAIL_BYTES).strip() if named else ""
         except SkyplaneError as error:
-            log.warning("not all is known of why %s has failed: %s", name, error)
+            log.warning("cannot find out why %s has failed: %s", name, error)
             tail = ""
         return (named[-1].why_ended if named else ""), tail
 

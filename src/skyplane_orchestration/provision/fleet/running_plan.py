@@ -34,7 +34,7 @@ def keep_plan(
         except NotAuthorised:
             raise
         except SkyplaneError as error:  # Such as a gateway of the previous release.
-            log.warning("%s does not keep the plan of its fleet: %s", handle.node, error)
+            log.warning("%s did not store the plan of its fleet: %s", handle.node, error)
 
 
 def plan_that_runs(
@@ -54,11 +54,11 @@ def plan_that_runs(
         except NotAuthorised:
             raise
         except GatewayUnreachable as error:
-            log.debug("%s does not tell its plan: %s", node, error)
+            log.debug("cannot ask %s for the plan of its fleet: %s", node, error)
             sessions.drop(node)
             continue
         except SkyplaneError as error:
-            log.info("%s does not tell its plan: %s", node, error)
+            log.info("cannot ask %s for the plan of its fleet: %s", node, error)
             continue
         if found.replaces == plan.shape:
             log.info("the fleet runs another plan, since this one was refused: %s", found.in_words)

@@ -500,5 +500,5 @@ def test_a_size_below_zero_is_the_stores_mistake(
 ) -> None:
     rows = [ObjectInfo("a", 5, "e", 0.0), ObjectInfo("k", size_bytes, "e", 0.0)]
     monkeypatch.setattr(type(world.inner), "list", lambda *_, **__: iter(rows))
-    with pytest.raises(errors.StoreError, match=f"gives 'k' {size_bytes} bytes: no object"):
+    with pytest.raises(errors.StoreError, match=f"says that 'k' has {size_bytes} bytes"):
         list(world.limited().list(""))
