@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from skyplane_orchestration.cli import arguments, planner_options
-from skyplane_orchestration.cli.arguments import Parser
+from skyplane_orchestration.cli.job_from_options import job_from
+from skyplane_orchestration.cli.parser import Parser
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,
@@ -34,7 +35,7 @@ def test_options_that_are_repeated_add_to_each_other() -> None:
         "--include *.csv --include *.json --exclude tmp/* --exclude-keys a:b,c --exclude x,y"
         " --instance-type aws=m5.large --instance-type gcp=n2-standard-4"
     )
-    job = arguments.job_from(options)
+    job = job_from(options)
     assert (job.include, job.exclude) == (("*.csv", "*.json"), ("tmp/*", "x,y", "a:b,c"))
     limits = planner_options.limits_from(options)
     assert limits.instance_types == {"aws": "m5.large", "gcp": "n2-standard-4"}
@@ -79,7 +80,7 @@ def test_old_names_of_options_work_with_a_warning(caplog: pytest.LogCaptureFixtu
     old = parsed("--allow aws:eu-* --allow-regions gcp:* --exclude-keys *.tmp")
     policy = planner_options.policy_from(old, REGIONS)
     assert policy.allow_regions == ("gcp:*", "aws:eu-*")
-    assert arguments.job_from(old, policy=policy).exclude == ("*.tmp",)
+    assert job_from(old, policy=policy).exclude == ("*.tmp",)
     assert ["--allow-regions" in caplog.messages[0], "--exclude;" in caplog.messages[1]] == [
         True
     ] * 2
@@ -116,7 +117,7 @@ def test_a_pattern_of_keys_that_once_was_one_of_regions_is_named(
 
 def test_the_list_of_keys_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("größe\n".encode())))
-    assert arguments.job_from(parsed("-r --files-from -")).files_from == ("größe",)
+    assert job_from(parsed("-r --files-from -")).files_from == ("größe",)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n")))
     with pytest.raises(ConfigurationInvalid, match="--files-from: '-' is not UTF-8 text"):
         parsed("-r --files-from -")
@@ -125,9 +126,9 @@ def test_the_list_of_keys_can_come_from_stdin(monkeypatch: pytest.MonkeyPatch) -
 def test_a_raw_list_of_keys_has_its_lines_as_they_are(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_bytes("\ufeff#a\n b \r\n/c\n".encode())
-    raw = arguments.job_from(parsed(f"-r --files-from-raw {keys}")).files_from
+    raw = job_from(parsed(f"-r --files-from-raw {keys}")).files_from
     assert raw == tuple(sorted(("#a", " b ", "/c")))
-    assert arguments.job_from(parsed(f"-r --files-from {keys}")).files_from == ("b", "c")
+    assert job_from(parsed(f"-r --files-from {keys}")).files_from == ("b", "c")
     with pytest.raises(ConfigurationInvalid, match="not allowed with argument --files-from"):
         parsed(f"--files-from {keys} --files-from-raw {keys}")
 
@@ -137,7 +138,7 @@ def test_a_list_of_keys_that_is_given_again_adds_to_the_first(tmp_path: Path) ->
         (tmp_path / name).write_text(f"{name}\nboth\n")
     for option in ("--files-from", "--files-from-raw"):
         text = f"-r {option} {tmp_path}/one {option} {tmp_path}/two"
-        assert arguments.job_from(parsed(text)).files_from == ("both", "one", "two")
+        assert job_from(parsed(text)).files_from == ("both", "one", "two")
 
 
 @pytest.mark.parametrize(

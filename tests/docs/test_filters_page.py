@@ -17,7 +17,8 @@ from tests.faults.tools import RCLONE
 
 from skyplane_gateway.selection import SelectionRule
 from skyplane_orchestration.cli import arguments
-from skyplane_orchestration.cli.arguments import Parser
+from skyplane_orchestration.cli.job_from_options import job_from
+from skyplane_orchestration.cli.parser import Parser
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage.preflight import previewed
 
@@ -63,7 +64,7 @@ def test_each_example_copies_what_it_says(
     arguments.add_ends(parser, "a place")
     arguments.add_selection(parser)
     options = parser.parse_args(["-r", f"{tree}/", f"{tmp_path}/", *shlex.split(here)])
-    chosen = previewed(arguments.job_from(options), CredentialSources(is_ambient_allowed=False))
+    chosen = previewed(job_from(options), CredentialSources(is_ambient_allowed=False))
     assert [f"/{row.source.key}" for row in chosen] == [f"{tree}/{key}" for key in copies]
 
 

@@ -18,7 +18,7 @@ import pytest
 from pydantic import ValidationError
 
 from skyplane_gateway.common.wording import FieldName, Text
-from skyplane_orchestration.cli.arguments import job_from
+from skyplane_orchestration.cli.job_from_options import job_from
 from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.option_names_in_messages import with_option_names
 from skyplane_orchestration.cli.planner_options import limits_from, objective_from, policy_from

@@ -1,20 +1,16 @@
-"""Arguments that several subcommands share, and jobs and locations made from them."""
+"""Arguments that several subcommands share."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import fields
-from functools import cache, partial
-from inspect import Parameter, signature
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Final
 
 from skyplane_gateway.common.job_options import ConflictRule, JobOptions, Verification
-from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.cli.argument_types import (
     header,
     keys_of_file,
@@ -22,118 +18,19 @@ from skyplane_orchestration.cli.argument_types import (
     written_as,
 )
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.other_tools import advice_for_option
+from skyplane_orchestration.cli.parser import Parser, add_fields, add_flags, add_list
 from skyplane_orchestration.client_settings import MEANINGS, PROVISIONERS, ClientSettings
-from skyplane_orchestration.errors import ConfigurationInvalid, InvalidLocation
-from skyplane_orchestration.model.flat_job import location_of
 from skyplane_orchestration.model.fleet import LOCAL
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
 from skyplane_orchestration.model.job import Limits, Policy, TransferJob
-from skyplane_orchestration.model.location import Location, named_location
 from skyplane_orchestration.model.output_format import MANIFESTS
-from skyplane_orchestration.model.text_values import options_of
 from skyplane_orchestration.provision.provisioner import FleetTimes
-
-log = logging.getLogger(__name__)
-
-#: Options of stores that have an effect at the other end only.
-_OF_OTHER_END: Final = {
-    "src": ("acl", "non-ascii", "sse", "sse-kms-key-id", "storage-class"),
-    "dst": ("tags",),
-}
-
-#: Begins of references to credentials that a command can resolve.
-_REFERENCES: Final = ("profile:", "env:")
 
 #: Prefix of an end's options -> name of the end.
 END_NAMES: Final = {"src": "source", "dst": "destination"}
 
-#: The result of `parser.add_subparsers()`; argparse has no public type for it.
-Subparsers = Any
-
 #: Runs a subcommand; returns its exit code.
 RunCommand = Callable[[argparse.Namespace, Console], int]
-
-#: Smallest similarity of an unknown option and the option that an error suggests.
-_SIMILARITY: Final = 0.8
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that raises ConfigurationInvalid instead of printing its usage."""
-
-    def __init__(self, **options: Any) -> None:
-        # A new option could make today's abbreviation ambiguous.
-        super().__init__(**{"allow_abbrev": False, **options})
-
-    def parse_known_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> tuple[Any, list[str]]:
-        """Refuse unknown arguments here, so that the error names the subcommand's help."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown)}")
-        return found, unknown
-
-    def _hint(self, unknown: Sequence[str]) -> str:
-        """What to do about arguments that are not known; empty without an idea."""
-        advice = (advice_for_option(one) for one in unknown)
-        if found := next(filter(None, advice), ""):
-            return f"; {found}"
-        option = next((one for one in unknown if one.startswith("-")), "")
-        if not option:
-            ends = " and ".join(str(one.metavar) for one in self._actions if not one.option_strings)
-            return f"; it takes {ends or 'options'} only (quote a name that has * or blanks)"
-        near = difflib.get_close_matches(
-            option.partition("=")[0].lower(), self._option_string_actions, 1, _SIMILARITY
-        )
-        return f"; did you mean {near[0]}?" if near else ""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigurationInvalid(f"{message} (see {self.prog} --help)")
-
-
-# ---------------------------------------------------------------- options
-
-
-def add_flags(group: argparse._ActionsContainer, **flags: str) -> None:
-    """Options without a value: name -> help."""
-    for name, what in flags.items():
-        group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
-
-
-def add_fields(group: argparse._ActionsContainer, kind: Callable[..., Any], **what: str) -> None:
-    """Options for fields of a job, of their names and types; the job itself checks the values.
-
-    Args:
-        kind: what has the fields: a dataclass, or a function of such arguments.
-        what: field -> its help, after the word that stands for a value that is free.
-    """
-    hints, parameters = _fields_of(kind)
-    for name, text in what.items():
-        option = f"--{name.replace('_', '-')}"
-        hint = next(one for one in options_of(hints[name]) if one is not type(None))
-        if hint is bool:
-            add_flags(group, **{name: text})
-        elif get_origin(hint) is Literal:
-            choices, default = get_args(hint), parameters[name].default
-            text = f"{text} (default: %(default)s)"
-            group.add_argument(option, choices=choices, default=default, help=text)
-        else:
-            metavar, _, text = text.partition(" ")
-            group.add_argument(option, type=hint, metavar=metavar, help=text)
-
-
-@cache
-def _fields_of(kind: Callable[..., Any]) -> tuple[dict[str, Any], Mapping[str, Parameter]]:
-    """Types and parameters; a command takes the fields of a job in many groups."""
-    return get_type_hints(kind), signature(kind).parameters
-
-
-def add_list(
-    group: argparse._ActionsContainer, option: str, metavar: str, what: str, **more: Any
-) -> None:
-    """An option that may be given several times."""
-    group.add_argument(option, action="append", default=[], metavar=metavar, help=what, **more)
 
 
 def add_output(parser: Parser) -> None:
@@ -439,72 +336,3 @@ def add_common(
         add_fields(leases, FleetTimes, **times)
     add_output(parser)
     parser.set_defaults(run_command=run, parser=parser)
-
-
-# ---------------------------------------------------------------- values
-
-
-def location_from(options: argparse.Namespace, end: str, url: str | None = None) -> Location:
-    """The location of an end (src, dst), or of `url` with that end's options.
-
-    Raises InvalidLocation, also for an option that has no effect at this end.
-    """
-    given = {
-        "url": getattr(options, end) if url is None else url,
-        "region": getattr(options, f"{end}_region"),
-        "endpoint_url": getattr(options, f"{end}_endpoint"),
-        "credential_ref": getattr(options, f"{end}_credentials"),
-        "options": dict(getattr(options, f"{end}_option")),
-    }
-    reference = given["credential_ref"]
-    if reference and not reference.startswith(_REFERENCES):
-        raise InvalidLocation(
-            f"--{end}-credentials must be {' or '.join(f'{one}NAME' for one in _REFERENCES)}, not"
-            f" {reference!r}"
-        )
-    if url is not None:
-        return named_location(given, {"url": "destination", "endpoint_url": f"{end}_endpoint"})
-    place = location_of(END_NAMES[end], given)
-    _refuse_without_effect(place, end)
-    return place
-
-
-def _refuse_without_effect(place: Location, end: str) -> None:
-    given = {"endpoint": place.endpoint_url, "credentials": place.credential_ref}
-    names = [name for name, value in given.items() if value and place.kind == "file"]
-    names += [f"option {name}" for name in place.options if name in _OF_OTHER_END[end]]
-    if names:
-        raise InvalidLocation(
-            f"--{end}-{names[0]} has no effect for {place.url!r}; omit it, or give it for the other"
-            " end"
-        )
-
-
-def excluded_keys(options: argparse.Namespace) -> tuple[str, ...]:
-    """The patterns of keys to leave out, with those of the option's old name."""
-    if options.exclude_keys:
-        log.warning("--exclude-keys is now --exclude; the next release refuses the old name")
-    return (*options.exclude, *options.exclude_keys)
-
-
-def fields_from(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a dataclass that an option of the same name gives."""
-    given = {one.name: getattr(options, one.name, None) for one in fields(kind)}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def job_from(options: argparse.Namespace, **more: Any) -> TransferJob:
-    """The job of a subcommand that copies, with more of its fields. Raises ConfigurationInvalid."""
-    given = fields_from(TransferJob, options)
-    for name in ("max_delete", "allow_unmatched_patterns"):
-        if given.get(name) and not given["delete"]:
-            raise ConfigurationInvalid(Text(FieldName(name), " needs ", FieldName("delete")))
-    given |= {
-        "source": location_from(options, "src"),
-        "destination": location_from(options, "dst"),
-        "exclude": excluded_keys(options),
-        "limits": Limits(chunk_mib=options.chunk_mib),
-        "headers": dict(options.headers),
-        "object_metadata": dict(options.object_metadata),
-    }
-    return TransferJob(**{**given, **more})

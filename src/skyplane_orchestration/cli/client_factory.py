@@ -6,8 +6,8 @@ import argparse
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.cli.arguments import fields_from
 from skyplane_orchestration.cli.console import print_error
+from skyplane_orchestration.cli.job_from_options import fields_from
 from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.model.identity import RunIdentity
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from skyplane_orchestration.cli import arguments, planner_options
+from skyplane_orchestration.cli import planner_options
+from skyplane_orchestration.cli.job_from_options import location_from
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
     EmptySource,
@@ -60,8 +61,8 @@ def _refuse_mistyped_region(text: str, regions: Sequence[str]) -> None:
 def planning_job(options: argparse.Namespace, client: Client) -> TransferJob:
     """The job of a subcommand that plans between two locations. Raises ConfigurationInvalid."""
     return TransferJob(
-        source=arguments.location_from(options, "src"),
-        destination=arguments.location_from(options, "dst"),
+        source=location_from(options, "src"),
+        destination=location_from(options, "dst"),
         objective=planner_options.objective_from(options),
         limits=planner_options.limits_from(options),
         policy=planner_options.policy_from(options, client.grid.tags),

@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import skyplane_orchestration
-from skyplane_orchestration.cli.arguments import Parser
 from skyplane_orchestration.cli.console import (
     Console,
     OutputFailed,
@@ -30,6 +29,7 @@ from skyplane_orchestration.cli.exit_codes import (
 )
 from skyplane_orchestration.cli.option_names_in_messages import with_option_names
 from skyplane_orchestration.cli.other_tools import advice_for_verb
+from skyplane_orchestration.cli.parser import Parser
 from skyplane_orchestration.cli.progress import INTERRUPTED_CODE, TransferInterrupted
 from skyplane_orchestration.cli.signals import SignalHandler
 from skyplane_orchestration.errors import ConfigurationInvalid, InternalError, SkyplaneError

@@ -13,13 +13,8 @@ from skyplane_orchestration.cli.argument_types import (
     pair,
     vcpu_quota,
 )
-from skyplane_orchestration.cli.arguments import (
-    Parser,
-    add_fields,
-    add_flags,
-    add_list,
-    fields_from,
-)
+from skyplane_orchestration.cli.job_from_options import fields_from
+from skyplane_orchestration.cli.parser import Parser, add_fields, add_flags, add_list
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,

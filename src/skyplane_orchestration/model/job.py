@@ -15,7 +15,6 @@ from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar
 
 from skyplane_gateway.common.job_options import RECURSIVELY, JobOptions
-from skyplane_gateway.common.key_patterns import can_match
 from skyplane_gateway.common.object_filter import ObjectFilter
 from skyplane_gateway.common.objects import ObjectAttributes
 from skyplane_gateway.common.quantities import size_bytes
@@ -23,8 +22,9 @@ from skyplane_gateway.common.schema import as_mapping, check, decode, encode
 from skyplane_gateway.common.wording import FieldName, Text, with_fields
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.delete_limit import DEFAULT_MAX_DELETE, DeleteLimit
+from skyplane_orchestration.model.job_checks import check_delete, check_metadata, check_move
 from skyplane_orchestration.model.location import KNOWN_CLOUDS, Location, holds_template
-from skyplane_orchestration.model.written_attributes import expires_of, written_attributes
+from skyplane_orchestration.model.written_attributes import written_attributes
 
 SCHEMA_VERSION: Final = 1
 
@@ -367,44 +367,11 @@ class TransferJob(JobOptions):
         if not holds_template(self.max_delete):
             DeleteLimit.from_text(self.max_delete)
         if self.delete:
-            self._check_delete()
+            check_delete(self)
         require_positive("volume_gb", self.volume_gb)
         require_at_least("objects", self.objects, 0)
-        if self.move and self.verify == "none":
-            raise ConfigurationInvalid.about(
-                "a {move} deletes the source, so what was written must be verified; leave out "
-                "{verify:'none'}"
-            )
-        is_known = not holds_template(self.destination.url)
-        if self.strict_metadata and is_known and self.destination.kind == "file":
-            raise ConfigurationInvalid.about(
-                "files keep no metadata, so objects that have some could not be copied; leave "
-                "out {strict_metadata}, or copy to a bucket"
-            )
-
-        self._check_attributes()
-
-    def _check_attributes(self) -> None:
-        """Refuse headers and user metadata that no store could keep."""
-        given = self.content_type, self.cache_control, self.headers, self.object_metadata
-        texts = (*given[:2], *self.headers.values(), *self.object_metadata.values())
-        if any(text is not None and holds_template(text) for text in texts):
-            return
-        is_set, expires = written_attributes(*given) is not None, expires_of(self.headers)
-        if holds_template(self.destination.url) or not (is_set or expires):
-            return
-        if self.destination.kind == "file":
-            first = next(
-                name
-                for name in ("content_type", "cache_control", "headers", "object_metadata")
-                if getattr(self, name)
-            )
-            raise ConfigurationInvalid.about(
-                "files keep no headers and no metadata; leave out {first}, or copy to a bucket",
-                first=FieldName(first),
-            )
-        if expires and self.destination.kind != "s3":
-            raise ConfigurationInvalid.about("{headers} 'Expires' is kept by S3 only; leave it out")
+        check_move(self)
+        check_metadata(self)
 
     def _check_filter(self) -> None:
         if self.files_from is not None and not self.recursive:
@@ -416,31 +383,6 @@ class TransferJob(JobOptions):
         if not any(holds_template(text) for text in texts):
             found = self.object_filter.files_from
             object.__setattr__(self, "files_from", found)
-
-    def _check_delete(self) -> None:
-        reasons = {
-            RECURSIVELY: not self.recursive,
-            "leave out {move}: the next run would find an empty source": self.move,
-            "leave out {files_from}: keys outside the list are never deleted": (
-                self.files_from is not None
-            ),
-            "escaped keys are not those of the source; leave out {on_illegal_key}": (
-                self.on_illegal_key == "escape"
-            ),
-            "leave out {verify:'none'}: only verified copies allow deletes": self.verify == "none",
-        }
-        for reason, is_wrong in reasons.items():
-            if is_wrong:
-                refusal = "{delete} is not possible here; "
-                raise ConfigurationInvalid.about(refusal + reason)
-        for pattern in () if self.allow_unmatched_patterns else self.exclude:
-            if not can_match(pattern):
-                raise ConfigurationInvalid.about(
-                    "no key can match the pattern {pattern!r} of {exclude}, so it protects "
-                    "nothing from {delete}; mend it (a key that begins with a slash is [/]x), "
-                    "leave it out, or set {allow_unmatched_patterns}",
-                    pattern=pattern,
-                )
 
     @property
     def bytes_per_s(self) -> int | None:

@@ -17,6 +17,7 @@ from skyplane_gateway.common.wording import FieldName, Text
 from skyplane_orchestration.errors import ConfigurationInvalid, TooManyFleets
 from skyplane_orchestration.model.fleet import CLOUD, SSH, Fleet
 from skyplane_orchestration.model.identity import DEFAULT_DEPLOYMENT
+from skyplane_orchestration.model.job import require_positive
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.region_quota import RegionQuota
 from skyplane_orchestration.model.sweep_report import SweepReport
@@ -49,9 +50,7 @@ class FleetTimes:
     def __post_init__(self) -> None:
         check(self)
         for name, value in asdict(self).items():
-            if value <= 0:
-                where = Text(FieldName(name))
-                raise ConfigurationInvalid(where + f" must be a number above zero, not {value:g}")
+            require_positive(name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from skyplane_orchestration.cli.locations import (
     planning_job,
     require_plain_regions,
 )
+from skyplane_orchestration.cli.parser import Subparsers
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +38,7 @@ _TWO_TABLES: Final = (("way", *_TOTALS, ">relays"), ("way", *_ITEMS))
 _MIN_WIDE_COLUMNS: Final = 115
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "compare", help="compare the plan with the direct path, one relay and cloud services"
     )

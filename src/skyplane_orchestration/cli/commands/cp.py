@@ -13,6 +13,8 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client, print_may_still_run
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS, BadInput, as_bad_input
+from skyplane_orchestration.cli.job_from_options import job_from
+from skyplane_orchestration.cli.parser import Parser, Subparsers, add_fields, add_flags
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.cli.writable_destination import require_writable
 from skyplane_orchestration.errors import (
@@ -37,36 +39,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     copy = _add(commands, "cp", "copy objects: plan, provision, transfer and tear down")
-    arguments.add_flags(
-        copy, move="delete the objects at SRC after all copies are written and verified"
-    )
+    add_flags(copy, move="delete the objects at SRC after all copies are written and verified")
     # As other tools do: recursive, and only objects that differ.
     sync = _add(commands, "sync", "copy objects that are missing or different, as cp -r")
     sync.set_defaults(recursive=True, conflict="replace-if-different")
-    arguments.add_flags(
+    add_flags(
         sync,
         delete="after all copies are verified, delete objects that exist only at DST; filters"
         " protect what they leave out",
     )
-    arguments.add_fields(
+    add_fields(
         sync,
         TransferJob,
         max_delete="N|P% with --delete: refuse to run if it would delete more than N objects, or"
         f" more than P percent of those at DST (default: {DEFAULT_MAX_DELETE.replace('%', '%%')})",
     )
-    arguments.add_flags(
+    add_flags(
         sync,
         allow_unmatched_patterns="with --delete: run even if an --exclude matches no key and seems"
         " to be meant for a folder",
     )
 
 
-def _add(commands: arguments.Subparsers, name: str, what: str) -> arguments.Parser:
-    parser: arguments.Parser = commands.add_parser(name, help=what)
+def _add(commands: Subparsers, name: str, what: str) -> Parser:
+    parser: Parser = commands.add_parser(name, help=what)
     arguments.add_ends(parser, arguments.ANY_PLACE)
-    arguments.add_flags(parser, dry_run="print what would be copied; write nothing")
+    add_flags(parser, dry_run="print what would be copied; write nothing")
     arguments.add_selection(parser)
     parser.add_argument(
         "--gateways",
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 def _job(options: argparse.Namespace, client: Client) -> TransferJob:
     planner_options.refuse_excluded_regions(options.exclude, client)
-    return arguments.job_from(
+    return job_from(
         options,
         objective=planner_options.objective_from(options),
         limits=planner_options.limits_from(options),

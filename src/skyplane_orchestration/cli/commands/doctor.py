@@ -16,6 +16,7 @@ from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, MissingExtra, SkyplaneError
 from skyplane_orchestration.model.location import CLOUDS
 
@@ -51,7 +52,7 @@ class Check:
     detail: str
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "doctor", help="check this machine, and where gateways are to run; changes nothing"
     )

@@ -12,7 +12,9 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import require_picture, write_picture
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.job_from_options import location_from
 from skyplane_orchestration.cli.locations import are_locations, require_plain_regions
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.model.job import TransferJob
@@ -29,7 +31,7 @@ _MIN_POINTS, _MAX_POINTS = 2, 200
 _BASELINES: Final = ("direct_1", "direct_n", "ron_1", "ron_n")
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("frontier", help="list plans from the cheapest to the fastest")
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     parser.add_argument(
@@ -87,8 +89,8 @@ def _regions(options: argparse.Namespace, client: Client) -> tuple[str, str]:
     from skyplane_orchestration.storage.preflight import locate
 
     job = TransferJob(
-        source=arguments.location_from(options, "src"),
-        destination=arguments.location_from(options, "dst"),
+        source=location_from(options, "src"),
+        destination=location_from(options, "dst"),
         volume_gb=options.volume_gb,
         objects=options.objects,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.console import Console, print_error
 from skyplane_orchestration.cli.exit_codes import BAD_INPUT, SUCCESS, as_bad_input
+from skyplane_orchestration.cli.parser import Parser, Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 SHOWN_FINDINGS: Final = 100
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("grid", help="list, show, validate or import grids")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="list the shipped grid and the given directories")
@@ -43,8 +44,8 @@ def add(commands: arguments.Subparsers) -> None:
         arguments.add_output(action)
 
 
-def _add_import(actions: arguments.Subparsers) -> arguments.Parser:
-    parser: arguments.Parser = actions.add_parser(
+def _add_import(actions: Subparsers) -> Parser:
+    parser: Parser = actions.add_parser(
         "import", help="make a grid directory from a Skyplane table or iperf3 results"
     )
     parser.add_argument(

@@ -11,11 +11,12 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import SUCCESS
 from skyplane_orchestration.cli.handle_files import handle_directory, saved_handles
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.formatting import duration
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "handles", help="list failed transfers that this machine can resume"
     )

@@ -14,6 +14,8 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console, printable
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.job_from_options import location_from
+from skyplane_orchestration.cli.parser import Subparsers, add_flags
 from skyplane_orchestration.errors import NotFound
 from skyplane_orchestration.formatting import counted, size
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 _TIME, _SIZE = 19, 10
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("ls", help="list objects and folders, with sizes and sums")
     parser.add_argument("src", metavar="URL", help=f"what to list: {arguments.ANY_PLACE}")
     arguments.add_location(parser.add_argument_group("location"), "src", "place")
@@ -36,14 +38,14 @@ def add(commands: arguments.Subparsers) -> None:
     group.add_argument(
         "-l", "--long", action="store_true", help="also print storage class, checksum and ETag"
     )
-    arguments.add_flags(group, summarize="print the number and the size of all objects at the end")
+    add_flags(group, summarize="print the number and the size of all objects at the end")
     arguments.add_common(parser, run)
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         client = open_client(options)
-        place = _folder_of(arguments.location_from(options, "src"))
+        place = _folder_of(location_from(options, "src"))
         rows = _wanted(place, client.listing(place, recursive=options.recursive))
         first = next(rows, None)
         if first is None and place.key and not _is_folder(place):

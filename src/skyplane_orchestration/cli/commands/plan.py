@@ -17,6 +17,7 @@ from skyplane_orchestration.cli.locations import (
     planning_job,
     require_plain_regions,
 )
+from skyplane_orchestration.cli.parser import Subparsers
 
 if TYPE_CHECKING:
     from skyplane_orchestration.client import Client
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.plan import TransferPlan
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("plan", help="find the best overlay; starts nothing")
     arguments.add_ends(parser, "a URL, a path or a region tag such as aws:us-east-1")
     parser.add_argument(

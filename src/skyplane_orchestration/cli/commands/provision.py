@@ -12,10 +12,11 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_plan, require_writable
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("provision", help="start the gateways of a plan")
     parser.add_argument("plan", metavar="PLAN.json", help="output of plan --json; - for stdin")
     parser.add_argument(

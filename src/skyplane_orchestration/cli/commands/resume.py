@@ -12,6 +12,7 @@ from skyplane_orchestration.cli.client_factory import open_client, print_may_sti
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_text
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.errors import (
     ConfigurationInvalid,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.resume_handle import ResumeHandle
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("resume", help="resume a failed transfer")
     parser.add_argument(
         "handle",

@@ -13,13 +13,14 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_fleet
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.model.result import CostOutcome
 
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "status", help="print the state of a fleet, its transfers and their cost"
     )

@@ -9,7 +9,9 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
+from skyplane_orchestration.cli.job_from_options import location_from
 from skyplane_orchestration.cli.locations import LOCATION_OPTIONS
+from skyplane_orchestration.cli.parser import Subparsers, add_flags, add_list
 from skyplane_orchestration.errors import ConfigurationInvalid
 
 if TYPE_CHECKING:
@@ -18,9 +20,9 @@ if TYPE_CHECKING:
     from skyplane_orchestration.model.sweep_report import SweepReport, SweptPlace
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("sweep", help="remove abandoned fleets, journals and uploads")
-    arguments.add_flags(parser, dry_run="print what would be removed; remove nothing")
+    add_flags(parser, dry_run="print what would be removed; remove nothing")
     parser.add_argument(
         "--older-than-s",
         type=float,
@@ -30,14 +32,14 @@ def add(commands: arguments.Subparsers) -> None:
     group = parser.add_argument_group(
         "destinations", "remove expired journals and uploads of failed transfers"
     )
-    arguments.add_list(
+    add_list(
         group,
         "--destination",
         "URL",
         "also sweep this destination and all folders below it (repeatable)",
     )
     arguments.add_location(group, "dst", "destinations")
-    arguments.add_flags(
+    add_flags(
         group,
         no_recursive="sweep only the destinations themselves, not the folders below",
         orphaned_uploads="abort old uploads that no journal names (default: list them)",
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
                 f"--older-than-s cannot be negative: {options.older_than_s:g}"
             )
         _require_destination(options)
-        places = [arguments.location_from(options, "dst", url) for url in options.destination]
+        places = [location_from(options, "dst", url) for url in options.destination]
         client = open_client(options)
     with as_bad_input(ConfigurationInvalid):
         report = client.sweep(

@@ -9,11 +9,12 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_fleet
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost
 from skyplane_orchestration.formatting import counted
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("teardown", help="end the gateways of a fleet")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--fleet", metavar="FLEET.json", help="output of provision; - for stdin")

@@ -10,6 +10,8 @@ from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.documents import read_fleet
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
+from skyplane_orchestration.cli.job_from_options import job_from
+from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.cli.progress import TransferProgress
 from skyplane_orchestration.cli.writable_destination import require_writable
 from skyplane_orchestration.errors import ConfigurationInvalid, ForeignHost, NotAuthorised
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser("transfer", help="copy objects over a running fleet")
     arguments.add_ends(parser, arguments.ANY_PLACE)
     parser.add_argument(
@@ -43,7 +45,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
         fleet = read_fleet(options.fleet)
         # The same fleet and ends give the same transfer key, so a second call joins the transfer.
         client = open_client(options, run=options.run or fleet.key)
-        job = arguments.job_from(options, policy=Policy(max_job_usd=options.max_job_usd))
+        job = job_from(options, policy=Policy(max_job_usd=options.max_job_usd))
         require_usable(job, options.manifest)
         client.job_run(job).check()
         require_writable(job)

@@ -9,6 +9,8 @@ from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
+from skyplane_orchestration.cli.job_from_options import excluded_keys, location_from
+from skyplane_orchestration.cli.parser import Subparsers, add_fields, add_flags
 from skyplane_orchestration.errors import ConfigurationInvalid, EmptySource, NotFound
 from skyplane_orchestration.model.job import TransferJob
 
@@ -16,20 +18,20 @@ if TYPE_CHECKING:
     from skyplane_orchestration.storage.compare import VerifyReport
 
 
-def add(commands: arguments.Subparsers) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "verify", help="compare two locations: names, sizes and checksums of objects"
     )
     arguments.add_ends(parser, arguments.ANY_PLACE)
     group = arguments.add_keys(parser, "compare")
     what = "as in the copy: an object whose key DST cannot hold is missing, left out, or looked for"
-    arguments.add_fields(group, TransferJob, on_illegal_key=f"{what} under its escaped key")
-    arguments.add_flags(
+    add_fields(group, TransferJob, on_illegal_key=f"{what} under its escaped key")
+    add_flags(
         group,
         allow_empty="succeed if there is nothing to compare",
         extra="also list objects that exist only at DST",
     )
-    arguments.add_flags(
+    add_flags(
         group.add_mutually_exclusive_group(),
         listing_only="compare names and sizes; read no object",
         download="read all objects at both ends and compare their SHA-256, whatever the stores say",
@@ -48,11 +50,11 @@ def run(options: argparse.Namespace, console: Console) -> int:
     with as_bad_input():
         client = open_client(options)
         job = TransferJob(
-            arguments.location_from(options, "src"),
-            arguments.location_from(options, "dst"),
+            location_from(options, "src"),
+            location_from(options, "dst"),
             recursive=options.recursive,
             include=tuple(options.include),
-            exclude=arguments.excluded_keys(options),
+            exclude=excluded_keys(options),
             on_illegal_key=options.on_illegal_key,
             allow_empty=options.allow_empty,
         )
