@@ -424,7 +424,7 @@ class Client:
     def watch(self, watched: WatchedTransfer, *, on_status: OnStatus | None = None) -> Monitor:
         """Polls a submitted transfer, in any process that has the fleet secret."""
         request = TransferRequest(watched.submitted.transfer_key, watched.job, self._credentials)
-        context = self._within(watched)
+        context = self._context.stopping_by(watched.deadline_unix_s)
         return Monitor(request, watched.fleet, watched.submitted, context, on_status=on_status)
 
     def finish(self, watched: WatchedTransfer, **arguments: Unpack[RunArguments]) -> TransferResult:
@@ -435,20 +435,12 @@ class Client:
         Args and errors as `transfer`.
         """
         options, submitted = RunOptions(**arguments), watched.submitted
-        run = JobRun(self._within(watched), watched.job, submitted.transfer_key)
+        context = self._context.stopping_by(watched.deadline_unix_s)
+        run = JobRun(context, watched.job, submitted.transfer_key)
         transfer = run.on_fleet(watched.fleet, options)
         if watched.owns_fleet:
             return transfer.wait_and_tear_down(submitted)
         return transfer.wait(submitted)
-
-    def _within(self, watched: WatchedTransfer) -> ClientContext:
-        """The context of this client, in which a watched transfer stops at its deadline."""
-        context, deadline_unix_s = self._context, watched.deadline_unix_s
-        own = context.stop_at
-        if deadline_unix_s is None or (own is not None and own.unix_s <= deadline_unix_s):
-            return context
-        reason = "the time of its task is over" if own is None else own.reason
-        return replace(context, stop_at=StopAt(deadline_unix_s, reason))
 
     def resume(
         self,

@@ -119,31 +119,7 @@ class LeadTransfer:
             stall_deadline_s=stall_deadline_s,
             retries=retries,
         )
-        source = SourceStore(
-            peers.store,
-            peers.threads,
-            deadline_s=stall_deadline_s,
-            progress=self.progress,
-            retries=retries,
-            listed=peers.listed,
-        )
-        self._context = TransferContext(
-            spec=spec,
-            source=source,
-            sinks=self._sinks,
-            delivery=self._delivery,
-            capabilities=peers.capabilities,
-            server_side=ServerSideCopies(
-                spec,
-                self._sinks,
-                source=peers.store.capabilities,
-                destination=peers.capabilities,
-            ),
-            report=self.report,
-            retries=retries,
-            clock=clock,
-            whole_bytes=self._whole_bytes(spec),
-        )
+        self._context = self._make_context(retries, clock, stall_deadline_s)
         self._progress = ChunkProgress(
             spec, self._delivery.in_flight, peers.sources.values(), peers.sinks
         )
@@ -155,6 +131,34 @@ class LeadTransfer:
         #: None before the epoch is open, and once the transfer has ended.
         self._epoch: Epoch | None = None
         self._has_ended = asyncio.Event()
+
+    def _make_context(
+        self, retries: Retries, clock: Clock, stall_deadline_s: float
+    ) -> TransferContext:
+        peers, spec = self._peers, self.spec
+        source = SourceStore(
+            peers.store,
+            peers.threads,
+            deadline_s=stall_deadline_s,
+            progress=self.progress,
+            retries=retries,
+            listed=peers.listed,
+        )
+        server_side = ServerSideCopies(
+            spec, self._sinks, source=peers.store.capabilities, destination=peers.capabilities
+        )
+        return TransferContext(
+            spec=spec,
+            source=source,
+            sinks=self._sinks,
+            delivery=self._delivery,
+            capabilities=peers.capabilities,
+            server_side=server_side,
+            report=self.report,
+            retries=retries,
+            clock=clock,
+            whole_bytes=self._whole_bytes(spec),
+        )
 
     def _whole_bytes(self, spec: TransferSpec) -> int:
         """The largest object that is sent whole: a route must hold several at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.clock import Clock
@@ -41,3 +41,11 @@ class ClientContext:
     grid: Callable[[], Grid]
     poll_s: float
     stop_at: StopAt | None = None
+
+    def stopping_by(self, deadline_unix_s: float | None) -> ClientContext:
+        """This context for a task that has a deadline: the earlier time to stop counts."""
+        own = self.stop_at
+        if deadline_unix_s is None or (own is not None and own.unix_s <= deadline_unix_s):
+            return self
+        reason = "the time of its task is over" if own is None else own.reason
+        return replace(self, stop_at=StopAt(deadline_unix_s, reason))
