@@ -200,7 +200,7 @@ class Client:
         Without `recursive` those of its folder alone, and the keys of the folders in it. Reads the
         store page by page. Raises StoreError, also after some rows.
         """
-        from skyplane_orchestration.storage.level import one_level
+        from skyplane_orchestration.storage.folder_listing import one_level
 
         place = preflight.located(location, self._credentials)
         with open_location(place, self._credentials) as store:

@@ -19,7 +19,7 @@ from skyplane_gateway.protocol import (
     object_entry_bytes,
 )
 from skyplane_gateway.protocol.limits import MAX_MANIFEST
-from skyplane_gateway.source.chunk_orders import Noted, RangeOrder
+from skyplane_gateway.source.chunk_orders import RangeOrder, ReadNotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SmallObject:
     data: bytes | bytearray
     crc32c: int
     attributes: ObjectAttributes
-    noted: Noted
+    noted: ReadNotes
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Batch:
     entries: list[ObjectEntry] = field(default_factory=list)
     bodies: list[bytes | bytearray] = field(default_factory=list)
     crc32cs: list[int] = field(default_factory=list)
-    noted: list[Noted] = field(default_factory=list)
+    noted: list[ReadNotes] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)
 
     @property

@@ -82,7 +82,7 @@ class ChunkState(NamedTuple):
     is_waiting: bool
 
 
-class Noted(NamedTuple):
+class ReadNotes(NamedTuple):
     """What a source notes of an object that it reads; see `RangeOutcome`."""
 
     not_carried: tuple[str, ...] = ()

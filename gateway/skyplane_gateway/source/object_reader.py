@@ -17,7 +17,7 @@ from skyplane_gateway.common.source_version import marked
 from skyplane_gateway.protocol import ObjectEntry, PartEntry
 from skyplane_gateway.selection import require_carried
 from skyplane_gateway.source.batch import SmallObject
-from skyplane_gateway.source.chunk_orders import ChunkOrder, Noted, RangeOrder
+from skyplane_gateway.source.chunk_orders import ChunkOrder, RangeOrder, ReadNotes
 from skyplane_gateway.stores.async_requests import WholeObject
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
 from skyplane_gateway.stores.checksums import Stated, compare
@@ -124,7 +124,7 @@ def read_into(
 
 def kept_of(
     order: ChunkOrder, wanted: RangeOrder, reader: Reader | WholeObject
-) -> tuple[ObjectAttributes, Noted]:
+) -> tuple[ObjectAttributes, ReadNotes]:
     """The attributes that the copy gets, and what its result says of it.
 
     Raises MetadataNotCarried where the order is strict and the copy would lack some.
@@ -144,7 +144,7 @@ def kept_of(
     if order.strict_metadata:
         require_carried(wanted.source_key, lacks)
     stated = stated_of(wanted, reader)
-    return attributes, Noted(lacks, "" if stated is None else stated.algorithm)
+    return attributes, ReadNotes(lacks, "" if stated is None else stated.algorithm)
 
 
 def stated_of(wanted: RangeOrder, reader: Reader | WholeObject) -> Stated | None:

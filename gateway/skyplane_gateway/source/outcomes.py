@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from skyplane_gateway.common.errors import ChecksumMismatch, SkyplaneError, StoreError, from_dict
 from skyplane_gateway.protocol import ChunkFramer, EntryResult, Receipt
-from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, Noted, RangeOutcome
+from skyplane_gateway.source.chunk_orders import ChunkOrder, ChunkOutcome, RangeOutcome, ReadNotes
 
 
 @dataclass(slots=True)
-class Sending:
+class SentChunk:
     """A chunk in flight.
 
     Attributes:
@@ -23,12 +23,12 @@ class Sending:
     order: ChunkOrder
     framer: ChunkFramer | None
     indexes: list[int]
-    noted: list[Noted]
+    noted: list[ReadNotes]
     crc32cs: list[int] = field(default_factory=list)
     failed: dict[int, SkyplaneError] = field(default_factory=dict)
 
 
-def outcome_of(sending: Sending, receipt: Receipt) -> ChunkOutcome:
+def outcome_of(sending: SentChunk, receipt: Receipt) -> ChunkOutcome:
     """The outcome of each range, by the receipt and by what was read here."""
     order = sending.order
     if not receipt.entries:
@@ -53,7 +53,7 @@ def unread(error: SkyplaneError) -> RangeOutcome:
     return RangeOutcome(error, at_source=isinstance(error, StoreError))
 
 
-def _compared(entry: EntryResult, crc32c: int, noted: Noted) -> RangeOutcome:
+def _compared(entry: EntryResult, crc32c: int, noted: ReadNotes) -> RangeOutcome:
     if not entry.is_durable:
         return RangeOutcome(_error_of(entry))
     if entry.crc32c != crc32c:

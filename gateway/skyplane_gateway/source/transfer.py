@@ -43,8 +43,8 @@ from skyplane_gateway.source.chunk_orders import (
     ChunkOrder,
     ChunkOutcome,
     ChunkState,
-    Noted,
     RangeOrder,
+    ReadNotes,
 )
 from skyplane_gateway.source.object_reader import (
     Content,
@@ -53,7 +53,7 @@ from skyplane_gateway.source.object_reader import (
     kept_of,
     read_into,
 )
-from skyplane_gateway.source.outcomes import Sending, outcome_of, unread
+from skyplane_gateway.source.outcomes import SentChunk, outcome_of, unread
 from skyplane_gateway.stores.base import ComparingReader, ObjectStore, Reader, read_exactly
 from skyplane_gateway.transport.router import FrameReceiver
 
@@ -128,7 +128,7 @@ class SourceTransfer:
         #: (chunk, attempt) -> its order, until it has an outcome or a newer attempt.
         self._pending: dict[tuple[int, int], ChunkOrder] = {}
         self._ended: OrderedDict[tuple[int, int], None] = OrderedDict()
-        self._sendings: dict[ChunkId, Sending] = {}
+        self._sendings: dict[ChunkId, SentChunk] = {}
         self._outcomes: deque[tuple[int, ChunkOutcome]] = deque()
         self._last = 0
         self._news = asyncio.Event()
@@ -309,12 +309,12 @@ class SourceTransfer:
         wanted: RangeOrder,
         content: Content,
         reader: ComparingReader,
-        noted: Noted,
+        noted: ReadNotes,
     ) -> None:
         """Read the range into the memory of this gateway's sink."""
         self._require_pending(order)
         chunk = self._chunk_of(order)
-        sending = Sending(order, None, [0], [noted])
+        sending = SentChunk(order, None, [0], [noted])
         self._sendings[chunk] = sending
         buffer = sink.begin_chunk(chunk, ChunkManifest(wanted.length, content))
         if buffer is None:
@@ -334,7 +334,7 @@ class SourceTransfer:
         wanted: RangeOrder,
         content: Content,
         reader: Reader,
-        noted: Noted,
+        noted: ReadNotes,
     ) -> None:
         """Send the range while it is read."""
         framer = self._begin(order, content, wanted.length, [0], [noted])
@@ -365,13 +365,13 @@ class SourceTransfer:
         content: Content,
         length: int,
         indexes: list[int],
-        noted: list[Noted],
+        noted: list[ReadNotes],
     ) -> ChunkFramer:
         self._require_pending(order)
         manifest = ChunkManifest(length, content)
         chunk = self._chunk_of(order)
         framer = ChunkFramer(chunk, manifest, sealer=self._sealing.frames)
-        self._sendings[chunk] = Sending(order, framer, indexes, noted)
+        self._sendings[chunk] = SentChunk(order, framer, indexes, noted)
         return framer
 
     async def _ask_store(self, order: ChunkOrder, call: Callable[..., T], *arguments: object) -> T:

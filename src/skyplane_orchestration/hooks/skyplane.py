@@ -213,10 +213,10 @@ class SkyplaneHook(BaseHook):
             return True, "; ".join(
                 [f"deployment {self.settings.deployment!r}, {grid.text}", *texts]
             )
-        told = [one for one in (grid, *findings) if one.is_warning or not one.is_ok]
+        problems = [one for one in (grid, *findings) if one.is_warning or not one.is_ok]
         # What fails comes first.
-        told.sort(key=lambda one: one.is_ok)
-        return False, "; ".join(f"{one.name}: {one.text}" for one in told)
+        problems.sort(key=lambda one: one.is_ok)
+        return False, "; ".join(f"{one.name}: {one.text}" for one in problems)
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:

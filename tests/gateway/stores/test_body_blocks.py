@@ -9,7 +9,7 @@ import pytest
 
 from skyplane_gateway.common.objects import MIB
 from skyplane_gateway.stores.body_blocks import Blocks, noting_sent
-from skyplane_gateway.stores.gcs.requests import Related
+from skyplane_gateway.stores.gcs.requests import MultipartRelatedBody
 from skyplane_gateway.stores.s3.body import SentBody
 
 BODY = bytes(3 * MIB) + b"x"
@@ -46,8 +46,10 @@ def test_other_threads_note_nothing() -> None:
 @pytest.mark.parametrize("store", ["s3", "gcs", "azure"])
 def test_every_store_that_sends_over_http_is_noted(store: str) -> None:
     bodies: dict[str, Any] = {
-        "s3": SentBody(BODY).blocks(), "gcs": Related({}, BODY), "azure": Blocks(BODY, MIB),
-    }  # fmt: skip
+        "s3": SentBody(BODY).blocks(),
+        "gcs": MultipartRelatedBody({}, BODY),
+        "azure": Blocks(BODY, MIB),
+    }
     noted: list[int] = []
     with noting_sent(noted.append):
         sent = b"".join(bodies[store])

@@ -10,7 +10,7 @@ from skyplane_gateway.common.errors import NotFound
 from skyplane_gateway.stores.azure import listing as azure_listing
 from skyplane_gateway.stores.gcs import listing as gcs_listing
 from skyplane_gateway.stores.s3 import listing as s3_listing
-from skyplane_orchestration.storage.level import one_level
+from skyplane_orchestration.storage.folder_listing import one_level
 
 
 def keys(harness: Any, prefix: str = "", start_after: str | None = None) -> list[str]:

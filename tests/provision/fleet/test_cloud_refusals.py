@@ -33,10 +33,10 @@ class _Cloud(NamedTuple):
         return self.answered(self.action, code, status, message, self.region, **more)
 
 
-AWS = _Cloud(aws.answered, aws.translate, "ec2:RunInstances", "aws:eu-west-3")
-GCP = _Cloud(gcp.answered, gcp.translate, "compute.instances.create", "gcp:us-central1")
+AWS = _Cloud(aws.response_of, aws.translate, "ec2:RunInstances", "aws:eu-west-3")
+GCP = _Cloud(gcp.response_of, gcp.translate, "compute.instances.create", "gcp:us-central1")
 AZURE = _Cloud(
-    azure.answered, azure.translate, "Microsoft.Compute/virtualMachines/write", "azure:eastus"
+    azure.response_of, azure.translate, "Microsoft.Compute/virtualMachines/write", "azure:eastus"
 )
 
 MEANINGS: Final = (

@@ -14,7 +14,7 @@ from skyplane_gateway.stores.async_requests import TlsAndProxy, Unsettled, Whole
 from skyplane_gateway.stores.gcs.client import GcsClient
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
-    Related,
+    MultipartRelatedBody,
     attributes_of_headers,
     info_of,
     not_carried_of_headers,
@@ -88,7 +88,7 @@ class GcsAsyncRequests:
         crc32c: int,
     ) -> ObjectInfo:
         resource = resource_of(with_class(attributes, self._client.spec, key), crc32c)
-        related = Related(resource, data)
+        related = MultipartRelatedBody(resource, data)
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         url = self._client.urls.upload(key, **query)
         headers = {"Content-Type": related.content_type}

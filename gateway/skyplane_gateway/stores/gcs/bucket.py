@@ -27,7 +27,7 @@ from skyplane_gateway.stores.gcs.client import ONCE, GcsClient
 from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.requests import (
     OBJECT_FIELDS,
-    Related,
+    MultipartRelatedBody,
     info_of,
     precondition_query,
     require_object,
@@ -79,7 +79,7 @@ class GcsBucket:
         Raises:
             ChecksumMismatch: the bytes do not have that checksum.
         """
-        related = Related(resource, data)
+        related = MultipartRelatedBody(resource, data)
         query = {"fields": OBJECT_FIELDS, **precondition_query(precondition)}
         try:
             made = self.client.send_for_json(

@@ -32,14 +32,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedPiece:
     """A piece that a completion needs; without a generation it is made of `sources`."""
 
     name: str
     generation: str
     size_bytes: int
     crc32c: int | None
-    sources: tuple[Wanted, ...] = ()
+    sources: tuple[WantedPiece, ...] = ()
 
     def among(self, stored: Mapping[str, Piece]) -> Piece | None:
         """The stored piece, if it is that one."""
@@ -62,14 +62,14 @@ class Wanted:
                 yield from source.found(stored)
 
 
-def grouped(parts: Iterable[Wanted], folder: str) -> Sequence[Wanted]:
+def grouped(parts: Iterable[WantedPiece], folder: str) -> Sequence[WantedPiece]:
     """At most 32 pieces of all the parts; those that are made are below `folder`."""
     level, pieces = 0, tuple(parts)
     while len(pieces) > MAX_SOURCES:
         level += 1
         groups = [pieces[i : i + MAX_SOURCES] for i in range(0, len(pieces), MAX_SOURCES)]
         pieces = tuple(
-            Wanted(
+            WantedPiece(
                 f"{folder}joined-{level}-{number:05}",
                 "",
                 sum(source.size_bytes for source in group),
@@ -83,7 +83,7 @@ def grouped(parts: Iterable[Wanted], folder: str) -> Sequence[Wanted]:
 
 def joined(
     bucket: GcsBucket,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedPiece],
     stored: Mapping[str, Piece],
     storage_class: str,
     metadata: Mapping[str, str],
@@ -91,7 +91,7 @@ def joined(
 ) -> list[Piece]:
     """The wanted pieces, made where they are not stored, with this metadata. May be repeated."""
 
-    def made(piece: Wanted) -> Piece:
+    def made(piece: WantedPiece) -> Piece:
         there = piece.among(stored)
         if there is not None:
             return there

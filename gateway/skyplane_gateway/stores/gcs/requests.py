@@ -118,7 +118,7 @@ class Urls:
         return f"{self.base}{path}{'?' if query else ''}{urlencode(query)}"
 
 
-class Related:
+class MultipartRelatedBody:
     """A body of an object's resource and its bytes (RFC 2387), sent block by block.
 
     The bytes are not copied.

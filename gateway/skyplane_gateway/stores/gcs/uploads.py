@@ -52,7 +52,7 @@ from skyplane_gateway.stores.checksums import (
 )
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs.bucket import GcsBucket, Resource
-from skyplane_gateway.stores.gcs.compose import Piece, Wanted, grouped, joined, whole_crc32c
+from skyplane_gateway.stores.gcs.compose import Piece, WantedPiece, grouped, joined, whole_crc32c
 from skyplane_gateway.stores.gcs.error_mapping import mapped
 from skyplane_gateway.stores.gcs.listing import pages
 from skyplane_gateway.stores.gcs.requests import resource_of, unix_s
@@ -294,10 +294,10 @@ def _part_resource(key: str, upload_id: str, offset: int, what: str) -> Resource
     return {**described, "storageClass": storage_class.upper()} if storage_class else described
 
 
-def _wanted(upload_id: str, parts: Sequence[PartInfo]) -> Sequence[Wanted]:
+def _wanted(upload_id: str, parts: Sequence[PartInfo]) -> Sequence[WantedPiece]:
     """What the last compose request joins."""
     named = (
-        Wanted(_part(upload_id, part.number), part.etag, part.size_bytes, part.crc32c)
+        WantedPiece(_part(upload_id, part.number), part.etag, part.size_bytes, part.crc32c)
         for part in parts
     )
     return grouped(named, f"{UPLOADS_FOLDER}{upload_id}/")
@@ -311,7 +311,7 @@ def _open_upload(upload_id: str, row: Resource, prefix: str) -> Iterator[UploadI
 
 
 def _require_stored(
-    wanted: Sequence[Wanted], stored: Mapping[str, Piece], parts: int, what: str
+    wanted: Sequence[WantedPiece], stored: Mapping[str, Piece], parts: int, what: str
 ) -> list[Piece]:
     """The stored pieces, in order. Raises ChecksumMismatch where they cannot be joined."""
     found = [piece for each in wanted for piece in each.found(stored)]

@@ -125,8 +125,8 @@ class S3Bucket:
         """The answer to GET of a range. Raises ClientError, BotoCoreError."""
         answer: dict[str, Any]
         answer = dict(self.client.get_object(Bucket=self.name, Key=key, Range=span, **more))
-        told = answer["ResponseMetadata"]
-        if told["HTTPStatusCode"] == 206 and "content-length" in told["HTTPHeaders"]:
+        metadata = answer["ResponseMetadata"]
+        if metadata["HTTPStatusCode"] == 206 and "content-length" in metadata["HTTPHeaders"]:
             return answer
         answer["Body"].close()
         with as_stored():

@@ -138,24 +138,24 @@ class S3Store:
 
     def read(self, key: str, *, offset: int, length: int, if_match: str | None) -> Reader:
         what = self._bucket.doing("reading", check_key(key))
-        pin: dict[str, Any] = {}
+        condition: dict[str, Any] = {}
         if if_match is not None and not is_time_pin(if_match):
-            pin["IfMatch"] = if_match
+            condition["IfMatch"] = if_match
         # Parts of an object need no attributes.
         tags = self._bucket.tags(key) if offset == 0 else None
         if length == 0:
             with mapped(what):
-                head = self._bucket.head(key, **pin)
+                head = self._bucket.head(key, **condition)
             require_version(head, head["ContentLength"], if_match, what)
             found = with_tags(attributes_of(head), not_carried_of(head), tags)
             return EmptyReader(*found)
         wanted = f"bytes={offset}-{offset + length - 1}"
         with mapped(what):
-            answer = self._bucket.get(key, wanted, **pin)
+            answer = self._bucket.get(key, wanted, **condition)
         try:
             content_range = answer.get("ContentRange", "")
-            told = answer["ResponseMetadata"]
-            require_range(told["HTTPStatusCode"], told["HTTPHeaders"], offset, length, what)
+            metadata = answer["ResponseMetadata"]
+            require_range(metadata["HTTPStatusCode"], metadata["HTTPHeaders"], offset, length, what)
             size_bytes = _whole_size(content_range)
             require_version(answer, size_bytes, if_match, what)
             is_whole = (offset, length) == (0, size_bytes)
@@ -163,7 +163,8 @@ class S3Store:
             if is_whole and stated is None and self._bucket.trusts_checksum:
                 # AWS leaves checksums out of answers to ranges.
                 with mapped(what):
-                    stated = self._bucket.stated(self._bucket.head(key, with_checksum=True, **pin))
+                    head = self._bucket.head(key, with_checksum=True, **condition)
+                    stated = self._bucket.stated(head)
         except SkyplaneError:
             answer["Body"].close()
             raise
@@ -387,8 +388,8 @@ class S3Store:
             crc32c = full_checksum(answer) if trusted else None
             return ObjectInfo(key, size_bytes, etag, answered_at(answer), crc32c)
         # A server that gives no ETag here has given one for the completion.
-        told = etag if "ETag" in head else None
-        return require_made(self._bucket.info(key, head), told, size_bytes, what)
+        stated_etag = etag if "ETag" in head else None
+        return require_made(self._bucket.info(key, head), stated_etag, size_bytes, what)
 
 
 def _part_etag(answer: Mapping[str, Any], what: str) -> str:

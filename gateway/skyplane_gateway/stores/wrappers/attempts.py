@@ -116,11 +116,11 @@ class Attempts:
         """The answer of one verb that sends one request."""
         call = self.begin()
 
-        def once() -> _T:
+        def attempt() -> _T:
             with self._permit(call):
                 return request()
 
-        return self.retry(call, once, retry_on)
+        return self.retry(call, attempt, retry_on)
 
     def rows(self, listed: Callable[[], Iterator[_T]]) -> Iterator[_T]:
         """The rows of a listing, which is opened again after an error."""

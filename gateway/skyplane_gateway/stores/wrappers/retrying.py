@@ -221,7 +221,7 @@ class RetryingStore:
             # A journal or a manifest, which is as it should be here.
             crc32c, again = crc32c_of(data), (*again, ChecksumMismatch)
 
-        def once() -> ObjectInfo:
+        def attempt() -> ObjectInfo:
             nonlocal may_be_written
             try:
                 return self._store.put(
@@ -238,7 +238,7 @@ class RetryingStore:
                     raise
                 return written
 
-        return self.attempts.call(once, again)
+        return self.attempts.call(attempt, again)
 
     def create_upload(self, key: str, attributes: ObjectAttributes | None = None) -> str:
         return self.attempts.call(lambda: self._store.create_upload(key, attributes), retry_on=())

@@ -201,8 +201,8 @@ def _end_rows(tag: str, end: dict[str, Any]) -> list[tuple[str, str]]:
 def _burst(kind: Mapping[str, Any]) -> str:
     """The rates of a burst in words; empty without one."""
     rates = (("out", kind["burst_egress_gbps"]), ("in", kind["burst_ingress_gbps"]))
-    told = " and ".join(f"{way} {rate:g}" for way, rate in rates if rate is not None)
-    return f" sustained (burst: {told} for {kind['burst_s']:g} s)" if told else ""
+    burst_rates = " and ".join(f"{way} {rate:g}" for way, rate in rates if rate is not None)
+    return f" sustained (burst: {burst_rates} for {kind['burst_s']:g} s)" if burst_rates else ""
 
 
 def _origin(facts: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from botocore.parsers import ResponseParserError
 
 from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_orchestration.errors import CloudAccessDenied, ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.aws.error_mapping import answered, translate
+from skyplane_orchestration.provision.aws.error_mapping import response_of, translate
 from skyplane_orchestration.provision.aws.options import AwsOptions, region_name, region_tag
 from skyplane_orchestration.provision.fleet.error_rules import ErrorResponse
 from skyplane_orchestration.provision.fleet.retries import (
@@ -238,12 +238,12 @@ def _descriptions(data_path: str | None) -> Loader:
 
 
 def _answer(error: ClientError, region: str) -> ErrorResponse:
-    told = error.response.get("Error", {})
+    fields = error.response.get("Error", {})
     operation = error.operation_name
-    return answered(
+    return response_of(
         f"{_SERVICES.get(operation, 'ec2')}:{operation}",
-        str(told.get("Code", "")),
+        str(fields.get("Code", "")),
         int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)),
-        str(told.get("Message", "")),
+        str(fields.get("Message", "")),
         region,
     )

@@ -174,7 +174,7 @@ class DeniedRegions:
         self._are_named = options.regions is not None
         self.all_regions: frozenset[str] = frozenset()
         self.used: set[str] = set()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         # A search is repeated without the regions that have not answered.
         self._silent: set[str] = set()
 
@@ -221,9 +221,9 @@ class DeniedRegions:
         return found
 
     def _warn(self, denied: Iterable[str]) -> None:
-        new = sorted(set(denied) - self._told)
+        new = sorted(set(denied) - self._logged)
         if new:
-            self._told.update(new)
+            self._logged.update(new)
             log.warning(
                 "AWS denies %s to these credentials: nothing is searched or planned there;"
                 " name the regions that fleets may use in the setting regions of aws",

@@ -103,7 +103,7 @@ _QUOTAS: Final = {
 _BLOB: Final = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
 
 
-def answered(action: str, code: str, status: int, message: str, where: str) -> ErrorResponse:
+def response_of(action: str, code: str, status: int, message: str, where: str) -> ErrorResponse:
     """A refusal of AWS.
 
     Args:

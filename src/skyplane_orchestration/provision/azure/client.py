@@ -32,7 +32,7 @@ from skyplane_orchestration.errors import CloudAccessDenied, CloudUnavailable, S
 from skyplane_orchestration.provision.azure.error_mapping import (
     NOT_FOUND,
     action_of,
-    answered,
+    response_of,
     translate,
     type_of,
 )
@@ -163,7 +163,7 @@ class AzureApi:
     def _meaning(
         self, error: BaseException, what: str, where: str, method: str, path: str
     ) -> ErrorResponse | SkyplaneError | None:
-        """What Azure refused; None if something else may have answered, such as a proxy."""
+        """What Azure refused; None if something else may have response_of, such as a proxy."""
         if not isinstance(error, HttpResponseError):
             return None
         response: Any = error.response
@@ -179,7 +179,7 @@ class AzureApi:
         asked = response.request
         # A good status with an error in it is the answer of a poll: the operation has failed.
         is_poll = response.status_code < 400
-        return answered(
+        return response_of(
             action_of(method, self.id_of(path)) if is_poll else action_of(asked.method, asked.url),
             str(getattr(error.error, "code", "") or ""),
             int(response.status_code),

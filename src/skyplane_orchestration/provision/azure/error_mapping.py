@@ -92,7 +92,7 @@ def action_of(method: str, url: str) -> str:
     return f"{type_of(path)}/{verb}/action"
 
 
-def answered(action: str, code: str, status: int, message: str, where: str) -> ErrorResponse:
+def response_of(action: str, code: str, status: int, message: str, where: str) -> ErrorResponse:
     """A refusal of Azure.
 
     Args:

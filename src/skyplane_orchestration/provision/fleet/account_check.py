@@ -109,11 +109,11 @@ def _quotas(
         return tuple(dict.fromkeys(findings)), tuple(
             dict.fromkeys(use for _, rows in each for use in rows)
         )
-    told = {use.region for use in uses}
+    known = {use.region for use in uses}
     silent = [
         Finding(f"{region} quotas", False, "the cloud tells none; check the name of the region")
         for region in regions
-        if region not in told
+        if region not in known
     ]
     return (*map(_finding, uses), *silent), uses
 

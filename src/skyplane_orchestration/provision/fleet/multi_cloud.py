@@ -19,7 +19,7 @@ from skyplane_orchestration.provision.fleet.machines import (
     Instance,
     Machines,
 )
-from skyplane_orchestration.provision.fleet.reach import of_worker
+from skyplane_orchestration.provision.fleet.worker_reach import worker_findings
 from skyplane_orchestration.provision.parallel import in_parallel
 from skyplane_orchestration.provision.provisioner import Finding
 
@@ -181,7 +181,7 @@ def check_cloud(cloud: Machines, deployment: str) -> tuple[Finding, ...]:
 def check_worker(cloud: Machines) -> tuple[Finding, ...]:
     """Whether this machine can reach the instances of a cloud, as far as that can be told."""
     hosts = cloud.public_hosts
-    return () if hosts is None else of_worker(cloud.name, hosts)
+    return () if hosts is None else worker_findings(cloud.name, hosts)
 
 
 def _region_of(item: Instance | FleetResource) -> str:

@@ -62,14 +62,14 @@ def findings(api: GcpApi, types: MachineTypes) -> tuple[Finding, ...]:
     failed: list[Finding] = []
     for project, asked in _asked(options).items():
         try:
-            held = api.held_permissions(asked, project=project)
+            granted = api.held_permissions(asked, project=project)
         except SkyplaneError as error:
             credentials = credentials_finding("gcp", valid, error)
             if not credentials.is_ok:
                 return (credentials,)
             failed.append(Finding(_PERMISSIONS, False, str(error)))
         else:
-            missing += [f"{permission} in project {project}" for permission in asked - held]
+            missing += [f"{permission} in project {project}" for permission in asked - granted]
     return (
         credentials,
         *failed,
@@ -115,11 +115,11 @@ def _act_as(api: GcpApi) -> list[Finding]:
     if not account:
         return []
     try:
-        held = api.held_permissions({ACT_AS}, account=account)
+        granted = api.held_permissions({ACT_AS}, account=account)
     except SkyplaneError as error:
         text = f"not known: {ACT_AS} on {account}; {error}"
         return [Finding(_ACCOUNT, True, text, is_warning=True)]
-    if ACT_AS in held:
+    if ACT_AS in granted:
         return [Finding(_ACCOUNT, True, f"instances can be given {account}")]
     return [Finding(_ACCOUNT, False, f"{ACT_AS} on {account} is missing")]
 

@@ -31,7 +31,7 @@ from skyplane_orchestration.provision.fleet.retries import ask, until_visible
 from skyplane_orchestration.provision.gcp.error_mapping import (
     NOT_FOUND,
     PERMISSIONS,
-    answered,
+    response_of,
     translate,
 )
 from skyplane_orchestration.provision.gcp.options import GcpOptions, region_of_zone
@@ -167,7 +167,7 @@ class GcpApi:
         for error in operation.error.errors:
             quotas = [detail.quota_info for detail in error.error_details]
             quota = next((one for one in quotas if one.limit_name), None)
-            answer = answered(
+            answer = response_of(
                 PERMISSIONS[method][0],
                 error.code,
                 operation.http_error_status_code,
@@ -320,7 +320,7 @@ class GcpApi:
 def _answer(error: GoogleAPICallError, permission: str, where: str) -> ErrorResponse:
     reasons = [entry.get("reason", "") for entry in error.errors if isinstance(entry, dict)]
     code = next(filter(None, reasons), "")
-    return answered(permission, code, int(error.code or 0), str(error.message), where)
+    return response_of(permission, code, int(error.code or 0), str(error.message), where)
 
 
 def credentials_of(

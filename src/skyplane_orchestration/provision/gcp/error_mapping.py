@@ -103,7 +103,7 @@ _BY_STATUS: Final = {
 }
 
 
-def answered(
+def response_of(
     permission: str,
     code: str,
     status: int,

@@ -143,9 +143,9 @@ def quota_uses(api: GcpApi, regions: Sequence[str]) -> tuple[QuotaUse, ...]:
 
 
 def _uses(region: str, row: Any, words: Mapping[str, str]) -> Iterator[QuotaUse]:
-    told = {quota.metric: quota for quota in row.quotas}
+    by_metric = {quota.metric: quota for quota in row.quotas}
     for metric, what in words.items():
-        if quota := told.get(metric):
+        if quota := by_metric.get(metric):
             yield QuotaUse(region, metric, what, int(quota.limit), int(quota.usage))
 
 

@@ -21,7 +21,7 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import Credentials, ObjectAttributes, Precondition
 from skyplane_gateway.stores import StoreSpec, bucket_region
 from skyplane_gateway.stores.gcs.requests import (
-    Related,
+    MultipartRelatedBody,
     Urls,
     attributes_of_headers,
     attributes_of_resource,
@@ -121,7 +121,9 @@ def test_a_compose_request(scripted: ScriptedServer) -> None:
 
 def test_metadata_that_a_copy_loses(store: GcsStore) -> None:
     url = store._client.urls.upload("k")
-    related = Related({"storageClass": "NEARLINE", "customTime": "2026-01-01T00:00:00Z"}, b"x")
+    related = MultipartRelatedBody(
+        {"storageClass": "NEARLINE", "customTime": "2026-01-01T00:00:00Z"}, b"x"
+    )
     headers = {"Content-Type": related.content_type}
     requests.post(url, data=b"".join(related), headers=headers, timeout=10).raise_for_status()
     (row,) = store.list("")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.counting_store import CountingStore
 
-from skyplane_orchestration.storage import level
-from skyplane_orchestration.storage.level import one_level
+from skyplane_orchestration.storage import folder_listing
+from skyplane_orchestration.storage.folder_listing import one_level
 
 
 def names(store: CountingStore, prefix: str = "") -> list[str]:
@@ -14,7 +14,7 @@ def names(store: CountingStore, prefix: str = "") -> list[str]:
 
 
 def test_a_large_folder_is_skipped_after_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level, "_PAGE", 10)
+    monkeypatch.setattr(folder_listing, "_PAGE", 10)
     keys = [f"big/{number:03}" for number in range(200)]
     store = CountingStore("levels", [*keys, "big/\U0010ffff/x", "big", "big-a", "big0", "small/x"])
     assert names(store) == ["big", "big-a", "big/", "big0", "small/"]

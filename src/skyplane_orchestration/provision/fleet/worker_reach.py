@@ -24,7 +24,7 @@ _TIMEOUT_S: Final = 5.0
 _PORTS: Final = f"{ENROLMENT_PORT} to {control_port(MOST_PROCESSES - 1)}"
 
 
-def of_worker(cloud: str, hosts: PublicHosts) -> tuple[Finding, ...]:
+def worker_findings(cloud: str, hosts: PublicHosts) -> tuple[Finding, ...]:
     """What can be told; nothing within a network of the cloud, or without any way out.
 
     Args:

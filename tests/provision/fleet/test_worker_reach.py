@@ -9,7 +9,7 @@ import pytest
 
 from skyplane_orchestration.provision.aws import AwsCloud, AwsOptions
 from skyplane_orchestration.provision.azure import AzureCloud, AzureOptions
-from skyplane_orchestration.provision.fleet import reach
+from skyplane_orchestration.provision.fleet import worker_reach
 from skyplane_orchestration.provision.fleet.machines import Machines, PublicHosts
 from skyplane_orchestration.provision.gcp import GcpCloud, GcpOptions
 
@@ -23,9 +23,11 @@ PUBLIC: Final = {("api.example", 443): "52.95.1.1", ("web.example", 80): "52.95.
 def found(
     monkeypatch: pytest.MonkeyPatch, answers: dict[tuple[str, int], str], proxies: dict[str, str]
 ) -> list[tuple[bool, bool, str]]:
-    monkeypatch.setattr(reach, "_answering", lambda host, port: answers.get((host, port), ""))
-    monkeypatch.setattr(reach, "getproxies", lambda: proxies)
-    findings = reach.of_worker("aws", HOSTS)
+    monkeypatch.setattr(
+        worker_reach, "_answering", lambda host, port: answers.get((host, port), "")
+    )
+    monkeypatch.setattr(worker_reach, "getproxies", lambda: proxies)
+    findings = worker_reach.worker_findings("aws", HOSTS)
     assert {one.name for one in findings} <= {"aws worker"}
     return [(one.is_ok, one.is_warning, one.text) for one in findings]
 
