@@ -19,9 +19,9 @@ from skyplane_gateway.common.errors import (
 )
 from skyplane_gateway.enrolment.documents import (
     MOST_MESSAGE_BYTES,
-    Challenge,
     DeliveredGateway,
     Delivery,
+    EnrolmentChallenge,
     Proof,
     line_of,
     message_of,
@@ -92,7 +92,7 @@ class EnrolmentClient:
 
     def prove(self, challenge: bytes) -> bytes:
         """The instance's answer to 32 random bytes; see `proof_of`."""
-        answer = self._ask(line_of(Challenge(challenge.hex())))
+        answer = self._ask(line_of(EnrolmentChallenge(challenge.hex())))
         refusal = _error_in(answer)
         if refusal is not None:
             # Its class is not taken over: nothing is known of this peer yet.

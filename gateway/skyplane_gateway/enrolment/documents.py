@@ -2,7 +2,7 @@
 
 The orchestrator and the instance exchange lines of JSON over one TLS connection:
 
-    orchestrator -> instance   Challenge
+    orchestrator -> instance   EnrolmentChallenge
     instance -> orchestrator   Proof
     orchestrator -> instance   Delivery
     instance -> orchestrator   {}, or an error as `SkyplaneError.to_dict`
@@ -88,7 +88,7 @@ class EnrolmentDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Challenge:
+class EnrolmentChallenge:
     """32 random bytes, new for each connection. Raises ConfigurationInvalid for others."""
 
     challenge_hex: str
@@ -127,7 +127,7 @@ class Delivery:
     gateways: Mapping[str, DeliveredGateway]
 
 
-M = TypeVar("M", Challenge, Proof, Delivery)
+M = TypeVar("M", EnrolmentChallenge, Proof, Delivery)
 
 
 def proof_of(
@@ -145,7 +145,7 @@ def proof_of(
 
 def message_of(kind: type[M], line: bytes) -> M:
     """The dataclass `kind` from a line. Raises ConfigurationInvalid for anything else."""
-    what = f"the {kind.__name__.lower()} of the enrolment"
+    what = f"the {kind.__name__.removeprefix('Enrolment').lower()} of the enrolment"
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
@@ -153,6 +153,6 @@ def message_of(kind: type[M], line: bytes) -> M:
     return decode(kind, document, what)
 
 
-def line_of(message: Challenge | Proof | Delivery) -> bytes:
+def line_of(message: EnrolmentChallenge | Proof | Delivery) -> bytes:
     """The message as one line."""
     return json.dumps(encode(message)).encode() + b"\n"

@@ -18,8 +18,8 @@ from skyplane_gateway.control.listener import Listener
 from skyplane_gateway.enrolment.documents import (
     MOST_DELIVERY_BYTES,
     MOST_MESSAGE_BYTES,
-    Challenge,
     Delivery,
+    EnrolmentChallenge,
     EnrolmentDocument,
     Proof,
     line_of,
@@ -145,7 +145,7 @@ class EnrolmentServer:
         line = await reader.readuntil()
         if len(line) > MOST_MESSAGE_BYTES:
             raise ValueError("the challenge is too long")
-        await _send(writer, line_of(Proof(self._proof(message_of(Challenge, line)).hex())))
+        await _send(writer, line_of(Proof(self._proof(message_of(EnrolmentChallenge, line)).hex())))
         delivery = message_of(Delivery, await reader.readuntil())
         # Two workers may deliver at the same time: the second finds the instance configured.
         if not self._is_delivered.is_set():
@@ -163,7 +163,7 @@ class EnrolmentServer:
             log.warning("enrolment: gateway %s may not configure an instance", caller.node)
         return caller.is_orchestrator
 
-    def _proof(self, challenge: Challenge) -> bytes:
+    def _proof(self, challenge: EnrolmentChallenge) -> bytes:
         return proof_of(
             bytes.fromhex(self._document.token_hex),
             fleet_key=self._document.fleet_key,

@@ -40,9 +40,9 @@ from skyplane_gateway.enrolment.client import EnrolmentClient, at_port
 from skyplane_gateway.enrolment.documents import (
     MOST_DELIVERY_BYTES,
     MOST_MESSAGE_BYTES,
-    Challenge,
     DeliveredGateway,
     Delivery,
+    EnrolmentChallenge,
     EnrolmentDocument,
     Proof,
     line_of,
@@ -58,7 +58,7 @@ from skyplane_orchestration.errors import (
 )
 from skyplane_orchestration.security.authority import Authority, FleetSecret
 
-CHALLENGE = line_of(Challenge("00" * 32))
+CHALLENGE = line_of(EnrolmentChallenge("00" * 32))
 
 
 def prover(document: EnrolmentDocument, certificate_der: bytes, received: list[bytes]) -> Talk:
@@ -70,7 +70,7 @@ def prover(document: EnrolmentDocument, certificate_der: bytes, received: list[b
             bytes.fromhex(document.token_hex),
             fleet_key=document.fleet_key,
             instance=document.instance,
-            challenge=bytes.fromhex(message_of(Challenge, received[-1]).challenge_hex),
+            challenge=bytes.fromhex(message_of(EnrolmentChallenge, received[-1]).challenge_hex),
             certificate_der=certificate_der,
         )
         stream.sendall(line_of(Proof(proof.hex())))
@@ -424,7 +424,7 @@ def test_a_gateway_that_was_taken_over_cannot_hold_many_connections(tmp_path: Pa
         (b"null\n", "configuration-invalid"),
         (b'{"challenge_hex": 5}\n', "configuration-invalid"),
         (b'{"challenge_hex": "00"}\n', "configuration-invalid"),
-        (line_of(Challenge("00" * 32))[:-2] + b', "more": 1}\n', "configuration-invalid"),
+        (line_of(EnrolmentChallenge("00" * 32))[:-2] + b', "more": 1}\n', "configuration-invalid"),
     ],
 )
 def test_garbage_from_a_worker_ends_its_connection_only(

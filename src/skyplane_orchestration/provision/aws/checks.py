@@ -29,7 +29,7 @@ from skyplane_orchestration.provision.provisioner import Finding
 if TYPE_CHECKING:
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
-    from skyplane_orchestration.provision.aws.instance_types import InstanceTypes
+    from skyplane_orchestration.provision.aws.instance_types import Ec2InstanceTypes
 
 _CREDENTIALS: Final = "aws credentials"
 _PERMISSIONS: Final = "aws permissions"
@@ -55,7 +55,7 @@ class Checks:
         self,
         api: AwsApi,
         networks: Networks,
-        types: InstanceTypes,
+        types: Ec2InstanceTypes,
         deployment: str,
     ) -> None:
         # The documented policy allows launches with the tag of one deployment only.

@@ -23,7 +23,7 @@ from skyplane_orchestration.provision.aws.describe import (
 )
 from skyplane_orchestration.provision.aws.firewall import Networks, SecurityGroups
 from skyplane_orchestration.provision.aws.instance_types import (
-    InstanceTypes,
+    Ec2InstanceTypes,
     quota_uses,
     region_quotas,
 )
@@ -87,7 +87,7 @@ class AwsCloud:
         self._api = AwsApi(self._options, sources or CredentialSources(), clock)
         self._networks = Networks(self._api)
         self._firewalls = SecurityGroups(self._api, self._networks)
-        self._types = InstanceTypes(self._api)
+        self._types = Ec2InstanceTypes(self._api)
         self._denied = DeniedRegions(self._options)
         self._launcher = AwsLauncher(self._api, self._networks, self._firewalls, self._types)
 

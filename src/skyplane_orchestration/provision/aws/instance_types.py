@@ -30,7 +30,7 @@ _NO_TYPE: Final = frozenset({"InvalidInstanceType", "InvalidInstanceType.NotFoun
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceType:
+class Ec2InstanceType:
     """Of an instance type: vCPUs as quotas count them, and `arm64` or `x86_64`."""
 
     vcpus: int
@@ -45,19 +45,19 @@ class Image:
     root_device: str = _ROOT_DEVICE
 
 
-class InstanceTypes:
+class Ec2InstanceTypes:
     """Facts of instance types, and the images for them. Threads may share it."""
 
     def __init__(self, api: AwsApi) -> None:
         self._api = api
-        self._types: AnswerCache[tuple[str, str], InstanceType] = AnswerCache()
+        self._types: AnswerCache[tuple[str, str], Ec2InstanceType] = AnswerCache()
         self._images: AnswerCache[tuple[str, str], Image] = AnswerCache()
 
-    def of(self, region: str, instance_type: str) -> InstanceType:
+    def of(self, region: str, instance_type: str) -> Ec2InstanceType:
         """Raises InstanceTypeNotOffered."""
         return self._types.get((region, instance_type), lambda: self._ask(region, instance_type))
 
-    def _ask(self, region: str, instance_type: str) -> InstanceType:
+    def _ask(self, region: str, instance_type: str) -> Ec2InstanceType:
         try:
             answer = self._api.call(
                 f"looking for instance types in {region}",
@@ -70,7 +70,7 @@ class InstanceTypes:
         except (CloudRefusal, ValueError) as error:
             raise InstanceTypeNotOffered.of(region, instance_type) from error
         architectures = entry["ProcessorInfo"]["SupportedArchitectures"]
-        return InstanceType(
+        return Ec2InstanceType(
             vcpus=entry["VCpuInfo"]["DefaultVCpus"],
             # Old types also offer i386.
             architecture="arm64" if "arm64" in architectures else "x86_64",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from skyplane_orchestration.provision.aws.client import AwsApi
     from skyplane_orchestration.provision.aws.firewall import Networks, Subnet
-    from skyplane_orchestration.provision.aws.instance_types import InstanceTypes
+    from skyplane_orchestration.provision.aws.instance_types import Ec2InstanceTypes
     from skyplane_orchestration.provision.aws.options import AwsOptions
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class AwsLauncher:
         api: AwsApi,
         networks: Networks,
         firewalls: SecurityGroups,
-        types: InstanceTypes,
+        types: Ec2InstanceTypes,
     ) -> None:
         self._api = api
         self._options = api.options
@@ -187,7 +187,7 @@ def client_token(request: LaunchRequest, number: str, subnet: Subnet, group_id: 
 
 
 def common_arguments(
-    options: AwsOptions, types: InstanceTypes, region: str, instance_type: str
+    options: AwsOptions, types: Ec2InstanceTypes, region: str, instance_type: str
 ) -> dict[str, Any]:
     """What all instances of a type have in common, as arguments of RunInstances."""
     image = types.image(region, instance_type)
