@@ -27,7 +27,7 @@ from urllib.parse import quote, unquote
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.config import GatewayConfig
 from skyplane_orchestration.errors import ConfigurationInvalid, SkyplaneError
-from skyplane_orchestration.provision.local import hosts, machine
+from skyplane_orchestration.provision.local import machine, this_machine
 from skyplane_orchestration.provision.provisioner import FleetSpec
 
 _HEX: Final = frozenset("0123456789abcdef")
@@ -63,7 +63,7 @@ class FleetMeta:
             generation=spec.generation,
             created_unix_s=now_unix_s,
             hard_end_unix_s=now_unix_s + spec.times.hard_end_s,
-            host=hosts.host_identity(),
+            host=this_machine.host_identity(),
             processes_per_instance=processes_per_instance,
         )
 
