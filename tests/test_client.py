@@ -77,7 +77,7 @@ from skyplane_orchestration.transfer import (
     planning,
     transfer_run,
 )
-from skyplane_orchestration.transfer.context import StopAt
+from skyplane_orchestration.transfer.client_context import StopAt
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import FleetWait
 from skyplane_orchestration.transfer.fleets import Fleets

@@ -36,7 +36,7 @@ from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
 from skyplane_orchestration.transfer import planning
-from skyplane_orchestration.transfer.context import ClientContext, StopAt
+from skyplane_orchestration.transfer.client_context import ClientContext, StopAt
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets

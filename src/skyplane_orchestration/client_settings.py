@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.provision.provisioner import Provisioner
     from skyplane_orchestration.security.authority import FleetSecret
     from skyplane_orchestration.security.store_credentials import CredentialSources
-    from skyplane_orchestration.transfer.context import StopAt
+    from skyplane_orchestration.transfer.client_context import StopAt
 
 PROVISIONERS: Final = (LOCAL, SSH, CLOUD, *CLOUDS)
 

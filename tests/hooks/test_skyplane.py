@@ -20,7 +20,7 @@ from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.provisioner import Finding
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.transfer.context import StopAt
+from skyplane_orchestration.transfer.client_context import StopAt
 
 
 def context(**instance: Any) -> Any:

@@ -9,7 +9,7 @@ from tests.provision.fleet.replanning import FAST, refused_relay
 
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.operators import SkyplaneProvisionOperator
-from skyplane_orchestration.report.documents import PLAN_IN_PLACE, documents_of
+from skyplane_orchestration.report.task_documents import PLAN_IN_PLACE, documents_of
 
 
 def test_a_retry_returns_the_fleet_and_the_plan_that_run(

@@ -11,7 +11,7 @@ import pytest
 from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_1_PLUS
 from tests.transfer.samples import PLAN
 
-from skyplane_orchestration.report.documents import PLAN_IN_PLACE, PlanInPlace
+from skyplane_orchestration.report.task_documents import PLAN_IN_PLACE, PlanInPlace
 
 RUNNING = replace(PLAN, replaces=PLAN.shape, notes=("the other plan",))
 

@@ -15,8 +15,8 @@ from skyplane_orchestration.lineage.facts import transfer_facts
 from skyplane_orchestration.model.fleet import Fleet, FleetInstance
 from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.model.result import EdgeOutcome, FailedObject, TransferResult
-from skyplane_orchestration.report.documents import PlanInPlace, TaskDocuments, documents_of
 from skyplane_orchestration.report.page import report_page
+from skyplane_orchestration.report.task_documents import PlanInPlace, TaskDocuments, documents_of
 
 A, B = "aws:us-east-1", "azure:westeurope"
 PLAN = replace(make_plan([((A, B), 2.0)], {A: 2, B: 2}), notes=("a price was never verified",))

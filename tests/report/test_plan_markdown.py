@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.transfer.samples import PRICED_PLAN, A, B, R
 
 from skyplane_orchestration.model.plan import InstanceGroup, PlanEdge, PlanPath
-from skyplane_orchestration.report.overlay import overlay_svg
+from skyplane_orchestration.report.overlay_drawing import overlay_svg
 from skyplane_orchestration.report.plan_markdown import plan_image_markdown, plan_markdown
 
 #: Two thirds go by a relay.

@@ -31,7 +31,7 @@ from skyplane_orchestration.model.job import Policy
 from skyplane_orchestration.model.status import TransferStatus, empty_status
 from skyplane_orchestration.recovery.failover import SILENT_POLLS, FleetView, Submit, Tenure
 from skyplane_orchestration.security.store_credentials import CredentialSources
-from skyplane_orchestration.transfer.context import ClientContext, StopAt
+from skyplane_orchestration.transfer.client_context import ClientContext, StopAt
 from skyplane_orchestration.transfer.fleet_control import (
     FleetControl,
     SubmittedTransfer,

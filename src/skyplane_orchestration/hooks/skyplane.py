@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from skyplane_orchestration.hooks.connection_fields import StoreConnection
     from skyplane_orchestration.hooks.ssh_connections import SshConnection
     from skyplane_orchestration.model.result import TransferResult
-    from skyplane_orchestration.transfer.context import StopAt
+    from skyplane_orchestration.transfer.client_context import StopAt
 
 
 @checks_methods

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from skyplane_orchestration.transfer.context import StopAt
+from skyplane_orchestration.transfer.client_context import StopAt
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom
 
 from skyplane_orchestration.links.page_url import LINEAGE, REPORT, page_url
-from skyplane_orchestration.report import documents
+from skyplane_orchestration.report import task_documents
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperator
@@ -31,7 +31,7 @@ class SkyplaneReportLink(BaseOperatorLink):
 
     page: ClassVar[str] = REPORT
     anchor: ClassVar[str] = ""
-    needs: ClassVar[tuple[str, ...]] = (documents.RETURN_VALUE,)
+    needs: ClassVar[tuple[str, ...]] = (task_documents.RETURN_VALUE,)
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         if not any(_pushed(operator, ti_key, name) for name in self.needs):
@@ -51,7 +51,7 @@ class SkyplaneTransferLink(SkyplaneReportLink):
 
     name = "Transfer"
     anchor = "transfer"
-    needs = (documents.RETURN_VALUE, documents.FAILED_TRANSFER)
+    needs = (task_documents.RETURN_VALUE, task_documents.FAILED_TRANSFER)
 
 
 class SkyplaneLineageLink(SkyplaneReportLink):
@@ -59,7 +59,7 @@ class SkyplaneLineageLink(SkyplaneReportLink):
 
     name = "Lineage"
     page = LINEAGE
-    needs = (documents.LINEAGE,)
+    needs = (task_documents.LINEAGE,)
 
 
 class SkyplaneConsoleLink(BaseOperatorLink):
@@ -72,7 +72,7 @@ class SkyplaneConsoleLink(BaseOperatorLink):
     name = "Cloud console"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        fleet = _pushed(operator, ti_key, documents.RETURN_VALUE)
+        fleet = _pushed(operator, ti_key, task_documents.RETURN_VALUE)
         urls = fleet.get("console_urls") if isinstance(fleet, Mapping) else None
         different = sorted(set(urls.values())) if urls else []
         if len(different) > 1:

@@ -27,7 +27,7 @@ from skyplane_orchestration.operators.arguments import (
     rendered,
     types_of,
 )
-from skyplane_orchestration.report.documents import FAILED_TRANSFER, RETURN_VALUE
+from skyplane_orchestration.report.task_documents import FAILED_TRANSFER, RETURN_VALUE
 from skyplane_orchestration.transfer.task_log import log_failures
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from skyplane_orchestration.links.skyplane import SkyplaneConsoleLink, SkyplaneP
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.operators.arguments import Document
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
-from skyplane_orchestration.report.documents import PLAN_IN_PLACE, PlanInPlace
+from skyplane_orchestration.report.task_documents import PLAN_IN_PLACE, PlanInPlace
 from skyplane_orchestration.transfer.task_log import log_fleet
 
 if TYPE_CHECKING:

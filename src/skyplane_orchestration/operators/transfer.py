@@ -19,7 +19,7 @@ from skyplane_orchestration.model.output_format import require_manifest
 from skyplane_orchestration.operators.arguments import Document, Flag
 from skyplane_orchestration.operators.fleet_job import SkyplaneFleetOperator
 from skyplane_orchestration.operators.metrics import emit_metrics
-from skyplane_orchestration.report.documents import LINEAGE
+from skyplane_orchestration.report.task_documents import LINEAGE
 from skyplane_orchestration.transfer.progress_log import heading
 from skyplane_orchestration.transfer.task_log import RunLog, log_result
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer

@@ -15,9 +15,9 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy import select
 
 from skyplane_orchestration.links.page_url import LINEAGE, REPORT
-from skyplane_orchestration.report.documents import NAMES, PLAN_IN_PLACE, documents_of
 from skyplane_orchestration.report.html import PAGE_HEADERS
 from skyplane_orchestration.report.page import report_page
+from skyplane_orchestration.report.task_documents import NAMES, PLAN_IN_PLACE, documents_of
 
 
 def make_app() -> FastAPI:

@@ -12,9 +12,9 @@ from airflow.www.auth import has_access_dag
 from flask import Blueprint, Response, jsonify, request
 
 from skyplane_orchestration.links.page_url import LINEAGE, PREFIX, REPORT
-from skyplane_orchestration.report.documents import NAMES, PLAN_IN_PLACE, documents_of
 from skyplane_orchestration.report.html import PAGE_HEADERS
 from skyplane_orchestration.report.page import report_page
+from skyplane_orchestration.report.task_documents import NAMES, PLAN_IN_PLACE, documents_of
 
 
 def make_blueprint() -> Blueprint:

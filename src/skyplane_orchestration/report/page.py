@@ -19,9 +19,9 @@ from skyplane_orchestration.model.fleet import Fleet, where_gateways_run
 from skyplane_orchestration.model.plan import TransferPlan
 from skyplane_orchestration.model.result import TransferResult
 from skyplane_orchestration.report import html
-from skyplane_orchestration.report.documents import TaskDocuments
 from skyplane_orchestration.report.html import Html
-from skyplane_orchestration.report.overlay import overlay_svg
+from skyplane_orchestration.report.overlay_drawing import overlay_svg
+from skyplane_orchestration.report.task_documents import TaskDocuments
 
 #: Anchors of the sections.
 PLAN, FLEET, TRANSFER, LINEAGE = "plan", "fleet", "transfer", "lineage"

@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import Final
 
 from skyplane_orchestration.model.plan import TransferPlan
-from skyplane_orchestration.report.overlay import overlay_svg
+from skyplane_orchestration.report.overlay_drawing import overlay_svg
 
 #: Characters of the bar of the widest path.
 _BAR: Final = 16

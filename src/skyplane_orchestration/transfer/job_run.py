@@ -23,7 +23,7 @@ from skyplane_orchestration.storage.server_side_eligibility import why_not_serve
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer import planning
-from skyplane_orchestration.transfer.context import ClientContext
+from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull, with_room
 from skyplane_orchestration.transfer.move import check_move

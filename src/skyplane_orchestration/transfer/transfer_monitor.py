@@ -48,7 +48,7 @@ from skyplane_orchestration.recovery.failover import (
     Tenure,
 )
 from skyplane_orchestration.transfer.budget import Budget
-from skyplane_orchestration.transfer.context import ClientContext
+from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.run_options import OnStatus, OnSubmitted
 from skyplane_orchestration.transfer.watched_transfer import WatchEnd

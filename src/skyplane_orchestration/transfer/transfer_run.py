@@ -21,7 +21,7 @@ from skyplane_orchestration.storage.preflight import (
 from skyplane_orchestration.storage.source_listing import SourceListing
 from skyplane_orchestration.timing import timed
 from skyplane_orchestration.transfer.budget import Budget
-from skyplane_orchestration.transfer.context import ClientContext
+from skyplane_orchestration.transfer.client_context import ClientContext
 from skyplane_orchestration.transfer.finalize import finalize, require_success
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.path_conflicts import InTheWay, put_back, set_aside

@@ -10,7 +10,7 @@ from skyplane_gateway.common.schema import parsed
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client, print_may_still_run
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.documents import read_text
+from skyplane_orchestration.cli.document_files import read_text
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.cli.progress import TransferProgress

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.documents import read_fleet
+from skyplane_orchestration.cli.document_files import read_fleet
 from skyplane_orchestration.cli.exit_codes import FAILED, SUCCESS, as_bad_input
 from skyplane_orchestration.cli.parser import Subparsers
 from skyplane_orchestration.model.result import CostOutcome

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from skyplane_orchestration.cli import arguments
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
-from skyplane_orchestration.cli.documents import read_fleet
+from skyplane_orchestration.cli.document_files import read_fleet
 from skyplane_orchestration.cli.exit_codes import SUCCESS, as_bad_input
 from skyplane_orchestration.cli.job_from_options import job_from
 from skyplane_orchestration.cli.parser import Subparsers

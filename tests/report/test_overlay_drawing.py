@@ -11,7 +11,7 @@ import pytest
 from tests.provision.samples import make_plan
 
 from skyplane_orchestration.model.plan import InstanceGroup, TransferPlan
-from skyplane_orchestration.report.overlay import overlay_svg
+from skyplane_orchestration.report.overlay_drawing import overlay_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 A, B, C, D = "aws:us-east-1", "gcp:us-central1", "azure:westeurope", "gcp:europe-west1"
