@@ -30,7 +30,7 @@ from skyplane_gateway.journal.document import (
     folder_of_destination,
 )
 from skyplane_gateway.main import listen
-from skyplane_gateway.selection.selector import JOURNAL_FOLDER
+from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 from skyplane_gateway.service import GatewayService
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.base import ObjectStore, read_object

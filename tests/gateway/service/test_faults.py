@@ -33,10 +33,10 @@ from skyplane_gateway.common.errors import (
 from skyplane_gateway.common.objects import StoreSpec
 from skyplane_gateway.config import MIB
 from skyplane_gateway.control import client as client_module
-from skyplane_gateway.selection.selector import JOURNAL_FOLDER
+from skyplane_gateway.selection.selection_rule import JOURNAL_FOLDER
 from skyplane_gateway.stores import open_store
 from skyplane_gateway.stores.local.error_mapping import translate
-from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter, RateLimits
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore
 
 # What goes wrong in a transfer comes out as a clear failure that leaves nothing open.
@@ -284,7 +284,7 @@ def throttle(monkeypatch: pytest.MonkeyPatch) -> Callable[[StoreSpec, str], Thro
 
     def make(throttling: StoreSpec, method: str) -> ThrottlingStore:
         made = ThrottlingStore(open_store(throttling), method)
-        limiter = RateLimiter(Limits(ceiling=math.inf, floor=1e9))
+        limiter = RateLimiter(RateLimits(ceiling=math.inf, floor=1e9))
 
         def opened(spec: StoreSpec, credentials: Any = None) -> RetryingStore:
             if spec != throttling:

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled, Way
-from skyplane_gateway.stores.http_client import Answer, close_connections, send
+from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, TlsAndProxy, Unsettled
+from skyplane_gateway.stores.http_client import HttpResponse, close_connections, send
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Name: \xe9\r\n\r\nhi"
 
@@ -65,7 +65,7 @@ async def serving(*answers: bytes, by: type[Server] = Server) -> AsyncIterator[S
 
 def get(
     server: Server, method: str = "GET", body: bytes = b"", **headers: str
-) -> Awaitable[Answer]:
+) -> Awaitable[HttpResponse]:
     named = {"Host": "here", **headers}
     return send(method, f"{server.url}/a%20b", named, body, expected=200)
 
@@ -194,7 +194,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
 
 async def test_a_proxy_gets_the_whole_url() -> None:
     async with serving(OK) as server:
-        way = Way(None, server.url.replace("//", "//me:p%40ss@"))
+        way = TlsAndProxy(None, server.url.replace("//", "//me:p%40ss@"))
         url = "http://store.invalid/a%20b"
         answer = await send("PUT", url, {}, b"data", expected=200, way=way)
         assert (answer.body, answer.headers["x-name"]) == (b"hi", "é")
@@ -250,7 +250,9 @@ async def test_a_request_over_tls_goes_through_a_tunnel(
 ) -> None:
     Tunnelling.tls, client_tls = trusted(tmp_path)
     async with serving(*answers, by=Tunnelling) as server:
-        sent = send("GET", f"https://{host}/k", {}, expected=200, way=Way(client_tls, server.url))
+        sent = send(
+            "GET", f"https://{host}/k", {}, expected=200, way=TlsAndProxy(client_tls, server.url)
+        )
         if heads == 2:
             assert (await sent).body == b"hi"
         else:

@@ -29,8 +29,8 @@ from skyplane_gateway.stores import StoreSpec, open_store
 from skyplane_gateway.stores.checksums import crc32c_text
 from skyplane_gateway.stores.copy_source import CopySource
 from skyplane_gateway.stores.gcs import compose, uploads
-from skyplane_gateway.stores.gcs.bucket import Bucket
-from skyplane_gateway.stores.gcs.client import Client
+from skyplane_gateway.stores.gcs.bucket import GcsBucket
+from skyplane_gateway.stores.gcs.client import GcsClient
 from skyplane_gateway.stores.gcs.store import GcsStore
 from skyplane_gateway.stores.key_rules import UPLOADS_FOLDER
 
@@ -77,9 +77,9 @@ def test_a_completion_whose_answer_is_lost_finds_its_own_object(
     store: GcsStore, temporary: Raw, monkeypatch: pytest.MonkeyPatch, removes: bool
 ) -> None:
     upload_id, parts = begin(store, [b"one", b"two"])
-    inner = Bucket.compose
+    inner = GcsBucket.compose
 
-    def lost(self: Bucket, *arguments: Any, **more: Any) -> Any:
+    def lost(self: GcsBucket, *arguments: Any, **more: Any) -> Any:
         inner(self, *arguments, **more)
         if removes:  # As the service does, and the emulator does not.
             for name, generation in arguments[1]:
@@ -88,8 +88,8 @@ def test_a_completion_whose_answer_is_lost_finds_its_own_object(
 
     arguments: Any = {"precondition": IF_ABSENT, "size_bytes": 6, "crc32c": crc32c(b"onetwo")}
     with monkeypatch.context() as patch:
-        patch.setattr(Bucket, "compose", lost)
-        patch.setattr(Bucket, "find_written", lambda *_: None)
+        patch.setattr(GcsBucket, "compose", lost)
+        patch.setattr(GcsBucket, "find_written", lambda *_: None)
         with pytest.raises(StoreUnavailable):
             store.complete_upload("k", upload_id, parts, **arguments)
     written = store.head("k")
@@ -97,7 +97,7 @@ def test_a_completion_whose_answer_is_lost_finds_its_own_object(
     def refused(*_: Any, **__: Any) -> Any:
         raise PreconditionFailed("the emulator does not check it")
 
-    monkeypatch.setattr(Bucket, "compose", refused)
+    monkeypatch.setattr(GcsBucket, "compose", refused)
     assert store.complete_upload("k", upload_id, parts, **arguments).etag == written.etag
     assert temporary() == []
     assert list(store.list_uploads("")) == []
@@ -116,7 +116,7 @@ def test_parts_that_cannot_be_deleted_are_left_for_a_sweep(
         def refused(*_: Any, **__: Any) -> None:
             raise StoreUnavailable("500")
 
-        patch.setattr(Bucket, "delete", refused)
+        patch.setattr(GcsBucket, "delete", refused)
         done = gateways.complete_upload("out/k", upload_id, [part], size_bytes=4)
     assert (done.size_bytes, done.leftover) == (4, "500")
     assert [row.upload_id for row in gateways.list_uploads("out/")] == [upload_id]
@@ -138,7 +138,7 @@ def test_a_refused_completion_keeps_the_upload_open(
     def refused(*_: Any, **__: Any) -> Any:
         raise PreconditionFailed("there is another object")
 
-    monkeypatch.setattr(Bucket, "compose", refused)
+    monkeypatch.setattr(GcsBucket, "compose", refused)
     with pytest.raises(PreconditionFailed):
         store.complete_upload("k", upload_id, parts, precondition=IF_ABSENT, size_bytes=5)
     assert [row.upload_id for row in store.list_uploads("")] == [upload_id]
@@ -149,13 +149,13 @@ def test_a_part_that_comes_after_the_abort_removes_itself(
     store: GcsStore, temporary: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload_id, _ = begin(store, [b"one"])
-    inner = Bucket.insert
+    inner = GcsBucket.insert
 
-    def aborted_meanwhile(self: Bucket, *arguments: Any, **more: Any) -> Any:
+    def aborted_meanwhile(self: GcsBucket, *arguments: Any, **more: Any) -> Any:
         store.abort_upload("k", upload_id)
         return inner(self, *arguments, **more)
 
-    monkeypatch.setattr(Bucket, "insert", aborted_meanwhile)
+    monkeypatch.setattr(GcsBucket, "insert", aborted_meanwhile)
     with pytest.raises(NotFound):
         store.put_part("k", upload_id, 2, b"two", offset=3, crc32c=crc32c(b"two"))
     assert temporary() == []
@@ -208,8 +208,8 @@ def test_the_compose_request_pins_parts_and_the_object(scripted: ScriptedServer)
 def test_a_bucket_that_keeps_all_objects_takes_no_parts(
     store: GcsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, inner = {"retentionExpirationTime": "2027-01-01T00:00:00Z"}, Bucket.insert
-    monkeypatch.setattr(Bucket, "insert", lambda *a, **more: {**inner(*a, **more), **kept})
+    kept, inner = {"retentionExpirationTime": "2027-01-01T00:00:00Z"}, GcsBucket.insert
+    monkeypatch.setattr(GcsBucket, "insert", lambda *a, **more: {**inner(*a, **more), **kept})
     with pytest.raises(StoreError, match="retention policy") as caught:
         store.create_upload("k")
     assert caught.value.is_permanent
@@ -236,10 +236,10 @@ def test_a_copy_that_takes_several_requests(
 ) -> None:
     """The service answers before the end, with a token for the rest."""
     source = source_of(store, b"body")
-    inner, sent = Client.send_for_json, list[str]()
+    inner, sent = GcsClient.send_for_json, list[str]()
 
     def slowly(
-        self: Client, method: str, url: str, what: str, kind: str, **more: Any
+        self: GcsClient, method: str, url: str, what: str, kind: str, **more: Any
     ) -> dict[str, Any]:
         answer = inner(self, method, url, what, kind, **more)
         if "rewriteTo" in url:
@@ -248,7 +248,7 @@ def test_a_copy_that_takes_several_requests(
                 return {"done": False, "rewriteToken": f"token {len(sent)}"}
         return answer
 
-    monkeypatch.setattr(Client, "send_for_json", slowly)
+    monkeypatch.setattr(GcsClient, "send_for_json", slowly)
     part = store.copy_part("k", store.create_upload("k"), 1, source)
     assert (part.size_bytes, part.crc32c) == (4, crc32c(b"body"))
     tokens = [parse_qs(urlsplit(url).query).get("rewriteToken") for url in sent]
@@ -260,7 +260,7 @@ def test_a_copy_that_does_not_go_on_is_an_error(
     store: GcsStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = source_of(store, b"body")
-    monkeypatch.setattr(Client, "send_for_json", lambda *_, **__: {"done": False})
+    monkeypatch.setattr(GcsClient, "send_for_json", lambda *_, **__: {"done": False})
     with pytest.raises(StoreUnavailable, match="has no rewriteToken"):
         store.copy_part("k", "ab" * 16, 1, source)
 
@@ -269,13 +269,13 @@ def test_a_copy_that_ends_after_its_upload_removes_itself(
     store: GcsStore, temporary: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, upload_id = source_of(store, b"body"), store.create_upload("k")
-    inner = Bucket.copy_from
+    inner = GcsBucket.copy_from
 
-    def late(self: Bucket, *arguments: Any) -> Any:
+    def late(self: GcsBucket, *arguments: Any) -> Any:
         store.abort_upload("k", upload_id)
         return inner(self, *arguments)
 
-    monkeypatch.setattr(Bucket, "copy_from", late)
+    monkeypatch.setattr(GcsBucket, "copy_from", late)
     with pytest.raises(NotFound, match="completed or aborted"):
         store.copy_part("k", upload_id, 1, source)
     assert temporary() == []
@@ -385,9 +385,9 @@ def test_a_completion_goes_on_where_an_answer_was_lost(
     """Sources are gone then: what was made of them stands for them, on each level."""
     monkeypatch.setattr(compose, "MAX_SOURCES", 3)
     monkeypatch.setattr(compose, "_AT_ONCE", 1)
-    store, asked, inner = opened(google, "NEARLINE"), 0, Bucket.compose
+    store, asked, inner = opened(google, "NEARLINE"), 0, GcsBucket.compose
 
-    def lost(self: Bucket, *arguments: Any, **more: Any) -> Any:
+    def lost(self: GcsBucket, *arguments: Any, **more: Any) -> Any:
         nonlocal asked
         asked += 1
         made = inner(self, *arguments, **more)
@@ -395,7 +395,7 @@ def test_a_completion_goes_on_where_an_answer_was_lost(
             raise StoreUnavailable("the connection broke")
         return made
 
-    monkeypatch.setattr(Bucket, "compose", lost)
+    monkeypatch.setattr(GcsBucket, "compose", lost)
     bodies = numbered(11)
     upload_id, parts = begin(store, bodies)
     whole = b"".join(bodies)
@@ -418,14 +418,14 @@ def test_joined_parts_of_a_killed_abort_are_found_and_removed(
     bodies = numbered(33)
     upload_id, parts = begin(store, bodies)
     whole = b"".join(bodies)
-    honest = Bucket.compose
+    honest = GcsBucket.compose
 
-    def fail(self: Bucket, key: str, *arguments: Any, **more: Any) -> Any:
+    def fail(self: GcsBucket, key: str, *arguments: Any, **more: Any) -> Any:
         if key == "k":
             raise StoreUnavailable("down")
         return honest(self, key, *arguments, **more)
 
-    monkeypatch.setattr(Bucket, "compose", fail)
+    monkeypatch.setattr(GcsBucket, "compose", fail)
     with pytest.raises(StoreUnavailable):
         completed(store, upload_id, parts, whole)
     store._bucket.delete(f"{UPLOADS_FOLDER}{upload_id}.upload", "killed")

@@ -14,7 +14,7 @@ import pytest
 from skyplane_gateway.common.clock import Clock
 from skyplane_gateway.common.objects import IF_ABSENT, ObjectAttributes, ObjectInfo, StoreSpec
 from skyplane_gateway.stores.async_requests import MAX_SMALL_BYTES, Unsettled, WholeObject
-from skyplane_gateway.stores.wrappers.rate_limiter import HEAD_SHARE, Limits, RateLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import HEAD_SHARE, RateLimiter, RateLimits
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore, try_put, try_read
 
 BODY = b"body"
@@ -64,7 +64,7 @@ class Scene:
     def of(cls, *, fails: bool = False, concurrent: int = 64) -> Scene:
         requests = Requests(fails)
         requests.gate.set()
-        limiter = RateLimiter(Limits(concurrent=concurrent))
+        limiter = RateLimiter(RateLimits(concurrent=concurrent))
         place: Any = Place(requests)
         return cls(requests, limiter, RetryingStore(place, limiter))
 
@@ -171,7 +171,7 @@ async def test_the_rate_holds_on_the_loop(monkeypatch: pytest.MonkeyPatch, share
         now_s += seconds
 
     monkeypatch.setattr("asyncio.sleep", sleep)
-    limits = Limits(ceiling=1000, growth_per_s=0)
+    limits = RateLimits(ceiling=1000, growth_per_s=0)
     limiter = RateLimiter(limits, clock=Clock(monotonic=lambda: now_s))
     for _ in range(2001):
         assert await limiter.acquire_on_loop(threading.Event(), share) is not None

@@ -22,7 +22,7 @@ from skyplane_gateway.common.retry import RetryPolicy
 from skyplane_gateway.stores import ObjectStore, StoreSpec
 from skyplane_gateway.stores.checksums import crc32c_text
 from skyplane_gateway.stores.registry import open_without_retries
-from skyplane_gateway.stores.wrappers.rate_limiter import Limits, RateLimiter
+from skyplane_gateway.stores.wrappers.rate_limiter import RateLimiter, RateLimits
 from skyplane_gateway.stores.wrappers.retrying import RetryingStore, is_throttling
 
 Failure = Callable[[], errors.StoreError]
@@ -91,7 +91,10 @@ class World:
         return asked
 
     def limited(
-        self, limits: Limits | None = None, policy: RetryPolicy | None = None, fraction: float = 0.5
+        self,
+        limits: RateLimits | None = None,
+        policy: RetryPolicy | None = None,
+        fraction: float = 0.5,
     ) -> RetryingStore:
         store: Any = self
         return RetryingStore(
@@ -125,7 +128,7 @@ def read_all(store: ObjectStore, key: str, length: int, if_match: str | None) ->
 
 
 def test_a_storm_of_30_s_is_survived_and_the_rate_recovers(world: World) -> None:
-    limits = Limits(ceiling=100, growth_per_s=10)
+    limits = RateLimits(ceiling=100, growth_per_s=10)
     store = world.limited(limits)
     limiter = store.attempts.limiter
     for number in range(200):
@@ -209,7 +212,7 @@ def test_what_nobody_reads_again_is_sent_with_a_checksum(scripted: ScriptedServe
     """A journal or a manifest, until its bytes arrive; what a source has sent may be wrong here."""
     bad = Reply(400, b"<Error><Code>BadDigest</Code></Error>")
     inner = scripted.open(bad, Reply(200, headers={"ETag": '"e"'}), bad)
-    store = RetryingStore(inner, RateLimiter(Limits()), pause=lambda *_: False)
+    store = RetryingStore(inner, RateLimiter(RateLimits()), pause=lambda *_: False)
     assert store.put("k", b"body").etag == '"e"'
     with pytest.raises(errors.ChecksumMismatch):
         store.put("k", b"body", crc32c=crc32c(b"body"))
@@ -433,7 +436,7 @@ def test_a_reader_holds_its_permit_until_it_is_closed(
 ) -> None:
     info = world.inner.put("k", b"0123456789")
     break_bodies(world, monkeypatch, [3])
-    store = world.limited(Limits(concurrent=2))
+    store = world.limited(RateLimits(concurrent=2))
     limiter = store.attempts.limiter
     reader = store.read("k", offset=0, length=10, if_match=info.etag)
     assert limiter._in_flight == 1
