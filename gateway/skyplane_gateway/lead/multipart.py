@@ -431,7 +431,7 @@ def _checksum_of(copy: _Copy) -> int:
     if info.crc32c not in (None, crc32c):
         raise CopyAgain(
             ChecksumMismatch(
-                f"two reads of {info.key!r} have CRC32C {crc32c:08x}, but its store states "
+                f"each of two reads of {info.key!r} has CRC32C {crc32c:08x}, but its store states "
                 f"{info.crc32c:08x}; check the object before you copy it again"
             )
         )
