@@ -20,6 +20,7 @@ from skyplane_orchestration.errors import (
     GatewayDraining,
     GatewayLost,
     GatewayUnreachable,
+    QuotaExceeded,
     SkyplaneError,
     StaleEpoch,
     Stopped,
@@ -207,6 +208,15 @@ def test_a_broken_fleet_is_brought_up_again_once() -> None:
     assert [row.epoch for row in control.told] == [1, 2], "the fleet changes before the lead does"
     _, status = followed(FakeControl([first, running(1.0, 2), second], BOTH_ANSWER))
     assert status.error == LOST, "the second time its error is the result"
+
+
+def test_the_refusal_of_a_repair_is_told_beside_what_the_lead_has_lost() -> None:
+    """The result had neither the reason nor the quota."""
+    refused = QuotaExceeded("the quota L-1 is used up")
+    monitor, status = followed(FakeControl([ended(running(1.0), LOST)], restore_error=refused))
+    assert status.error == LOST
+    said = "The fleet cannot be brought up again: the quota L-1 is used up"
+    assert monitor.warnings == [said]
 
 
 def test_a_silent_lead_of_a_fleet_that_was_torn_down_ends_the_transfer() -> None:

@@ -176,6 +176,10 @@ class Monitor:
                 "transfer, or run it again"
             )
             return self._abandoned(error)
+        # That status tells only what the lead has lost, and not why nobody could help.
+        log.warning("transfer %s: %s", self.submitted.transfer_key, action.reason)
+        lost = str((self._status.error or {}).get("message", ""))
+        self.warnings.append(action.reason.removeprefix(f"{lost}. "))
         return self._status
 
     def _ended_well(self, action: EndWell) -> TransferStatus:
