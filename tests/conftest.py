@@ -79,7 +79,6 @@ LONG_FILES: Final = (
     "gateway/stores/test_faults_real_servers.py",
     "dagster/test_placeholders.py",
     "storage/test_stated_checksums.py",
-    "hooks/test_ssh_connections.py",
     "gateway/stores/test_conformance_objects.py",
     "e2e/test_listings.py",
     "gateway/lead/test_memory.py",

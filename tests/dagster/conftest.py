@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -31,6 +32,17 @@ class FakeResource(SkyplaneResource):
         client.places.append(gateways)
         client.identity = identity
         return client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_connection_is_left() -> Iterator[None]:
+    """SQLAlchemy logs a traceback when what Dagster has left open is collected.
+
+    CPython 3.11 parses source for it. If that comes in the middle of an `ast.parse`, this fails
+    with "AST constructor recursion depth mismatch".
+    """
+    yield
+    gc.collect()
 
 
 def paris(**options: Any) -> dg.AssetsDefinition:

@@ -93,17 +93,16 @@ def skyplane(**host: Any) -> SimpleNamespace:
 def test_the_connection_test_logs_in_with_the_key_of_the_connection(
     sshd: ssh_server.Server, connections: dict[str, SimpleNamespace]
 ) -> None:
-    """The server's account has a Python without the gateway's modules as its `python3`."""
-    folder = str(sshd.make_folder() / "fleets")
-    connections["skyplane_default"] = skyplane(directory=folder)
+    """Its directory cannot be made, so that no environment for gateways is."""
+    connections["skyplane_default"] = skyplane(directory="/proc/fleets")
     key = (sshd.folder / "user_key").read_text()
     fields = {"host": ssh_server.ADDRESSES[0], "port": sshd.port, "login": sshd.user}
     extra = {"private_key": key.strip(), "host_key": sshd.host_key}
     connections["gw"] = connection(extra, **fields)
     works, message = SkyplaneHook().test_connection()
-    name = f"host {sshd.user}@{ssh_server.ADDRESSES[0]}:{sshd.port}: "
-    assert name in message
-    assert works or f"{name}python3 on host" in message, message
+    name = f"{sshd.user}@{ssh_server.ADDRESSES[0]}:{sshd.port}"
+    assert not works
+    assert f"No such file or directory (on host {name})" in message
     connections["gw"] = connection({**extra, "private_key": key[:60]}, **fields)
     works, message = SkyplaneHook().test_connection()
     assert not works
