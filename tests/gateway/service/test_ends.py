@@ -95,6 +95,7 @@ async def test_a_leaving_gateway_does_not_wait_for_a_hanging_store(
     async with fleet_of(*routes, over_tls=True) as fleet:
         destination, _ = await begin(fleet, gate)
         service = fleet.service("d")
+        await fleet.until(lambda: len(service.sink._writes) > 0)
         service.request_leave("SIGTERM")
         await service.leave(within_s=0.1)
         gate.open()
