@@ -338,14 +338,6 @@ def test_a_picture_without_matplotlib_is_refused_before_the_search(
     )
 
 
-def test_without_json_the_line_is_all(
-    places: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", SRC]) == 2
-    output = capsys.readouterr()
-    assert (output.out, output.err.count("\n")) == ("", 1)
-
-
 #: (the option, what cannot be had, the words before what can, more options, a bit too much).
 NAMED = [
     ("--min-throughput-gbps", "1e6", "the most is ", "", 1.01),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.gateway.common.test_wording import calls_with_fields
 
 from skyplane_gateway.common.wording import FieldName, Text
-from skyplane_orchestration.cli.main import build_parser, main
+from skyplane_orchestration.cli.main import build_parser
 from skyplane_orchestration.cli.option_names_in_messages import with_option_names
 
 if TYPE_CHECKING:
@@ -21,16 +19,6 @@ if TYPE_CHECKING:
 _OF_PYTHON = {
     *("gateway_settings", "max_active_fleets", "clouds", "hosts"),
 }
-
-
-@pytest.mark.parametrize("key", ["my encrypt notes.txt", "use {allow_empty} or {0}"])
-def test_words_of_a_key_are_no_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str
-) -> None:
-    assert main(["cp", f"{tmp_path}/{key}", f"{tmp_path}/new"]) == 2
-    assert f"{tmp_path}/{key}; check" in capsys.readouterr().err
-    assert main(["cp", f"{tmp_path}/{key}", f"{tmp_path}/new", "--json"]) == 2
-    assert f"{tmp_path}/{key}; check" in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from tests.e2e import image as images
 from tests.e2e.beside import Beside
 from tests.e2e.held_store import MIB, HeldStore, held_store, wait_for, write_objects
 from tests.e2e.processes import processes_with
-from tests.faults import http_proxy, moto_server, versitygw
+from tests.faults import go_programs, http_proxy, moto_server, versitygw
 from tests.faults.http_rules import Rule
 from tests.transfer import samples
 
@@ -63,7 +62,6 @@ SOURCE_REGION, DESTINATION_REGION = "aws:ap-southeast-2", "aws:eu-west-3"
 class S3Server:
     """A moto server in a process of its own, standing for the S3 of one region."""
 
-    process: subprocess.Popen[bytes]
     endpoint: str
     region: str
 
@@ -116,34 +114,41 @@ class S3Server:
         return [upload["Key"] for upload in uploads]
 
 
-def _serve(region: str) -> S3Server:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, moto_server.__file__, "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-    def answers() -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-    wait_for(answers, "moto")
-    return S3Server(process, f"http://127.0.0.1:{port}", region)
+@contextlib.contextmanager
+def _serving(region: str, folder: Path) -> Iterator[S3Server]:
+    port = go_programs.free_port()
+    command = [sys.executable, moto_server.__file__, "-H", "127.0.0.1", "-p", str(port)]
+    with go_programs.running(command, port, folder / "moto.log", {}):
+        yield S3Server(f"http://127.0.0.1:{port}", region)
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[tuple[S3Server, S3Server]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S3Server, S3Server]]:
     """Source and destination: two servers that know nothing of each other."""
-    pair = _serve(SOURCE_REGION), _serve(DESTINATION_REGION)
-    yield pair
-    for server in pair:
-        server.process.kill()
-        server.process.wait()
+    one, other = (tmp_path_factory.mktemp(end) for end in ("source", "destination"))
+    with _serving(SOURCE_REGION, one) as source, _serving(DESTINATION_REGION, other) as destination:
+        yield source, destination
+
+
+def filled(servers: tuple[S3Server, S3Server], bucket: str) -> TransferJob:
+    """A job between new buckets of that name: an object in parts, one in a folder, an empty one."""
+    source, destination = servers
+    for server in servers:
+        server.make_bucket(bucket)
+    source.fill(bucket, "p/", {"large": os.urandom(9 * MIB), "a/b": b"x", "empty": b""})
+    return TransferJob(
+        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
+        Location(f"s3://{bucket}/q/", destination.region, destination.endpoint),
+        limits=Limits(chunk_mib=5),
+    )
+
+
+def words_of(job: TransferJob) -> list[str]:
+    """Ends of a job as arguments of the command."""
+    words = [job.source.url, job.destination.url]
+    for side, end in (("src", job.source), ("dst", job.destination)):
+        words += [f"--{side}-region", end.region, f"--{side}-endpoint", end.endpoint_url]
+    return words
 
 
 _SHOWN = ("cmdline", "environ")

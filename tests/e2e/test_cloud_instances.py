@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 from tests.clouds.gateways import needless_rules
+from tests.e2e.conftest import filled, words_of
 
 from skyplane_orchestration.cli.main import main
 from strict_clouds.bill import bill_of
@@ -31,14 +31,8 @@ def test_a_relayed_copy_is_encrypted_costs_what_it_says_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     source, destination = servers
-    for server in servers:
-        server.make_bucket("instances")
-    source.fill("instances", "p/", {"large": os.urandom(9 << 20), "a/b": b"x", "empty": b""})
-    ends = []
-    for side, server in (("src", source), ("dst", destination)):
-        ends += [f"--{side}-region", server.region, f"--{side}-endpoint", server.endpoint]
     choice = ["--provisioner", "cloud", "--clouds", str(clouds_file), "--deployment", "tests"]
-    command = ["cp", "s3://instances/p/", "s3://instances/q/", "-r", *ends, *choice]
+    command = ["cp", "-r", *words_of(filled(servers, "instances")), *choice]
     # No direct path has that rate.
     command += ["--instance-limit", "1", "--min-throughput-gbps", "3", "--allow-regions", RELAY]
     assert main([*command, "--gateways", "always", "--json"]) == 0, capsys.readouterr().err

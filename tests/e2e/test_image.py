@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION
+from tests.e2e.conftest import DESTINATION_REGION, SOURCE_REGION, filled
 from tests.provision.fleet.memory_cloud import MemoryAccount, MemoryCloud
 
-from skyplane_orchestration.model.job import Limits, TransferJob
-from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.fleet.boot import Boot
 from skyplane_orchestration.provision.fleet.options import InstanceOptions
 from skyplane_orchestration.provision.fleet.provisioner import InstanceProvisioner
@@ -98,14 +95,7 @@ def test_two_containers_pass_objects_on_and_end_with_their_machines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     source, destination = servers
-    for server in servers:
-        server.make_bucket("image")
-    source.fill("image", "p/", {"large": os.urandom(9 << 20), "a/b": b"x", "empty": b""})
-    job = TransferJob(
-        Location("s3://image/p/", source.region, source.endpoint),
-        Location("s3://image/q/", destination.region, destination.endpoint),
-        limits=Limits(chunk_mib=5),
-    )
+    job = filled(servers, "image")
     with World(tmp_path / "world") as world:
         account = MachineAccount(world=world, podman=image.program())
         client = kit.client(

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.e2e import image_registry
+from tests.e2e.conftest import filled
 from tests.e2e.container_tool import SEARCH_PATH
 from tests.e2e.processes import processes_with
 from tests.e2e.test_ssh_hosts import ORCHESTRATOR
 from tests.provision import ssh_server
 
 from skyplane_orchestration.cli.main import main
-from skyplane_orchestration.model.job import Limits, TransferJob
-from skyplane_orchestration.model.location import Location
 from skyplane_orchestration.provision.container import CONTAINER_USER
 from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
 
@@ -208,18 +207,6 @@ def provisioner(hosts_file: Path) -> SshProvisioner:
     return SshProvisioner(SshOptions.from_file(hosts_file))
 
 
-def job_of(servers: tuple[S3Server, S3Server], bucket: str) -> TransferJob:
-    source, destination = servers
-    for server in servers:
-        server.make_bucket(bucket)
-    source.fill(bucket, "p/", {"large": os.urandom(9 << 20), "a/b": b"x", "empty": b""})
-    return TransferJob(
-        Location(f"s3://{bucket}/p/", source.region, source.endpoint),
-        Location(f"s3://{bucket}/q/", destination.region, destination.endpoint),
-        limits=Limits(chunk_mib=5),
-    )
-
-
 def is_confined(account: Account, store: int, container: str) -> None:
     """It is neither root nor privileged, and can write to `/tmp` and its own directory only."""
     (found,) = json.loads(account.engine("inspect", container, stores=(store,)))
@@ -244,7 +231,7 @@ def test_two_hosts_copy_with_containers_and_keep_nothing(
     assert "and the image" in capsys.readouterr().out
     assert account.has() == ([], [])
     bucket = f"boxes-{account.program}-{account.inside}"
-    job = job_of(servers, bucket)
+    job = filled(servers, bucket)
     client = kit.client(provisioner=provisioner(hosts_file))
     fleet = client.provision(kit.plan((kit.SOURCE, kit.SINK)))
     containers, _ = account.has()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.e2e.conftest import filled, words_of
 from tests.e2e.processes import processes_with
 from tests.provision import ssh_server
 
@@ -78,14 +79,8 @@ def test_a_copy_between_two_hosts_is_encrypted_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     source, destination = servers
-    for server in servers:
-        server.make_bucket("hosts")
-    source.fill("hosts", "p/", {"large": os.urandom(9 << 20), "a/b": b"x", "empty": b""})
-    ends = []
-    for side, server in (("src", source), ("dst", destination)):
-        ends += [f"--{side}-region", server.region, f"--{side}-endpoint", server.endpoint]
     choice = ["--provisioner", "ssh", "--hosts", str(hosts_file)]
-    command = ["cp", "s3://hosts/p/", "s3://hosts/q/", "-r", *ends, *choice]
+    command = ["cp", "-r", *words_of(filled(servers, "hosts")), *choice]
     assert main([*command, "--json"]) == 0, capsys.readouterr().err
     report = json.loads(capsys.readouterr().out)
     assert report["objects"] == 3, report
@@ -126,24 +121,19 @@ def test_a_bare_machine_gets_an_environment_once(
     """The hosts' `python3` has none of the gateway's requirements."""
     if why := _why_no_registry():
         pytest.skip(f"no package index is reached here: {why}")
-    source, destination = servers
-    for server in servers:
-        server.make_bucket("bare")
-    source.fill("bare", "p/", {"large": os.urandom(9 << 20), "a/b": b"x"})
+    destination, job = servers[1], filled(servers, "bare")
     document = json.loads(hosts_file.read_text())
     for hosts in document.values():
         del hosts[0]["python"]
     hosts_file.write_text(json.dumps(document))
-    ends = []
-    for side, server in (("src", source), ("dst", destination)):
-        ends += [f"--{side}-region", server.region, f"--{side}-endpoint", server.endpoint]
     choice = ["--provisioner", "ssh", "--hosts", str(hosts_file)]
     assert main(["doctor", *choice]) == 0, capsys.readouterr().out
     made = []
     for name in ("q", "r"):
-        command = ["cp", "s3://bare/p/", f"s3://bare/{name}/", "-r", *ends, *choice]
+        target = replace(job.destination, url=f"s3://bare/{name}/")
+        command = ["cp", "-r", *words_of(replace(job, destination=target)), *choice]
         assert main([*command, "--gateways", "always"]) == 0, capsys.readouterr().err
-        assert list(destination.objects("bare", f"{name}/")) == ["a/b", "large"]
+        assert list(destination.objects("bare", f"{name}/")) == ["a/b", "empty", "large"]
         assert processes_with(str(folder)) == []
         assert sorted(path.name for path in folder.iterdir()) == ["host-0-python", "host-1-python"]
         made.append(sorted(path.stat().st_mtime_ns for path in folder.glob("*/*/complete")))

@@ -230,6 +230,20 @@ def test_a_folder_is_the_copy_of_its_mark(
     assert report.equal == 1
 
 
+def test_copies_with_escaped_names_are_compared(
+    memory: tuple[MemoryStore, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the destination's kind of store has it: no file is named `a//b`."""
+    opened = {"in": memory[0], "/": memory[1]}
+    monkeypatch.setattr(storage_open, "open_store", lambda spec, *_: opened[spec.bucket])
+    for name in ("a//b", "gone//c"):
+        memory[0].put(f"p/{name}", b"x")
+    memory[1].put(f"q/{escape_name('file', 'q/', 'a//b', 1)}", b"x")
+    job = TransferJob(Location("s3://in/p/"), Location("/q/"), on_illegal_key="escape")
+    report = verify_job(job, NONE, with_extra=True)
+    assert (report.equal, report.extra, kinds(report)) == (1, 0, [("missing", "c")])
+
+
 def test_a_download_reads_both_ends_whatever_the_stores_say(
     memory: tuple[MemoryStore, MemoryStore],
 ) -> None:

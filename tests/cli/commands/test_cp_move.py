@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.fake_client import FakeClient
@@ -15,7 +17,13 @@ from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.exit_codes import BadInput
 from skyplane_orchestration.cli.main import build_parser, main
 from skyplane_orchestration.cli.progress import TransferProgress
-from skyplane_orchestration.errors import ConfigurationInvalid, FleetLost, ForeignHost
+from skyplane_orchestration.errors import (
+    CloudAccessDenied,
+    ConfigurationInvalid,
+    FleetLost,
+    ForeignHost,
+    TransferFailed,
+)
 from skyplane_orchestration.model.job import TransferJob
 from skyplane_orchestration.model.location import Location
 
@@ -49,8 +57,8 @@ def test_a_move_is_of_cp_alone_and_needs_verification(
     assert (tmp_path / "in/a").exists()
 
 
-def copy(client: Any) -> None:
-    options = build_parser("cp").parse_args(["cp", "a", "b"])
+def copy(client: Any, *words: str) -> None:
+    options = build_parser("cp").parse_args(["cp", "a", "b", *words])
     progress = TransferProgress(JOB, QUIET)
     cp._copy(client, client.job_run(JOB), None, options, progress)  # type: ignore[arg-type]
 
@@ -76,6 +84,24 @@ def test_nothing_is_torn_down_twice() -> None:
     with pytest.raises(KeyboardInterrupt):
         copy(client)
     assert client.verbs == ["run"]
+
+
+@pytest.mark.parametrize("error", [TransferFailed("2 objects failed"), KeyboardInterrupt()])
+def test_the_error_of_a_copy_survives_a_cloud_that_cannot_be_asked(
+    error: BaseException, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The credentials expire during a copy: the resume handle must still be printed."""
+    refused = CloudAccessDenied("AWS refuses ec2:DescribeInstances (ExpiredToken)")
+    cloud = SimpleNamespace(describe=Mock(side_effect=refused))
+    monkeypatch.setattr(FakeClient, "provisioner", cloud)
+    client = FakeClient(errors={"run": [error]})
+    where = ("--provisioner", "cloud", "--clouds", "clouds.yaml", "--deployment", "prod")
+    with pytest.raises(type(error)):
+        copy(client, *where)
+    said = capsys.readouterr().err
+    assert "ExpiredToken" in said
+    command = f"skyplane-orch teardown --fleet-key {client.identity.fleet_key()}"
+    assert f"{command} {' '.join(where)}\n" in said
 
 
 def move(client: Any) -> None:
