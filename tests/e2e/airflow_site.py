@@ -102,11 +102,6 @@ class AirflowSite:
         with closing(sqlite3.connect(address, uri=True, timeout=30)) as database:
             return database.execute(query, values).fetchall()
 
-    def write(self, statement: str, *values: object) -> None:
-        with closing(sqlite3.connect(self._airflow_home / "airflow.db", timeout=30)) as database:
-            database.execute(statement, values)
-            database.commit()
-
     def states_of(self, dag_id: str, task: str) -> list[str]:
         """States of a mapped task's instances."""
         query = "select state from task_instance where dag_id = ? and task_id = ?"
@@ -178,14 +173,6 @@ class Run:
     def kill_worker(self, task: str, attempt: int) -> None:
         """SIGKILL to the process and its supervisor: nobody is left who could report it."""
         self._signal_worker(task, attempt, signal.SIGKILL)
-
-    def mark_failed(self, task: str) -> None:
-        """As the web server does for a person. The supervisor learns of it at its next heartbeat,
-        and ends the task."""
-        self.site.write(
-            "update task_instance set state = 'failed' where dag_id = ? and task_id = ?",
-            self.dag_id, f"move.{task}",
-        )  # fmt: skip
 
     def freeze_worker(self, task: str, attempt: int) -> tuple[int, int]:
         """SIGSTOP to both: for the scheduler as if they had died. Their process ids."""

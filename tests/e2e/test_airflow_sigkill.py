@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.clouds.fakes import open_ec2
-from tests.clouds.gateways import GATEWAY, settings_here
 from tests.e2e.airflow_site import AirflowSite, airflow_site
 from tests.e2e.held_store import (
     LAST,
@@ -32,8 +30,6 @@ from tests.faults import versitygw
 
 from skyplane_orchestration.model.fleet import Fleet
 from skyplane_orchestration.model.result import TransferResult
-from strict_clouds.ec2 import StrictEc2
-from strict_clouds.world import World
 
 pytestmark = [
     pytest.mark.long,
@@ -45,20 +41,13 @@ pytestmark = [
 
 HERE: Final = Path(__file__).parent
 
-DAGS: Final = (
-    "killed_transfer",
-    "killed_around",
-    "frozen_transfer",
-    "failed_on_cloud",
-)
+DAGS: Final = ("killed_transfer", "killed_around", "frozen_transfer")
 
 
 @dataclass(frozen=True)
 class Lab:
     site: AirflowSite
     places: dict[str, HeldStore]
-    ec2: StrictEc2
-    world: World
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +65,8 @@ def lab(s3_server: versitygw.Server, tmp_path_factory: pytest.TempPathFactory) -
             bucket = dag_id.replace("_", "-")
             places[dag_id] = stack.enter_context(held_store(s3_server, bucket, source))
             extra[f"{dag_id.upper()}_ENDPOINT"] = places[dag_id].proxy.url
-        world = stack.enter_context(World(root / "machines", GATEWAY))
-        ec2 = stack.enter_context(open_ec2(world, deployments=("tests",)))
-        ec2.conditions.opt_in["ap-southeast-2"] = "opt-in-not-required"
-        extra["AIRFLOW_CONN_CLOUD"] = json.dumps(cloud_connection(ec2))
         site = stack.enter_context(airflow_site(root, HERE / "airflow_kill_dags", extra))
-        yield Lab(site, places, ec2, world)
-
-
-def cloud_connection(ec2: StrictEc2) -> dict[str, object]:
-    clouds = settings_here(aws={"endpoint_url": ec2.url})
-    extra = {"provisioner": "cloud", "deployment": "tests", "clouds": clouds}
-    return {"conn_type": "skyplane", "password": "5ec2e7" * 11, "extra": extra}
+        yield Lab(site, places)
 
 
 def gateways(lab: Lab) -> set[int]:
@@ -129,26 +108,6 @@ def test_a_killed_transfer_is_joined_and_sends_nothing_twice(lab: Lab) -> None:
     assert {int(handle.details["pid"]) for handle in document.gateways} == fleet
     assert place.is_whole()
     require_nothing_left(lab, place, set(OBJECTS))
-
-
-@pytest.mark.soak
-def test_a_transfer_on_instances_that_is_marked_failed_is_cancelled(lab: Lab) -> None:
-    """Catalogue of faults, 36."""
-    place = lab.places["failed_on_cloud"]
-    run = lab.site.start("failed_on_cloud")
-    place.wait_until_half_way()
-    run.wait_for_log("transfer", 1, "submitted transfer")
-    place.refuse()
-    run.mark_failed("transfer")
-    assert run.wait_for_end() == "failed"
-    assert run.task_states()["transfer"] == ("failed", 1)
-    assert run.task_states()["teardown"] == ("success", 1)
-    assert len(run.returned("teardown")["stopped"]) >= 2
-    assert lab.ec2.leftovers() == {}
-    assert not [machine for machine in lab.world.machines if machine.is_running]
-    committed = place.keys()
-    assert committed < set(OBJECTS) - {LAST}
-    require_nothing_left(lab, place, committed)
 
 
 @pytest.mark.soak

@@ -28,18 +28,16 @@ def job_of(dag_id: str) -> dict[str, Any]:
     }
 
 
-def group_dag(dag_id: str, retries: dict[str, int], connection: str = "skyplane_default") -> DAG:
+def group_dag(dag_id: str, retries: dict[str, int]) -> DAG:
     """A DAG of one group.
 
     Args:
         dag_id: see `job_of`.
         retries: task -> tries after the first.
-        connection: its settings say where gateways run.
     """
     with DAG(dag_id=dag_id, schedule=None, catchup=False) as dag:
         skyplane_transfer_group(
             "move",
-            skyplane_conn_id=connection,
             retry_delay=timedelta(seconds=0),
             **job_of(dag_id),
         )
@@ -50,5 +48,4 @@ def group_dag(dag_id: str, retries: dict[str, int], connection: str = "skyplane_
 
 killed_transfer = group_dag("killed_transfer", {"transfer": 2})
 killed_around = group_dag("killed_around", {"provision": 1, "teardown": 1})
-failed_on_cloud = group_dag("failed_on_cloud", {}, "cloud")
 frozen_transfer = group_dag("frozen_transfer", {"transfer": 2})
