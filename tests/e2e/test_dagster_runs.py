@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +12,6 @@ import dagster as dg
 import pytest
 from tests.clouds.fakes import open_gce
 from tests.clouds.gateways import settings_here
-from tests.e2e.held_store import refuse
 
 from skyplane_orchestration import Client, Location, MinimizeCost
 from skyplane_orchestration.dagster import (
@@ -30,7 +25,6 @@ from strict_clouds.world import World
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, S3Server
-    from tests.faults.http_proxy import FaultProxy
 
 pytestmark = pytest.mark.e2e
 
@@ -38,8 +32,6 @@ MIB = 1 << 20
 #: Dagster's tag for the data version of a materialization.
 DATA_VERSION = "dagster/data_version"
 RELAYS_NEEDED_GBPS = 4.1
-#: The processes of steps are forked from one that has imported Dagster, which takes seconds.
-FORKED = '{"execution": {"config": {"multiprocess": {"start_method": {"forkserver": {}}}}}}'
 
 
 @pytest.fixture
@@ -244,67 +236,3 @@ def test_a_failed_transfer_is_torn_down_and_a_re_execution_goes_on_with_it(
     assert (result["copied"], result["copied_earlier"]) == (2, 1)
     assert there.digests(bucket, "copy/") == digests({"one": b"1", "two": b"2"})
     assert private.traces() == []
-
-
-@pytest.mark.parametrize(
-    ("name", "definitions", "gateways"),
-    [
-        pytest.param(
-            "steps", "example_dags/dagster/sydney_to_paris.py", "", marks=pytest.mark.long
-        ),
-        pytest.param("one-op", "tests/e2e/dagster_one_op.py", "always", marks=pytest.mark.long),
-        pytest.param("inside", "tests/e2e/dagster_one_op.py", "auto", marks=pytest.mark.long),
-    ],
-)
-def test_a_terminated_run_takes_its_gateways_down(
-    home: Home,
-    servers: tuple[S3Server, S3Server],
-    gate: FaultProxy,
-    tmp_path: Path,
-    name: str,
-    definitions: str,
-    gateways: str,
-) -> None:
-    here, there = servers
-    bucket = here.make_bucket(f"dagster-terminated-{name}")
-    there.make_bucket(bucket)
-    here.fill(bucket, "data/", {"large": os.urandom(20 * MIB)})
-    environment = {
-        **home.environment,
-        "DAGSTER_HOME": str(tmp_path),
-        "DAGSTER_DISABLE_TELEMETRY": "yes",
-        "SKYPLANE_DEMO_SOURCE_URL": f"s3://{bucket}/data/",
-        "SKYPLANE_DEMO_SOURCE_ENDPOINT": here.endpoint,
-        "SKYPLANE_DEMO_DESTINATION_URL": f"s3://{bucket}/copy/",
-        "SKYPLANE_DEMO_DESTINATION_ENDPOINT": gate.url,
-        "GATEWAYS": gateways,
-    }
-    file = Path(__file__).resolve().parents[2] / definitions
-    command = ["-m", "dagster", "asset", "materialize", "-f", str(file), "--select", "*"]
-    command += ["--config-json", FORKED]
-    log = tmp_path / "log"
-    with log.open("w") as output:
-        # A session of its own, so that a failed test can end the processes of the steps too.
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-
-    def is_under_way() -> bool:
-        assert process.poll() is None, log.read_text()[-4000:]
-        return bool(there.open_uploads(bucket))
-
-    try:
-        home.wait_until(is_under_way, "open uploads")
-        refuse(gate)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=100) != 0
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert home.traces() == []
-    assert there.open_uploads(bucket) == []
