@@ -26,14 +26,14 @@ from skyplane_orchestration.planner.distance_to_bound import OPTIMAL_GAP
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import plan_cost
 from skyplane_orchestration.planner.problem import PlanProblem
-from skyplane_orchestration.planner.search.optimum import cheapest
+from skyplane_orchestration.planner.search.optimum import cheapest, relaxed_fastest
 from skyplane_orchestration.planner.search.totals import Bill, best_rate
 from skyplane_orchestration.planner.solution import Incumbent, IntegerSolution
 from skyplane_orchestration.planner.total_bounds import (
+    bill_row,
     bound_on_total,
     priced_at,
     rate_with_others,
-    relaxed_rate,
 )
 
 #: Rates that differ by less than this share are equal.
@@ -187,12 +187,12 @@ def _is_affordable_with_others(
     cheaper = _rates_below(request, problem, usd, wait_s)
     if total <= 0 or cheaper.goal_gbps >= cheaper.most_gbps:
         return total > 0
-    most = relaxed_rate(request, cheaper, total, wait_s)
-    if most is None:
+    fastest = relaxed_fastest(cheaper, bill_row(request, cheaper, total, wait_s))
+    if fastest is None:
         return False
-    if most.bound > _WIDE * cheaper.goal_gbps:
+    if fastest[0] > _WIDE * cheaper.goal_gbps:
         return True
-    cheaper = cheaper.with_goal(cheaper.goal_gbps, most.bound)
+    cheaper = cheaper.with_goal(cheaper.goal_gbps, fastest[0])
     return rate_with_others(request, cheaper, total, wait_s, searched) is not None
 
 
