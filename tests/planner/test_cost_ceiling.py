@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skyplane_orchestration.grids import InstanceType
+from skyplane_orchestration.grids import Grid, InstanceType
 from skyplane_orchestration.model.job import Limits, MaximizeThroughput
 from skyplane_orchestration.planner import plan
 
@@ -49,3 +49,16 @@ def test_a_short_job_gets_as_many_instances_as_its_money_brings_up(
     assert answer.cost.total_usd <= money
     assert answer.throughput_gbps >= RATE_GBPS * instances * 0.98
     assert answer.solver.bound >= RATE_GBPS * instances * (1 - 1e-6)
+
+
+def test_a_ceiling_that_only_the_solvers_tolerance_keeps_costs_no_rate(shipped: Grid) -> None:
+    """The program of the rate exceeded the ceiling by 1e-6, and the plan fell to 7 Gbit/s."""
+    answer = plan(
+        shipped,
+        "gcp:europe-central2",
+        "azure:koreasouth",
+        MaximizeThroughput(max_cost_usd=0.3109712995093514),
+        volume_gb=1.6,
+        limits=Limits(instance_limit=16, max_relays=1),
+    )
+    assert answer.throughput_gbps >= 7.8

@@ -41,6 +41,8 @@ from skyplane_orchestration.units import usd_per_gb_to_usd_per_gbit
 
 #: The search stops when the bound is within this share of the best rate.
 _RATE_GAP: Final = 1e-3
+#: A plan this near to the rate of the program, as a share of it, is accepted.
+_NEAR: Final = 0.997
 #: The solver's rounding of a rate, and a ceiling that is lower by more than its tolerance.
 _RATE_ROUNDING: Final = 1e-5
 _STRICTER: Final = 1e-5
@@ -139,11 +141,11 @@ def _under_total(
     best = known
     if found.gbps > rate:
         best = _faster(best, _best_up_to(request, found, ceilings, wait_s))
-    if found.gbps > rate and best is known:
+    if found.gbps > rate and (best is None or best.gbps < found.gbps * _NEAR):
         # The ceiling is met exactly, or only within the solver's tolerance.
         at = found.gbps * (1 - _RATE_ROUNDING)
         best = _faster(best, _cheapest_at(request, problem, at, ceilings, wait_s))
-    if found.gbps > rate and best is known:
+    if found.gbps > rate and (best is None or best.gbps < found.gbps * _NEAR):
         strict = replace(bill, max_usd_per_gbit=total * (1 - _STRICTER))
         lower = _fastest_rate(request, faster, strict, started)
         best = _faster(best, _best_up_to(request, lower, ceilings, wait_s))
