@@ -44,7 +44,7 @@ _KEYWORDS = """    on_moon: IllegalKeyRule
     allow_moon: bool
 """
 _ASK = """
-from skyplane_orchestration.cli.arguments import job_from
+from skyplane_orchestration.cli.job_from_options import job_from
 from skyplane_orchestration.cli.main import build_parser
 from skyplane_orchestration.dagster import JobArguments, build_skyplane_transfer_asset
 from skyplane_orchestration.dagster.components import TransferModel
