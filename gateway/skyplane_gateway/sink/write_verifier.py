@@ -132,12 +132,16 @@ class WriteVerifier:
                 self._removed.setdefault(bad.key, precondition.if_match)
 
     def remove_rest(self) -> None:
-        """Try again to remove bad objects, at the end of a transfer. Logs what stays."""
+        """Try again to remove bad objects, at the end of a transfer. Logs what stays.
+
+        Nothing of ours stays where somebody has written over it.
+        """
         with self._lock:
             rest, self._unremoved = self._unremoved, []
         for bad, precondition in rest:
             try:
-                self._remove(bad, precondition)
+                with suppress(PreconditionFailed):
+                    self._remove(bad, precondition)
             except SkyplaneError as error:
                 log.error("%r has wrong bytes and cannot be removed: %s", bad.key, error)
 
