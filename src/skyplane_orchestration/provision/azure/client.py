@@ -163,7 +163,7 @@ class AzureApi:
     def _meaning(
         self, error: BaseException, what: str, where: str, method: str, path: str
     ) -> ErrorResponse | SkyplaneError | None:
-        """What Azure refused; None if something else may have response_of, such as a proxy."""
+        """What Azure refused; None if something else may have answered, such as a proxy."""
         if not isinstance(error, HttpResponseError):
             return None
         response: Any = error.response

@@ -62,10 +62,10 @@ class VmSizes:
     def zones(self, region: str, instance_type: str) -> tuple[str, ...]:
         """The zones to try in turn; one empty name where there are none.
 
-        Raises InstanceTypeNotOffered, also if only other zones than ours have the size.
+        Raises InstanceTypeNotOffered, also if only other zones than the wanted ones have the size.
         """
-        offered, ours = self.of(region, instance_type).zones, self._api.options.zones
-        return zones_to_try("azure", ours, region, instance_type, offered) or ("",)
+        offered, wanted = self.of(region, instance_type).zones, self._api.options.zones
+        return zones_to_try("azure", wanted, region, instance_type, offered) or ("",)
 
     def _look_up(self, region: str) -> dict[str, VmSize]:
         chosen = quote(f"location eq '{region_name(region)}'")
