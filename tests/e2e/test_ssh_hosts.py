@@ -29,7 +29,8 @@ ORCHESTRATOR = textwrap.dedent(
     """
     import sys, time
     from pathlib import Path
-    from skyplane_orchestration.client import Client, FleetTimes
+    from tests.provision.samples import expire_leases
+    from skyplane_orchestration.client import Client
     from skyplane_orchestration.model.identity import RunIdentity
     from skyplane_orchestration.model.plan import TransferPlan
     from skyplane_orchestration.provision.ssh import SshOptions, SshProvisioner
@@ -38,9 +39,10 @@ ORCHESTRATOR = textwrap.dedent(
     client = Client(
         identity=RunIdentity("tests", "dag", "gone"),
         provisioner=SshProvisioner(SshOptions.from_file(Path(sys.argv[1]))),
-        times=FleetTimes(start_within_s=6.0),
     )
-    client.provision(TransferPlan.from_dict(json.loads(sys.stdin.read())))
+    fleet = client.provision(TransferPlan.from_dict(json.loads(sys.stdin.read())))
+    # Not `start_within_s`: a fleet whose bring-up takes longer than that never comes up.
+    expire_leases(fleet, client.authority(fleet.key), after_s=6.0)
     print("up", flush=True)
     time.sleep(600)
     """

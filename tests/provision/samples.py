@@ -49,9 +49,9 @@ def make_plan(
     )
 
 
-def expire_leases(fleet: Fleet, authority: Authority) -> None:
-    """Let the leases of a fleet's gateways run out at once, in place of a wait for them."""
+def expire_leases(fleet: Fleet, authority: Authority, after_s: float = 0.1) -> None:
+    """Let the leases of a fleet's gateways run out soon, in place of a wait for them."""
     sessions = open_sessions(authority, ControlClient)
     with closing(sessions):
         for gateway in fleet.gateways:
-            sessions.get(gateway.node, gateway.control).renew(0.1)
+            sessions.get(gateway.node, gateway.control).renew(after_s)
