@@ -1,0 +1,31 @@
+"""A rate that somebody has measured on one edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeMeasurement:
+    """What one edge carried, measured between gateways.
+
+    Attributes:
+        src, dst: region tags.
+        gbps: steady rate of all `instances` together, Gbit/s; the start is left out.
+        connections: TCP connections of all `instances` together.
+        instances: at each end.
+        seconds: of the steady part.
+        bytes: that arrived in these seconds.
+        at_unix_s: when the measurement ended, seconds since 1970 in UTC.
+        kind: `probed`, of traffic that was sent to measure; `achieved`, of a transfer.
+    """
+
+    src: str
+    dst: str
+    gbps: float
+    connections: int
+    instances: int
+    seconds: float
+    bytes: int
+    at_unix_s: float
+    kind: str = "probed"
