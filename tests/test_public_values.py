@@ -63,7 +63,8 @@ _OTHERS: Final = re.compile(r"\.(dagster|hooks|links|operators|plugins|triggers|
 MADE_BY_THE_LIBRARY: Final = frozenset(
     {
         *("CopiedObject", "CostOutcome", "EdgeOutcome", "FailedObject", "TransferResult"),
-        *("DeleteLimit", "Fleet", "FleetInstance", "GatewayHandle", "TryOutcome"),
+        "TryOutcome",
+        *("DeleteLimit", "EdgeMeasurement", "Fleet", "FleetInstance", "GatewayHandle"),
         *(
             "GridReference",
             "InstanceGroup",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skyplane_gateway.common.schema import Document
+
 
 @dataclass(frozen=True, slots=True)
-class EdgeMeasurement:
+class EdgeMeasurement(Document, what="a measurement of an edge"):
     """What one edge carried, measured between gateways.
 
     Attributes:
@@ -18,6 +20,7 @@ class EdgeMeasurement:
         bytes: that arrived in these seconds.
         at_unix_s: when the measurement ended, seconds since 1970 in UTC.
         kind: `probed`, of traffic that was sent to measure; `achieved`, of a transfer.
+        modelled_gbps: what the grid said before, of one instance at each end; None if unknown.
     """
 
     src: str
@@ -29,3 +32,4 @@ class EdgeMeasurement:
     bytes: int
     at_unix_s: float
     kind: str = "probed"
+    modelled_gbps: float | None = None
