@@ -15,6 +15,7 @@ from skyplane_gateway.common.errors import (
     ConfigurationInvalid,
     GatewayDraining,
     GatewayLost,
+    Overloaded,
 )
 from skyplane_gateway.common.identifiers import gateway_uri, wire_fleet_id
 from skyplane_gateway.config import CONTROL_VERSION, MIB, GatewayConfig, Topology
@@ -29,6 +30,7 @@ from skyplane_gateway.sink.receiver import Sink
 from skyplane_gateway.stores.http_client import close_connections
 from skyplane_gateway.transfer_sides import TransferSides
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT, within_open_files
+from skyplane_gateway.transport.probe import ProbeReport
 from skyplane_gateway.transport.router import Router
 
 _LOG_TAIL_LIMIT: Final = 1 << 20
@@ -147,6 +149,15 @@ class GatewayService:
     def apply_topology(self, topology: Topology) -> None:
         """Connect the routes; see `Router.apply`."""
         self.router.apply(topology, self.config.data_host)
+
+    async def probe(self, route: int, seconds: float) -> ProbeReport:
+        """Measure a route that begins here; see `Router.probe`.
+
+        Raises Overloaded while the gateway is part of a transfer.
+        """
+        if self.endpoints.attached() or self.leads.running():
+            raise Overloaded(f"{self.config.node} is part of a transfer, which a probe would slow")
+        return await self.router.probe(route, seconds)
 
     def may_lead(self, node: str) -> bool:
         """Whether the node is a source of the fleet, and so may call the verbs of a lead."""

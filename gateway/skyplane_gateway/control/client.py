@@ -130,6 +130,14 @@ class ControlClient:
         """The plan that the gateway keeps; empty if it has none."""
         return self._call("GET", "/v1/plan")
 
+    def probe(self, route: int, seconds: float) -> dict[str, Any]:
+        """Have a source send over a route for so many seconds; a `ProbeReport`.
+
+        Raises Overloaded where the gateway is part of a transfer.
+        """
+        body = {"route": route, "seconds": seconds}
+        return self._call("POST", "/v1/probe", body, timeout_s=seconds + self._timeout_s)
+
     def renew(self, lease_s: float | None = None) -> None:
         """Renew the lease, for the configured time when None."""
         self._call("POST", "/v1/renew", {"lease_s": lease_s})

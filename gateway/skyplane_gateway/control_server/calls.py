@@ -71,6 +71,7 @@ class ControlCalls:
             ("PUT", "/v1/topology"): orchestrator(self._topology),
             ("PUT", "/v1/plan"): orchestrator(self._keep_plan),
             ("GET", "/v1/plan"): orchestrator(self._plan),
+            ("POST", "/v1/probe"): orchestrator(self._probe),
             ("POST", "/v1/renew"): both(self._renew),
             ("POST", "/v1/drain"): orchestrator(self._drain),
             ("POST", "/v1/shutdown"): orchestrator(self._shutdown),
@@ -199,6 +200,11 @@ class ControlCalls:
 
     async def _plan(self, request: ControlRequest) -> ControlResponse:
         return self._gateway.plan
+
+    async def _probe(self, request: ControlRequest) -> ControlResponse:
+        body = _body(request)
+        report = await self._gateway.probe(int(body["route"]), float(body["seconds"]))
+        return report.to_dict()
 
     async def _renew(self, request: ControlRequest) -> ControlResponse:
         lease_s = _body(request).get("lease_s")

@@ -51,7 +51,7 @@ from skyplane_gateway.protocol.frames import (
     seal_frame,
 )
 from skyplane_gateway.protocol.handshake import Side
-from skyplane_gateway.protocol.limits import WIRE_VERSION
+from skyplane_gateway.protocol.limits import PROBE_TRANSFER, WIRE_VERSION
 from skyplane_gateway.protocol.messages import ChunkId, FrameHeader
 from skyplane_gateway.protocol.reasons import GoodbyeReason
 from skyplane_gateway.protocol.receipt import (
@@ -67,6 +67,7 @@ __all__ = [
     "MAX_PAYLOAD_BYTES",
     "NEED_DATA",
     "OBJECTS_BASE_BYTES",
+    "PROBE_TRANSFER",
     "UNSEALED",
     "WIRE_VERSION",
     "Buffer",

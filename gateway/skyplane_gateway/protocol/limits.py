@@ -45,3 +45,6 @@ NONCE_BYTES: Final = 16
 PROOF_BYTES: Final = 32
 FLEET_BYTES: Final = 8
 TRANSFER_BYTES: Final = 16
+
+#: The transfer of chunks that measure a route; sinks discard them. Ids of transfers are hashes.
+PROBE_TRANSFER: Final = b"\xff" * TRANSFER_BYTES

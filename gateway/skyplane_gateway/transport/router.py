@@ -19,6 +19,7 @@ from skyplane_gateway.common.clock import SYSTEM_CLOCK, Clock
 from skyplane_gateway.common.errors import GatewayLost
 from skyplane_gateway.config import Topology
 from skyplane_gateway.protocol import (
+    PROBE_TRANSFER,
     ChunkId,
     ChunkManifest,
     FrameHeader,
@@ -28,6 +29,7 @@ from skyplane_gateway.protocol import (
 )
 from skyplane_gateway.transport.link import GOODBYE_TIMEOUT_S, WRITE_TIMEOUT_S, Link
 from skyplane_gateway.transport.pending_connections import DATA_PORT_LIMIT
+from skyplane_gateway.transport.probe import ProbeReport, Probes
 from skyplane_gateway.transport.route import LocalRoute
 from skyplane_gateway.transport.route_manager import RouteManager, RouteOwner
 
@@ -93,6 +95,7 @@ class Router:
             pending_limit=pending_limit,
         )
         self._routes = self._manager.by_number
+        self._probes = Probes(identity.fleet, self.send_frame, self.send_receipt)
         self.topology: Topology | None = None
 
     def apply(self, topology: Topology, local_host: str) -> None:
@@ -167,6 +170,16 @@ class Router:
             link = next((link for link in links if link.is_ready), links[0])
             link.send_receipt(header, *sealed)
 
+    async def probe(self, number: int, seconds: float) -> ProbeReport:
+        """Measure a route that begins here; see `Probes.measure`.
+
+        Raises GatewayLost also for a route that does not begin here, or ends here too.
+        """
+        route = self._routes.get(number)
+        if route is None or not route.is_source or route.downstream_hop is None:
+            raise GatewayLost(f"no route {number} leads from this gateway to another")
+        return await self._probes.measure(number, route.downstream_hop.connections, seconds)
+
     # -- what arrives on links
 
     def frame_received(self, link: Link, header: FrameHeader, sealed: memoryview) -> None:
@@ -175,7 +188,10 @@ class Router:
             return  # The link belongs to connections that are being closed.
         if route.is_sink:
             route.count_frame(len(sealed))
-            self._owner.sink.on_frame(header, sealed)
+            if header.chunk_id.transfer == PROBE_TRANSFER:
+                self._probes.on_frame(header.chunk_id)
+            else:
+                self._owner.sink.on_frame(header, sealed)
             route.await_receipts_taken(link)
             return
         route.waiting.append((header, sealed, link))
@@ -187,11 +203,13 @@ class Router:
         route = self._routes.get(header.route)
         if route is None or link not in route.downstream_links:
             return
-        if route.is_source:
-            self._owner.endpoints.on_receipt(header, sealed)
-        else:
+        if not route.is_source:
             self._send_upstream(route, header, sealed)
             route.await_receipts_taken(link)
+        elif header.transfer == PROBE_TRANSFER:
+            self._probes.on_receipt(header)
+        else:
+            self._owner.endpoints.on_receipt(header, sealed)
 
     def link_writable(self, link: Link) -> None:
         event = link.established

@@ -210,6 +210,9 @@ async def test_a_gateway_may_only_do_what_a_lead_needs(fleet_of: Any) -> None:
         for call in (as_node("a", "b").shutdown, as_node("a", "b").log_tail):
             with pytest.raises(NotAuthorised):
                 await asyncio.to_thread(call)
+        # Nobody but the orchestrator sends traffic that is no transfer.
+        with pytest.raises(NotAuthorised):
+            await asyncio.to_thread(as_node("a", "a").probe, 0, 0.2)
         for node in ("r", "b"):
             with pytest.raises(NotAuthorised):
                 await asyncio.to_thread(as_node(node, "a").status)
@@ -240,6 +243,9 @@ def call(client: Any, method: str, path: str, body: bytes | None = None) -> tupl
         ("PUT", "/v1/topology", b'{"routes": [1], "data_addresses": {}}'),
         ("PUT", "/v1/topology", b"x" * (17 << 20)),
         ("PUT", "/v1/plan", b"[]"),
+        ("POST", "/v1/probe", b"{}"),
+        ("POST", "/v1/probe", b'{"route": 0, "seconds": NaN}'),
+        ("POST", "/v1/probe", b'{"route": 0, "seconds": "long"}'),
         ("POST", "/v1/renew", b'{"lease_s": "long"}'),
         ("POST", "/v1/renew", b'{"lease_s": NaN}'),
         ("POST", "/v1/renew", b'{"lease_s": -1}'),
