@@ -23,6 +23,11 @@ def gb_to_gbit(gb: float) -> float:
     return gb * BITS_PER_BYTE
 
 
+def gb_to_gib(gb: float) -> float:
+    """Gigabytes (1e9 B) to gibibytes (2**30 B)."""
+    return gb * BYTES_PER_GB / BYTES_PER_GIB
+
+
 def bytes_to_gb(count: float) -> float:
     """Bytes to gigabytes (1e9 B)."""
     return count / BYTES_PER_GB

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from skyplane_orchestration.grids import PriceOverride, load_grid
+from skyplane_orchestration.grids.egress_pricing import with_network_tier
 from skyplane_orchestration.grids.loader import with_overrides
-from skyplane_orchestration.grids.network_tiers import with_network_tier
 from skyplane_orchestration.model.job import Limits, MinimizeCost, NetworkTierRule, Policy
 from skyplane_orchestration.planner import compare, explain_plan, frontier, multicast_plan, plan
 from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb

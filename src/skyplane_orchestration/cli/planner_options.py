@@ -122,6 +122,14 @@ def _add_policy(parser: Parser) -> argparse._ArgumentGroup:
         network_tier="how bytes leave Google Cloud for other clouds: premium; standard, where the"
         " region has it; or auto, the cheaper one in each region",
     )
+    group.add_argument(
+        "--already-this-month-gb",
+        "--already-this-month",
+        type=float,
+        metavar="GB",
+        help="GB that the account has sent to the internet this month before the job; prices fall"
+        " with the volume of a month (default: 0)",
+    )
     return group
 
 

@@ -21,6 +21,7 @@ from skyplane_orchestration.grids.grid import (
     InstanceType,
     ValueDates,
 )
+from skyplane_orchestration.grids.monthly_volume import NOTHING_SENT, MonthlyVolume
 from skyplane_orchestration.grids.price_overrides import PriceOverride
 from skyplane_orchestration.grids.price_rules import applied_rule, price_key, standard_tier_rule
 from skyplane_orchestration.grids.rows import Findings, Row, read_rows
@@ -76,14 +77,29 @@ def with_standard_tier(grid: Grid, tags: Collection[str]) -> EdgeValues:
 
     Only prices that come from rules change.
     """
-    edges = grid.edges()
+    edges, month = grid.edges(), grid.month or NOTHING_SENT
     price = edges.usd_per_gb.copy()
-    clouds = np.array([region.cloud for region in grid.regions])
+    leaves = _leaving_by_rule(grid, edges)
     for tag in tags:
         row = grid.index[tag]
-        leaves = (clouds != clouds[row]) & (edges.price_source[row] == FROM_RULES)
-        price[row, leaves] = standard_tier_rule(grid.price_document, grid.regions[row]).usd_per_gb
+        rule = standard_tier_rule(grid.price_document, grid.regions[row], month)
+        price[row, leaves[row]] = rule.usd_per_gb
     return _read_only(replace(edges, usd_per_gb=price))
+
+
+def with_monthly_volume(grid: Grid, month: MonthlyVolume) -> EdgeValues:
+    """The values with tiered prices for a volume; only prices that come from rules change."""
+    edges = grid.edges()
+    leaves = _leaving_by_rule(grid, edges)
+    tiered = prices_by_rule(grid.price_document, grid.regions, leaves, month)
+    return _read_only(replace(edges, usd_per_gb=np.where(leaves, tiered, edges.usd_per_gb)))
+
+
+def _leaving_by_rule(grid: Grid, edges: EdgeValues) -> Mask:
+    """The edges to another cloud whose price comes from rules, (V, V)."""
+    clouds = np.array([region.cloud for region in grid.regions])
+    leaves: Mask = (clouds[:, None] != clouds[None, :]) & (edges.price_source == FROM_RULES)
+    return leaves
 
 
 def _matching(tags: Sequence[str], glob: str) -> Mask:
@@ -193,7 +209,10 @@ def _complete_prices(
 
 
 def prices_by_rule(
-    document: Mapping[str, Any], regions: Sequence[GridRegion], wanted: Mask
+    document: Mapping[str, Any],
+    regions: Sequence[GridRegion],
+    wanted: Mask,
+    month: MonthlyVolume = NOTHING_SENT,
 ) -> Floats:
     """USD per GB of the wanted edges (V, V), nan elsewhere. Raises as `applied_rule`."""
     prices = np.full(wanted.shape, np.nan)
@@ -202,6 +221,6 @@ def prices_by_rule(
         src, dst = regions[row], regions[column]
         key = price_key(document, src, dst)
         if key not in known:
-            known[key] = applied_rule(document, src, dst).usd_per_gb
+            known[key] = applied_rule(document, src, dst, month).usd_per_gb
         prices[row, column] = known[key]
     return prices

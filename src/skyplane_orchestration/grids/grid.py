@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from skyplane_orchestration.errors import GridInvalid, UnknownRegion
 from skyplane_orchestration.grids.geography import GridRegion
+from skyplane_orchestration.grids.monthly_volume import NOTHING_SENT, MonthlyVolume
 from skyplane_orchestration.grids.price_overrides import PriceOverride, first_match
 from skyplane_orchestration.grids.price_rules import (
     PREMIUM,
     STANDARD,
+    AppliedRule,
     applied_rule,
     has_network_tiers,
     standard_tier_rule,
@@ -146,7 +148,9 @@ class Grid:
         price_ratios: region tag -> price of an instance there, as a share of its type's price; 1
             for others.
         standard_tier: tags of regions whose instances send to other clouds by the standard tier;
-            `grids.network_tiers` sets it.
+            `grids.egress_pricing` sets it.
+        month: the volume that tiered prices are for; `grids.egress_pricing` sets it. None: they
+            are those of the first tiers.
         input: name and digest of the file or folder that an imported grid came from.
     """
 
@@ -168,6 +172,7 @@ class Grid:
     provision_s: Mapping[str, float] = field(default_factory=dict)
     price_ratios: Mapping[str, float] = field(default_factory=dict)
     standard_tier: frozenset[str] = frozenset()
+    month: MonthlyVolume | None = None
     input: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -277,10 +282,15 @@ class Grid:
         override = first_match(self.overrides, src_tag, dst_tag)
         if override is not None and src_tag != dst_tag:
             return override.usd_per_gb
+        return self.price_rule(src_tag, dst_tag).usd_per_gb
+
+    def price_rule(self, src_tag: str, dst_tag: str) -> AppliedRule:
+        """The rule of a way whose price comes from the rules. Raises GridInvalid."""
         src, dst = self.region(src_tag), self.region(dst_tag)
+        month = self.month or NOTHING_SENT
         if src_tag in self.standard_tier and src.cloud != dst.cloud:
-            return standard_tier_rule(self.price_document, src).usd_per_gb
-        return applied_rule(self.price_document, src, dst).usd_per_gb
+            return standard_tier_rule(self.price_document, src, month)
+        return applied_rule(self.price_document, src, dst, month)
 
     def network_tier(self, src_tag: str, destinations: Iterable[str]) -> str:
         """The network tier of a region's instances, which send to these regions.

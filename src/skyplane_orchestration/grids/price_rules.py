@@ -6,13 +6,20 @@ a published table and explained edge by edge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from skyplane_orchestration.errors import GridInvalid
 from skyplane_orchestration.grids.geography import GridRegion
-from skyplane_orchestration.units import usd_per_gib_to_usd_per_gb
+from skyplane_orchestration.grids.monthly_volume import (
+    NOTHING_SENT,
+    MonthlyVolume,
+    TierShare,
+    average_usd,
+    tier_shares,
+)
+from skyplane_orchestration.units import gb_to_gib, usd_per_gib_to_usd_per_gb
 
 Rules = Mapping[str, Any]
 
@@ -23,12 +30,15 @@ _STANDARD_TIER: Final = "standard_tier"
 
 
 class Billed(NamedTuple):
-    """USD per billed unit, and the entry behind it; `is_verified` is False for an assumption."""
+    """USD per billed unit, and the entry behind it; `is_verified` is False for an assumption.
+
+    `tiers` has the prices of all tiers where the volume of a month matters; `usd` is the first.
+    """
 
     usd: float
     rule: str
     is_verified: bool = True
-    is_internet: bool = False
+    tiers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +46,10 @@ class AppliedRule:
     """The rule behind one price.
 
     Attributes:
-        usd_per_gb: after conversion.
+        usd_per_gb: after conversion; the average over the tiers of the volume.
         billed_usd, unit: as the cloud bills it, per GiB (2**30 bytes) or GB.
         rule: the entry of price_rules.yaml, in words.
+        shares: of the volume, by tier, in the unit; empty where tiers do not matter.
         as_of, source: of the price list behind it.
         is_verified: False if it rests on an assumption.
     """
@@ -50,6 +61,7 @@ class AppliedRule:
     as_of: str
     source: str
     is_verified: bool
+    shares: tuple[TierShare, ...] = ()
 
 
 PricedBy = Callable[[Rules, GridRegion, GridRegion], Billed]
@@ -80,24 +92,26 @@ def _intra_inter_by_source(rules: Rules, src: GridRegion, dst: GridRegion) -> Bi
 
 
 def _internet_by_class(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
-    price = float(rules["classes"][src.price_class]["internet"][0])
-    rule = f"class {src.price_class} to the internet, first tier"
-    return Billed(price, rule, src.price_verified, is_internet=True)
+    prices = rules["classes"][src.price_class]["internet"]
+    return _by_tier(prices, f"class {src.price_class} to the internet", src.price_verified)
 
 
 def _internet_by_both_ends(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
     """The larger of the prices for the destination's country and for the source's country."""
     by_destination = rules["internet_by_destination"]
     country = dst.country if dst.country in by_destination else "default"
-    to = "any other country" if country == "default" else country
-    there = float(by_destination[country][0])
-    tiers = (rules.get("internet_by_source") or {}).get(src.country)
+    there = by_destination[country]
+    here = (rules.get("internet_by_source") or {}).get(src.country)
     is_verified = src.country not in (rules.get("internet_unverified_sources") or ())
-    if tiers is None or float(tiers[0]) < there:
-        rule = f"internet to {to}, first tier"
-        return Billed(there, rule, is_verified, is_internet=True)
-    rule = f"internet out of {src.country}, first tier"
-    return Billed(float(tiers[0]), rule, is_verified, is_internet=True)
+    if here is None or float(here[0]) < float(there[0]):
+        to = "any other country" if country == "default" else country
+        return _by_tier(there, f"internet to {to}", is_verified)
+    return _by_tier(here, f"internet out of {src.country}", is_verified)
+
+
+def _by_tier(prices: Sequence[float], rule: str, is_verified: bool) -> Billed:
+    tiers = tuple(float(price) for price in prices)
+    return Billed(tiers[0], rule, is_verified, tiers)
 
 
 class PricingRule(NamedTuple):
@@ -127,7 +141,7 @@ _INTERNET: Mapping[str, PricingRule] = {
 def billed_by(rules: Rules, src: GridRegion, dst: GridRegion) -> Billed:
     """What one cloud bills for bytes from `src` to `dst` (perhaps in no cloud), and by which entry.
 
-    Order: same region (0), pairs, the cloud's inter-region rule, internet (first tier).
+    Order: same region (0), pairs, the cloud's inter-region rule, internet.
     """
     if src.tag == dst.tag:
         return Billed(0.0, "same region")
@@ -152,24 +166,24 @@ def offers_standard_tier(document: Rules, region: GridRegion) -> bool:
     return region.name in tier["regions"] and region.price_class in tier["internet"]
 
 
-def standard_tier_rule(document: Rules, src: GridRegion) -> AppliedRule:
-    """The rule of the first tier from a region that `offers_standard_tier` to the internet."""
-    rules = document["clouds"][src.cloud]
-    tier = rules[_STANDARD_TIER]
-    billed = float(tier["internet"][src.price_class][0])
+def standard_tier_rule(
+    document: Rules, src: GridRegion, month: MonthlyVolume = NOTHING_SENT
+) -> AppliedRule:
+    """The rule from a region that `offers_standard_tier` to the internet."""
+    tier = document["clouds"][src.cloud][_STANDARD_TIER]
     is_assumed = src.price_class in (tier.get("unverified_classes") or ())
-    return AppliedRule(
-        usd_per_gb=usd_per_gib_to_usd_per_gb(billed) if rules["unit"] == "GiB" else billed,
-        billed_usd=billed,
-        unit=rules["unit"],
-        rule=f"class {src.price_class} to the internet by the standard tier, first tier",
-        as_of=str(tier["as_of"]),
-        source=str(tier["source"]),
-        is_verified=src.price_verified and not is_assumed,
+    billed = _by_tier(
+        tier["internet"][src.price_class],
+        f"class {src.price_class} to the internet by the standard tier",
+        src.price_verified and not is_assumed,
     )
+    unit = document["clouds"][src.cloud]["unit"]
+    return _applied(billed, unit, tier.get("tier_upto_gib", ()), month, tier)
 
 
-def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRule:
+def applied_rule(
+    document: Rules, src: GridRegion, dst: GridRegion, month: MonthlyVolume = NOTHING_SENT
+) -> AppliedRule:
     """The rule of one edge; traffic out of a `local:` place is free.
 
     Raises GridInvalid when the document has no rule for the source's cloud or class.
@@ -189,16 +203,56 @@ def applied_rule(document: Rules, src: GridRegion, dst: GridRegion) -> AppliedRu
     unit = rules["unit"]
     if unit not in ("GiB", "GB"):
         raise GridInvalid(f"price_rules.yaml: unit of {src.cloud} is {unit!r}, use GiB or GB")
-    prefix = "internet_" if billed.is_internet and "internet_as_of" in rules else ""
+    dated = rules
+    if billed.tiers and "internet_as_of" in rules:
+        dated = {"as_of": rules["internet_as_of"], "source": rules.get("internet_source", "")}
+    return _applied(billed, unit, rules.get("internet_tier_upto_gib", ()), month, dated)
+
+
+def _applied(
+    billed: Billed, unit: str, tier_upto_gib: Sequence[float], month: MonthlyVolume, dated: Rules
+) -> AppliedRule:
+    """A price in USD per GB, over the tiers that a month's volume reaches."""
+    usd, rule = billed.usd, billed.rule
+    shares: tuple[TierShare, ...] = ()
+    if billed.tiers:
+        start, amount = month.already_gb, month.volume_gb
+        if unit == "GiB":
+            start, amount = gb_to_gib(start), gb_to_gib(amount)
+        shares = tier_shares(billed.tiers, tier_upto_gib, start, amount)
+        usd, rule = average_usd(shares), f"{rule}, {_in_words(shares)}"
     return AppliedRule(
-        usd_per_gb=usd_per_gib_to_usd_per_gb(billed.usd) if unit == "GiB" else billed.usd,
-        billed_usd=billed.usd,
+        usd_per_gb=usd_per_gib_to_usd_per_gb(usd) if unit == "GiB" else usd,
+        billed_usd=usd,
         unit=unit,
-        rule=billed.rule,
-        as_of=str(rules.get(f"{prefix}as_of", "")),
-        source=str(rules.get(f"{prefix}source", "")),
+        rule=rule,
+        as_of=str(dated.get("as_of", "")),
+        source=str(dated.get("source", "")),
         is_verified=billed.is_verified,
+        shares=shares,
     )
+
+
+def _in_words(shares: Sequence[TierShare]) -> str:
+    first, last = shares[0].number, shares[-1].number
+    if first != last:
+        return f"tiers {first} to {last}"
+    return "first tier" if first == 1 else f"tier {first}"
+
+
+def first_tier_gb(document: Rules) -> float:
+    """Up to this volume of a month, in GB, every price of the document is that of a first tier."""
+    ends = [
+        ends[0]
+        for rules in document["clouds"].values()
+        for ends in (
+            rules.get("internet_tier_upto_gib"),
+            (rules.get(_STANDARD_TIER) or {}).get("tier_upto_gib"),
+        )
+        if ends
+    ]
+    # The end of a tier in GiB is a larger number in GB, so this is at most the end of each.
+    return float(min(ends, default=0.0))
 
 
 def price_key(document: Rules, src: GridRegion, dst: GridRegion) -> tuple[str, ...]:

@@ -242,6 +242,8 @@ class Policy:
         network_tier: of instances on Google Cloud that send to other clouds: `premium`;
             `standard` where the region has it; or `auto`, which is standard where it makes some
             way out of the region cheaper and none dearer. No tier changes a planned rate.
+        already_this_month_gb: GB (1e9 bytes) that the account has sent to the internet this month
+            before the job, for prices that fall with the volume of a month.
     """
 
     allow_regions: tuple[str, ...] = ()
@@ -249,10 +251,16 @@ class Policy:
     max_job_usd: float | None = None
     on_no_capacity: NoCapacityRule = "replan"
     network_tier: NetworkTierRule = "premium"
+    already_this_month_gb: float = 0.0
 
     def __post_init__(self) -> None:
         check(self)
         require_positive("max_job_usd", self.max_job_usd)
+        if self.already_this_month_gb < 0:
+            raise ConfigurationInvalid.about(
+                "{already_this_month_gb} must be a number from 0, not {given!r}",
+                given=self.already_this_month_gb,
+            )
         for name in _OLD_NAMES.values():
             _check_regions(name, getattr(self, name))
 

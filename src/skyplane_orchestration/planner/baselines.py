@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid, InstanceType
+from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -48,6 +49,7 @@ def direct(
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such edge.
     """
+    grid = priced_for(grid, ANY_REGION, volume_gb)
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     return _fastest_chain(request, "direct", [(src, dst)], instances)
 
@@ -70,6 +72,7 @@ def best_relay(
 
     Raises UnknownRegion, and PlanInfeasible when the grid has no such path.
     """
+    grid = priced_for(grid, policy, volume_gb)
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     return _fastest_chain(request, "ron", _chains(request, policy), instances)
 
@@ -100,6 +103,7 @@ def baselines(
 
     Raises UnknownRegion.
     """
+    grid = priced_for(grid, policy, volume_gb)
     request = PlanRequest(grid, src, (dst,), volume_gb, objects, limits)
     most = max(most_instances(grid, tag, limits) for tag in (src, dst))
     found: dict[str, tuple[int, TransferPlan | PlanInfeasible]] = {}

@@ -143,6 +143,7 @@ def assemble(
         notes=(
             *notes_on_prices(grid, overlay),
             *notes_on_tiers(grid, overlay),
+            *notes_on_volume(grid, overlay),
             *_notes_on_quotas(request, overlay, binding),
         ),
         objects=request.objects,
@@ -223,6 +224,32 @@ def notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
     return (
         f"{', '.join(sorted(tags))} sends to other clouds by the standard network tier; its rate is"
         " planned like that of the premium tier, and was not measured",
+    )
+
+
+def notes_on_volume(grid: Grid, overlay: Overlay) -> tuple[str, ...]:
+    """A note for each price list whose tiers beyond the first one count, or were never read."""
+    notes: dict[str, None] = {}
+    for edge in overlay.flows:
+        if grid.price_source[grid.index_of(edge[0]), grid.index_of(edge[1])] == FROM_RULES:
+            notes |= dict.fromkeys(_in_tiers(grid, *edge))
+    return tuple(notes)
+
+
+def _in_tiers(grid: Grid, src: str, dst: str) -> Iterator[str]:
+    """In words, how the volume of the month falls into the tiers of a price."""
+    month, rule = grid.month, grid.price_rule(src, dst)
+    if month is None or not rule.shares or rule.shares[-1].number == 1:
+        return
+    parts = [f"tier {one.number} ${one.usd:g}" for one in rule.shares]
+    if month.volume_gb:
+        parts = [
+            f"{share.amount:,.0f} {rule.unit} in {words}"
+            for share, words in zip(rule.shares, parts, strict=True)
+        ]
+    yield (
+        f"egress of {src} by the volume of the month, per {rule.unit}: {', '.join(parts)}"
+        f" ({rule.rule}; {month.already_gb:,.0f} GB sent before)"
     )
 
 

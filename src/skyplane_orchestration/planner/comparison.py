@@ -6,13 +6,13 @@ All use the same grid and the same limits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.network_tiers import with_network_tier
+from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -165,7 +165,7 @@ def compare(
 
     Raises what `plan` raises for the objective. Other rows state their reason instead.
     """
-    tiered = with_network_tier(grid, policy.network_tier)
+    tiered = priced_for(grid, policy, volume_gb)
     plan_for = partial(
         plan,
         tiered,
@@ -192,7 +192,8 @@ def compare(
         )
         ways += [_baseline(name, *one) for name, one in others.items()]
     # Services send by their own ways out, so the policy's tier does not change their prices.
-    quotes = quote_services(grid, src, dst, volume_gb, objects)
+    plain = priced_for(grid, replace(policy, network_tier="premium"), volume_gb)
+    quotes = quote_services(plain, src, dst, volume_gb, objects)
     return Comparison(
         src=src,
         dst=dst,

@@ -9,7 +9,7 @@ from typing import Final
 
 from skyplane_orchestration.errors import PlanInfeasible
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.network_tiers import with_network_tier
+from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -127,7 +127,7 @@ def explain_plan(
 
     Raises what `plan` raises, except PlanInfeasible, which is a result here.
     """
-    grid = with_network_tier(grid, policy.network_tier)
+    grid = priced_for(grid, policy, explained.volume_gb)
     money = price_of(explained)
     if not explained.edges:
         return Explanation(explained, None, (), None, money, money * MORE_MONEY, None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.network_tiers import with_network_tier
+from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -64,7 +64,7 @@ def plan(
     objective needs a volume.
     """
     require_volume(objective, policy, volume_gb)
-    grid = with_network_tier(grid, policy.network_tier)
+    grid = priced_for(grid, policy, volume_gb)
     counting = counted(grid, objective, volume_gb)
     request = PlanRequest(counting, src, (dst,), volume_gb, objects, limits)
     if is_single_region(grid, src, dst):

@@ -16,7 +16,7 @@ import numpy as np
 
 from skyplane_orchestration.errors import ConfigurationInvalid, SolverFailed
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.network_tiers import with_network_tier
+from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -116,7 +116,7 @@ def frontier(
     """
     if points < 2:
         raise ConfigurationInvalid(f"a frontier has two ends: {points} points are too few")
-    grid = with_network_tier(grid, policy.network_tier)
+    grid = priced_for(grid, policy, volume_gb)
     goal = MinimizeCost(LEAST_GBPS)
     require_volume(goal, policy, volume_gb)
     if is_single_region(grid, src, dst):

@@ -51,6 +51,27 @@ def test_limits_reach_the_planner(run_json: RunJson) -> None:
     assert {group.type for group in plan.instances.values()} == {"m5.8xlarge"}
 
 
+@pytest.mark.parametrize("option", ["--already-this-month", "--already-this-month-gb"])
+def test_the_volume_of_the_month_reaches_the_prices(run_json: RunJson, option: str) -> None:
+    common = ("plan", "aws:us-east-1", "gcp:us-east4", "--min-throughput-gbps", "3")
+    first, later = (
+        run_json(*common, "--volume-gb", "10", "--relays", "0", option, text)["edges"][0]
+        for text in ("0", "200000")
+    )
+    assert later["usd_per_gb"] / first["usd_per_gb"] == pytest.approx(0.05 / 0.09)
+
+
+@pytest.mark.parametrize("text", ["-1", "much", "nan", "inf"])
+def test_a_volume_of_the_month_that_is_none_is_refused_in_one_line(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", SRC, DST, "--min-throughput-gbps", "3", f"--already-this-month={text}"]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "--already-this-month" in error
+
+
 def test_locations_with_regions_and_volume_need_no_store(run_json: RunJson) -> None:
     plan = TransferPlan.from_dict(
         run_json(

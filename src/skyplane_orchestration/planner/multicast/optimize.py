@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from skyplane_orchestration.errors import PlanInfeasible, SolverFailed
 from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.network_tiers import with_network_tier
+from skyplane_orchestration.grids.egress_pricing import priced_for
 from skyplane_orchestration.model.job import (
     ANY_REGION,
     NO_LIMITS,
@@ -81,7 +81,7 @@ def multicast_plan(
     destinations, or when the objective needs a volume.
     """
     started = time.perf_counter()
-    grid = with_network_tier(grid, policy.network_tier)
+    grid = priced_for(grid, policy, volume_gb)
     request = PlanRequest(grid, src, tuple(destinations), volume_gb, objects, limits)
     require_volume(objective, policy, volume_gb)
     problem = build_multicast_problem(

@@ -1,4 +1,4 @@
-"""The network tier of each region: which prices its bytes to other clouds have."""
+"""The prices of egress for one job: by the volume of the month, and by network tier."""
 
 from __future__ import annotations
 
@@ -6,8 +6,36 @@ from dataclasses import replace
 from functools import cache
 
 from skyplane_orchestration.grids.grid import EdgeValues, Grid
-from skyplane_orchestration.grids.price_rules import offers_standard_tier
-from skyplane_orchestration.model.job import NetworkTierRule
+from skyplane_orchestration.grids.monthly_volume import MonthlyVolume
+from skyplane_orchestration.grids.price_rules import first_tier_gb, offers_standard_tier
+from skyplane_orchestration.model.job import NetworkTierRule, Policy
+
+
+def priced_for(grid: Grid, policy: Policy, volume_gb: float | None) -> Grid:
+    """The grid with the prices of a job; a grid that has those of a job keeps them.
+
+    Each edge has the price of all of the volume, whatever share of it takes that way.
+    """
+    month = MonthlyVolume(policy.already_this_month_gb, volume_gb or 0.0)
+    return with_network_tier(with_monthly_volume(grid, month), policy.network_tier)
+
+
+def with_monthly_volume(grid: Grid, month: MonthlyVolume) -> Grid:
+    """The grid with the prices of a volume; a grid that has those of one keeps them.
+
+    Only prices to the internet that come from the rules have tiers.
+    """
+    if grid.month is not None:
+        return grid
+    if month.already_gb + month.volume_gb <= first_tier_gb(grid.price_document):
+        return replace(grid, month=month)
+
+    def edges() -> EdgeValues:
+        from skyplane_orchestration.grids import edge_values
+
+        return edge_values.with_monthly_volume(grid, month)
+
+    return replace(grid, edges=cache(edges), month=month)
 
 
 def with_network_tier(grid: Grid, rule: NetworkTierRule) -> Grid:
