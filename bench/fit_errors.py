@@ -1,6 +1,6 @@
-"""Errors of a throughput model fitted to a grid, and the cost of planning with it.
+"""Errors of a throughput model fitted to a grid.
 
-    python -m bench.fit_errors GRID_DIR [--pairs N] [--json]
+    python -m bench.fit_errors GRID_DIR [--json]
 
 Use it for your own measurements. It also prints the figures by route kind in
 docs/internals/throughput-model.md.
@@ -20,7 +20,6 @@ from bench.cross_validation import (
     held_out_rtt_errors,
     model_case,
 )
-from bench.regret import PAIRS, regret_cases
 from bench.report import Case, finish
 from skyplane_orchestration.grids import Grid, load_grid
 
@@ -53,13 +52,10 @@ def _median(what: str, errors: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("grid", help="directory of a measured grid")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs of the regret; 0 for none")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     measured = load_grid(options.grid)
     cases = [model_case(measured, FOLDS), *kind_cases(measured)]
-    if options.pairs:
-        cases.extend(regret_cases(measured, options.pairs))
     return finish("fit_errors", cases, runs=1, as_json=options.json)
 
 

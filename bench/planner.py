@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from bench.cross_validation import FOLDS, model_case
 from bench.planner_grids import MEASURED_DIR, measured_grid, price_cases
 from bench.planner_quality import FRONTIER_POINTS, ceiling_cases, cost_cases, frontier_case
-from bench.regret import regret_cases
 from bench.report import Case, finish, spread_of
 from skyplane_orchestration.grids import Grid, load_grid
 from skyplane_orchestration.model.job import Limits, MinimizeCost, Policy
@@ -159,7 +158,6 @@ def measured_cases(shipped: Grid, runs: int, *, smoke: bool) -> list[Case]:
     return [
         *price_cases(shipped, measured),
         model_case(measured, FOLDS, 1 if smoke else None),
-        *regret_cases(measured, 2 if smoke else None),
         *cost_cases(measured, runs, 2 if smoke else None),
         *ceiling_cases(measured, runs, 2 if smoke else None),
         frontier_case(measured, 3 if smoke else FRONTIER_POINTS),

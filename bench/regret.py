@@ -1,197 +1,402 @@
-"""The cost of planning with modelled rates, judged by a measured grid.
+"""Whether plans on the shipped grid keep their word, judged by measured grids.
 
-For each of the seed's ordered pairs of regions:
+    python -m bench.regret [GRID_DIR ...] [--pairs N] [--json]
 
-1. The model is fitted to the measured grid without any rate or round trip at either end.
-2. The model makes a grid of the same regions, prices and instances (each cloud's default type).
-3. On that grid the plan has the most throughput under a ceiling: 1.02 to 1.8 times (also drawn) the
-   price of the cheapest plan there. Ties go to the cheapest plan.
-4. The measured grid gives the flow through the plan's edges and instances. Flow and connections may
-   be distributed differently; no edge and no instance is added.
-5. The share is that flow over the largest flow of any plan on the measured grid at the price per GB
-   that the plan really has there, with its instances paid whether used or not.
+Every directory is judged by itself; without one, the grid of January 2022 beside the repository.
+Plans use the shipped prices, instance types and limits, one instance per region, and the edges that
+the directory has measured. For each of the seed's ordered pairs:
 
-All steps use the relaxation, where every rate scales with the instance limit. So the share does not
-depend on an instance limit that is equal everywhere. It is at most 1, because the plan is one of
-those it is compared with.
+1. Under a ceiling of `CEILING` times the direct path's price per GB: the fastest plan.
+2. Above a floor of `FLOOR` times the best rate that the measured rates allow under that ceiling:
+   the cheapest plan. It is always feasible, so a refusal is a miss.
+3. Both again after a probe: the edges between the regions of the plan, and the direct path, are
+   known with noise (normal, standard deviation `NOISE`, seeded), and the instances stay.
+
+What a plan really delivers is the largest flow that its own connections and instances carry at the
+measured rates. It pays for that flow and for all of its instances.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
 
 import numpy as np
+from scipy.optimize import linprog
 
-from bench.cross_validation import modelled_grid, unseen
-from bench.fit_throughput_model import fit
-from bench.report import Case
-from skyplane_orchestration.errors import SolverFailed
-from skyplane_orchestration.grids import Grid
-from skyplane_orchestration.grids.arrays import Floats, Mask
-from skyplane_orchestration.model.job import Limits
-from skyplane_orchestration.planner.formulation import (
-    columns_of,
-    cost_ceiling,
-    cost_per_second,
+from bench.planner_grids import MEASURED_DIR
+from bench.report import Case, finish
+from skyplane_orchestration.errors import PlanInfeasible
+from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.model.job import (
+    Limits,
+    MaximizeThroughput,
+    MinimizeCost,
+    Objective,
+    Policy,
 )
-from skyplane_orchestration.planner.problem import PlanProblem, build_problem
-from skyplane_orchestration.planner.solution import Relaxation
-from skyplane_orchestration.planner.solve import relax
+from skyplane_orchestration.model.plan import TransferPlan
+from skyplane_orchestration.model.region_quota import RegionQuota
+from skyplane_orchestration.planner import plan
+from skyplane_orchestration.planner.baselines import direct
+from skyplane_orchestration.units import (
+    usd_per_gb_to_usd_per_gbit,
+    usd_per_gbit_to_usd_per_gb,
+    usd_per_hour_to_usd_per_s,
+)
 
-SEED = 20220129
-PAIRS = 200
-#: A ceiling as a multiple of the price of the cheapest plan at any rate.
-CEILING_SHARES = (1.02, 1.8)
-FLOOR_MEDIAN, GOAL_MEDIAN = 0.96, 0.98
-FLOOR_TENTH, GOAL_TENTH = 0.82, 0.88
-#: A rate at which no limit binds: a plan there is the cheapest at any rate.
-LEAST_GBPS = 0.1
-#: Flows below this (Gbit/s) are no edge of a plan.
-LEAST_FLOW_GBPS = 1e-6
-#: Weight of a plan's cost at the ceiling against its throughput.
-MONEY_WEIGHT = 1e-4
+SEED: Final = 20220129
+PAIRS: Final = 150
+CEILING, FLOOR, NOISE = 1.25, 0.8, 0.05
+ONE_INSTANCE: Final = Limits(instance_limit=1)
+#: Connections of the measurement of a rate.
+MEASURED_OVER: Final = 64
+#: Weight of USD per Gbit against Gbit/s: of equal flows the cheapest is real.
+_MONEY_WEIGHT: Final = 1e-5
+#: A figure that is off by less is no miss.
+_SLACK, _WIDE_SLACK = 0.01, 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One ordered pair and the ceiling, as a multiple of the cheapest price."""
+class Delivered:
+    """What a plan carries at measured rates, and what a GB of it costs."""
+
+    gbps: float
+    usd_per_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One pair. A plan that was refused has delivered nothing.
+
+    Attributes:
+        best_gbps: the most under the ceiling at measured rates; direct_gbps: of the direct path.
+        expected_gbps, promised_gbps: of the plan under the ceiling, before the probe.
+        unprobed, probed: what it delivers as planned first, and as planned after a probe.
+        unprobed_kept_gbps, probed_kept_gbps: the same without what is above the ceiling.
+        floor, floor_probed: what the plan above the floor delivers; floor_today: of the plan that
+            takes modelled rates for certain.
+    """
 
     src: str
     dst: str
-    ceiling_share: float
+    ceiling_usd_per_gb: float
+    floor_gbps: float
+    best_gbps: float
+    direct_gbps: float
+    expected_gbps: float
+    promised_gbps: float
+    unprobed: Delivered
+    unprobed_kept_gbps: float
+    probed: Delivered
+    probed_kept_gbps: float
+    floor: Delivered
+    floor_probed: Delivered
+    floor_today: Delivered
+
+    @property
+    def clouds(self) -> str:
+        return ">".join(tag.partition(":")[0] for tag in (self.src, self.dst))
+
+
+NOTHING: Final = Delivered(0.0, np.inf)
+
+
+def delivered(made: TransferPlan, truth: Grid, most_usd_per_gb: float = np.inf) -> Delivered:
+    """The largest flow over a plan's connections and instances, at no more than the price."""
+    edges = made.edges
+    out = np.array([float(edge.src == made.src) for edge in edges])
+    price = usd_per_gb_to_usd_per_gbit(1.0) * np.array([edge.usd_per_gb for edge in edges])
+    most = [
+        float(truth.throughput_gbps[truth.index_of(edge.src), truth.index_of(edge.dst)])
+        * edge.connections
+        / MEASURED_OVER
+        for edge in edges
+    ]
+    rows, bounds, balance = [], [], []
+    usd_per_s = 0.0
+    for tag, group in made.instances.items():
+        kind = truth.instance_type(tag.partition(":")[0], group.type)
+        inward = np.array([float(edge.dst == tag) for edge in edges])
+        outward = np.array([float(edge.src == tag) for edge in edges])
+        rows += [inward, outward]
+        bounds += [kind.ingress_gbps * group.count, kind.egress_gbps * group.count]
+        usd_per_s += usd_per_hour_to_usd_per_s(kind.usd_per_hour) * group.count
+        if tag not in (made.src, made.dst):
+            balance.append(inward - outward)
+    if np.isfinite(most_usd_per_gb):
+        rows.append(price - usd_per_gb_to_usd_per_gbit(most_usd_per_gb) * out)
+        bounds.append(-usd_per_s)
+    found = linprog(
+        _MONEY_WEIGHT * price - out,
+        A_ub=np.array(rows),
+        b_ub=bounds,
+        A_eq=np.array(balance) if balance else None,
+        b_eq=np.zeros(len(balance)) if balance else None,
+        bounds=[(0.0, one) for one in most],
+    )
+    if found.x is None:
+        return NOTHING
+    gbps = float(out @ found.x)
+    if gbps <= 0:
+        return NOTHING
+    usd_per_gbit = (float(price @ found.x) + usd_per_s) / gbps
+    return Delivered(gbps, usd_per_gbit_to_usd_per_gb(usd_per_gbit))
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The result of one plan: the modelled rate, the reached rate, and the best rate."""
+class Judge:
+    """The shipped grid, on the edges that a grid has measured, with modelled and real rates."""
 
-    job: Job
-    planned_gbps: float
-    reached_gbps: float
-    best_gbps: float
+    name: str
+    tags: tuple[str, ...]
+    modelled: Grid
+    truth: Grid
 
-    @property
-    def share(self) -> float:
-        return self.reached_gbps / self.best_gbps
-
-
-def seeded_jobs(tags: Sequence[str], count: int = PAIRS, seed: int = SEED) -> list[Job]:
-    """The first `count` jobs of the seed's sequence."""
-    chooser = random.Random(seed)
-    low, high = CEILING_SHARES
-    jobs = []
-    for _ in range(count):
-        src, dst = chooser.sample(tags, 2)
-        jobs.append(Job(src, dst, low + chooser.random() * (high - low)))
-    return jobs
-
-
-def held_out_grid(measured: Grid, *tags: str) -> Grid:
-    """The measured grid with every rate modelled, fitted without what touches the regions."""
-    held: Mask = np.isin(measured.tags, tags)
-    return modelled_grid(measured, fit(unseen(measured, held)))
-
-
-def problem_on(grid: Grid, job: Job) -> PlanProblem:
-    """The job at any rate, with each cloud's default instances: one option per region."""
-    clouds = {region.cloud for region in grid.regions}
-    defaults = Limits(instance_types={cloud: grid.instance_type(cloud).name for cloud in clouds})
-    return build_problem(grid, job.src, job.dst, goal_gbps=0.0, limits=defaults)
-
-
-def most_flow(problem: PlanProblem, usd_per_gbit: float) -> Floats:
-    """The cost vector for the most throughput, and then for the least money.
-
-    The money of a Gbit/s at the ceiling weighs little against one Gbit/s: a plan gives up
-    throughput only where it costs more than 1 / MONEY_WEIGHT times the price.
-    """
-    cost = cost_per_second(problem) * (MONEY_WEIGHT / usd_per_gbit)
-    cost[columns_of(problem).throughput] = -1.0
-    return cost
-
-
-def most_for_price(problem: PlanProblem, usd_per_gbit: float) -> Relaxation:
-    """The most throughput at no more than the price per Gbit, and the cheapest such plan."""
-    return _solved(
-        relax(
-            problem,
-            most_flow(problem, usd_per_gbit),
-            extra=[cost_ceiling(problem, usd_per_gbit)],
+    @classmethod
+    def of(cls, measured: Grid) -> Judge:
+        """Raises UnknownRegion for a region that the shipped grid does not have."""
+        shipped = load_grid()
+        place = np.array([shipped.index_of(tag) for tag in measured.tags])
+        rates = np.zeros_like(shipped.throughput_gbps)
+        rates[np.ix_(place, place)] = np.where(measured.measured, measured.throughput_gbps, 0.0)
+        known = rates > 0
+        modelled = np.where(known, shipped.throughput_gbps, 0.0)
+        return cls(
+            measured.name,
+            measured.tags,
+            shipped.with_edges(throughput_gbps=modelled),
+            shipped.with_edges(throughput_gbps=rates, measured=known),
         )
-    )
+
+    def judge(self, src: str, dst: str, noise: random.Random) -> Verdict:
+        """Plan one pair under the ceiling and above the floor, and look what it delivers."""
+        ceiling = CEILING * direct(self.modelled, src, dst, limits=ONE_INSTANCE).cost.usd_per_gb
+        fastest = MaximizeThroughput(max_usd_per_gb=ceiling)
+        best = plan(self.truth, src, dst, fastest, limits=ONE_INSTANCE).throughput_gbps
+        cheapest = MinimizeCost(FLOOR * best)
+        made = plan(self.modelled, src, dst, fastest, limits=ONE_INSTANCE)
+        again = self.plan_probed(made, fastest, noise)
+        real_direct = direct(self.truth, src, dst, limits=ONE_INSTANCE).throughput_gbps
+        floor, floor_probed = NOTHING, NOTHING
+        try:
+            above = plan(self.modelled, src, dst, cheapest, limits=ONE_INSTANCE)
+        except PlanInfeasible:
+            above = None
+        if above is not None:
+            floor = delivered(above, self.truth)
+            floor_probed = delivered(self.plan_probed(above, cheapest, noise), self.truth)
+        return Verdict(
+            src=src,
+            dst=dst,
+            ceiling_usd_per_gb=ceiling,
+            floor_gbps=FLOOR * best,
+            best_gbps=best,
+            direct_gbps=real_direct,
+            expected_gbps=made.throughput_gbps,
+            promised_gbps=made.throughput_gbps,
+            unprobed=delivered(made, self.truth),
+            unprobed_kept_gbps=delivered(made, self.truth, ceiling).gbps,
+            probed=delivered(again, self.truth),
+            probed_kept_gbps=delivered(again, self.truth, ceiling).gbps,
+            floor=floor,
+            floor_probed=floor_probed,
+            floor_today=floor,
+        )
+
+    def plan_probed(
+        self, made: TransferPlan, objective: Objective, noise: random.Random
+    ) -> TransferPlan:
+        """The plan on the same instances, with what a probe has measured between them.
+
+        A plan that the probe finds no better one for stays.
+        """
+        rates, known = self.modelled.throughput_gbps.copy(), self.modelled.measured.copy()
+        regions = sorted(made.instances)
+        for src in regions:
+            for dst in regions:
+                edge = self.truth.index_of(src), self.truth.index_of(dst)
+                factor = max(0.0, noise.gauss(1.0, NOISE))
+                rates[edge], known[edge] = self.truth.throughput_gbps[edge] * factor, True
+        measured = self.modelled.with_edges(throughput_gbps=rates, measured=known)
+        run = {(tag.partition(":")[0], group.type) for tag, group in made.instances.items()}
+        clouds = {cloud for cloud, _ in run}
+        quotas = [RegionQuota(tag, "", instances=one.count) for tag, one in made.instances.items()]
+        running = replace(
+            measured.with_account(quotas),
+            types=tuple(
+                kind
+                for kind in measured.types
+                if kind.cloud not in clouds or (kind.cloud, kind.name) in run
+            ),
+        )
+        limits = ONE_INSTANCE if made.relays else replace(ONE_INSTANCE, max_relays=0)
+        try:
+            return plan(
+                running,
+                made.src,
+                made.dst,
+                objective,
+                limits=limits,
+                policy=Policy(allow_regions=made.relays),
+            )
+        except PlanInfeasible:
+            return made
 
 
-def cheapest_usd_per_gbit(problem: PlanProblem) -> float:
-    """The price of the cheapest plan at any rate."""
-    slowly = problem.with_goal(LEAST_GBPS, LEAST_GBPS)
-    return _solved(relax(slowly, cost_per_second(slowly))).objective / LEAST_GBPS
+def verdicts(measured: Grid, count: int) -> list[Verdict]:
+    """The first `count` pairs of the seed's sequence."""
+    judge = Judge.of(measured)
+    chooser, noise = random.Random(SEED), random.Random(SEED)
+    pairs = [chooser.sample(judge.tags, 2) for _ in range(count)]
+    return [judge.judge(src, dst, noise) for src, dst in pairs]
 
 
-def reached(
-    truth: PlanProblem, plan: Relaxation, problem: PlanProblem, usd_per_gbit: float
-) -> tuple[float, float]:
-    """Gbit/s through a plan's edges and instances on another grid, and USD per Gbit of it."""
-    used = plan.flow_gbps > LEAST_FLOW_GBPS
-    edges = set(zip(problem.tail[used], problem.head[used], strict=True))
-    kept = [edge in edges for edge in zip(truth.tail, truth.head, strict=True)]
-    own = replace(truth.with_edges(np.array(kept)), quota=np.maximum(plan.instances, 0.0))
-    # The plan's instances are paid for, whatever flows through them.
-    paid = replace(own, usd_per_s=np.zeros_like(own.usd_per_s))
-    found = _solved(relax(paid, most_flow(paid, usd_per_gbit)))
-    usd_per_s = found.flow_gbps @ own.usd_per_gbit + own.quota @ own.usd_per_s
-    return found.throughput_gbps, float(usd_per_s) / found.throughput_gbps
-
-
-def judge(measured: Grid, planned_on: Grid, job: Job) -> Judged:
-    """Plans one job on one grid and evaluates the plan on the measured one.
-
-    Raises SolverFailed when no path joins source and sink.
-    """
-    problem = problem_on(planned_on, job)
-    truth = problem_on(measured, job)
-    ceiling = cheapest_usd_per_gbit(problem) * job.ceiling_share
-    plan = most_for_price(problem, ceiling)
-    reached_gbps, usd_per_gbit = reached(truth, plan, problem, ceiling)
-    best = most_for_price(truth, usd_per_gbit)
-    return Judged(job, plan.throughput_gbps, reached_gbps, max(best.throughput_gbps, reached_gbps))
-
-
-def regrets(
-    measured: Grid,
-    jobs: Sequence[Job],
-    grid_for: Callable[[Grid, str, str], Grid] = held_out_grid,
-) -> list[Judged]:
-    """Every job planned on the grid that `grid_for` gives for its ends."""
-    return [judge(measured, grid_for(measured, job.src, job.dst), job) for job in jobs]
-
-
-def regret_cases(measured: Grid, count: int | None = None) -> list[Case]:
-    """Median and tenth percentile over the seed's pairs, or over the first `count` of them.
-
-    Floors and goals are for the whole list.
-    """
-    found = regrets(measured, seeded_jobs(measured.tags, count or PAIRS))
-    shares = np.array([one.share for one in found])
-    what = f"of {len(found)} pairs, both ends held out: flow over the best at no higher price"
-    whole = len(found) == PAIRS
+def _of_best(name: str, shares: Sequence[float], floors: Sequence[float]) -> list[Case]:
+    low_median, low_tenth, goal_median, goal_tenth = floors
     return [
         Case(
-            f"regret: {name} {what}",
-            float(np.quantile(shares, quantile)),
+            f"{name}: {what}",
+            float(np.quantile(shares, share)),
             "of the best",
-            floor=floor if whole else None,
-            goal=goal if whole else None,
+            floor=floor,
+            goal=goal,
         )
-        for name, quantile, floor, goal in (
-            ("median", 0.5, FLOOR_MEDIAN, GOAL_MEDIAN),
-            ("tenth percentile", 0.1, FLOOR_TENTH, GOAL_TENTH),
+        for what, share, floor, goal in (
+            ("median", 0.5, low_median, goal_median),
+            ("tenth percentile", 0.1, low_tenth, goal_tenth),
         )
     ]
 
 
-def _solved(found: Relaxation | None) -> Relaxation:
-    if found is None:
-        raise SolverFailed("the regret of a plan cannot be told: no way from source to sink")
-    return found
+def missed(
+    name: str,
+    found: Sequence[Verdict],
+    miss: Callable[[Verdict], str],
+    floor: float | None = None,
+    goal: float | None = None,
+) -> Case:
+    """The share of pairs that miss, with the misses by pair of clouds and one by one.
+
+    Args:
+        miss: words for the miss of a pair; empty for none.
+    """
+    every = [(one, miss(one)) for one in found]
+    wrong = [(one, what) for one, what in every if what]
+    by_clouds = Counter(one.clouds for one, _ in wrong)
+    of_clouds = Counter(one.clouds for one in found)
+    kinds = [f"{kind} {count} of {of_clouds[kind]}" for kind, count in by_clouds.most_common()]
+    pairs = [f"{one.src} > {one.dst} {what}" for one, what in wrong]
+    against = "; ".join([", ".join(kinds), *pairs]) if wrong else None
+    share = 100.0 * len(wrong) / len(found)
+    return Case(name, share, "% of pairs", against=against, floor=floor, goal=goal)
+
+
+def cases_of(name: str, found: Sequence[Verdict]) -> list[Case]:
+    """All figures of one grid."""
+    ceiling = f"{name}, real over best with the ceiling kept"
+    promises = [one.promised_gbps / one.expected_gbps for one in found]
+    kept = [one.unprobed.gbps / one.promised_gbps for one in found]
+    dearer = [
+        one.floor.usd_per_gb / one.floor_today.usd_per_gb for one in found if one.floor.gbps > 0
+    ]
+
+    def broken(real: Callable[[Verdict], Delivered]) -> Callable[[Verdict], str]:
+        def miss(one: Verdict) -> str:
+            over = real(one).usd_per_gb / one.ceiling_usd_per_gb - 1
+            return f"{over:+.1%}" if over > _SLACK else ""
+
+        return miss
+
+    def slower(
+        real: Callable[[Verdict], Delivered], slack: float = _SLACK
+    ) -> Callable[[Verdict], str]:
+        return lambda one: _below(real(one), one.direct_gbps, slack)
+
+    def short(real: Callable[[Verdict], Delivered]) -> Callable[[Verdict], str]:
+        return lambda one: _below(real(one), one.floor_gbps, _SLACK)
+
+    return [
+        *_of_best(
+            f"{ceiling}, probed",
+            [one.probed_kept_gbps / one.best_gbps for one in found],
+            (0.98, 0.88, 0.99, 0.90),
+        ),
+        *_of_best(
+            f"{ceiling}, not probed",
+            [one.unprobed_kept_gbps / one.best_gbps for one in found],
+            (0.96, 0.71, 0.98, 0.80),
+        ),
+        Case(
+            f"{name}, real over promised, not probed: tenth percentile",
+            float(np.quantile(kept, 0.1)),
+            "of the promise",
+            floor=0.95,
+            goal=0.98,
+        ),
+        Case(
+            f"{name}, promised over expected: median",
+            float(np.median(promises)),
+            "of the expected",
+            floor=0.93,
+            goal=0.95,
+        ),
+        Case(
+            f"{name}, price really paid above a floor, over a plan without margins: median",
+            float(np.median(dearer)),
+            "x price",
+            floor=1.03,
+            goal=1.01,
+        ),
+        missed(f"{name}, ceiling broken, probed", found, broken(lambda one: one.probed), 1.0, 0.0),
+        missed(f"{name}, ceiling broken, not probed", found, broken(lambda one: one.unprobed)),
+        missed(
+            f"{name}, slower than direct by more than 5 %, probed",
+            found,
+            slower(lambda one: one.probed, _WIDE_SLACK),
+            0.0,
+            0.0,
+        ),
+        missed(
+            f"{name}, slower than direct, probed", found, slower(lambda one: one.probed), 3.0, 1.0
+        ),
+        missed(f"{name}, slower than direct, not probed", found, slower(lambda one: one.unprobed)),
+        missed(f"{name}, floor missed", found, short(lambda one: one.floor), 8.0, 3.0),
+        missed(
+            f"{name}, floor missed, probed", found, short(lambda one: one.floor_probed), 6.0, 3.0
+        ),
+        missed(f"{name}, floor missed without margins", found, short(lambda one: one.floor_today)),
+    ]
+
+
+def _below(real: Delivered, wanted_gbps: float, slack: float) -> str:
+    """The rate of the rate that was wanted; empty if it suffices."""
+    if real.gbps >= wanted_gbps * (1 - slack):
+        return ""
+    return f"{real.gbps:.2f} of {wanted_gbps:.2f} Gbit/s" if real.gbps else "refused"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("grids", nargs="*", type=Path, help="directories of measured grids")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of each grid")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    directories = options.grids or [one for one in (MEASURED_DIR,) if one.is_dir()]
+    if not directories:
+        print(f"no measured grid at {MEASURED_DIR}: nothing is judged", file=sys.stderr)
+    cases: list[Case] = []
+    for directory in directories:
+        measured = load_grid(directory)
+        cases += cases_of(measured.name, verdicts(measured, options.pairs))
+    return finish("regret", cases, runs=1, as_json=options.json)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -18,7 +18,18 @@ from pathlib import Path
 
 #: Units in which less is better, so that a floor is what must not be exceeded.
 LESS_IS_BETTER = frozenset(
-    {"s", "ms", "us", "calls/s", "% error", "x optimum", "x start", "x time"}
+    {
+        "s",
+        "ms",
+        "us",
+        "calls/s",
+        "% error",
+        "% of pairs",
+        "x optimum",
+        "x price",
+        "x start",
+        "x time",
+    }
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

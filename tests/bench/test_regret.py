@@ -1,46 +1,47 @@
-"""The regret of a plan is judged by measurements that its model has not seen."""
+"""Plans are judged by what measured rates let their own connections and instances carry."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bench import regret
-from bench.regret import Job, Judged
+from bench.regret import NOTHING, Delivered, Judge, Verdict, cases_of, delivered, missed
+from bench.report import Case
 
 from skyplane_orchestration.grids import Grid, load_grid
+from skyplane_orchestration.model.job import MaximizeThroughput
+from skyplane_orchestration.planner import plan
 
 SRC, RELAY, OTHER, DST = "aws:us-east-1", "azure:eastus", "azure:westus", "gcp:us-east1"
 CLOUDS = ("aws", "azure", "gcp")
 
 
-@pytest.fixture(scope="module")
-def pretended(tmp_path_factory: pytest.TempPathFactory) -> Grid:
-    """Fifteen shipped regions, measured: rates as modelled, each off by up to a third."""
-    directory = tmp_path_factory.mktemp("pretended")
+def write_rates(directory: Path, seed: int | None) -> Path:
+    """Fifteen shipped regions with rates as modelled, or each off by up to a third."""
     shipped = load_grid()
-    tags = shipped.tags[::9]
-    chooser = random.Random(1)
-    rates, rtts = ["src,dst,gbps"], ["src,dst,rtt_ms"]
-    for src, dst in itertools.permutations(tags, 2):
-        edge = shipped.index_of(src), shipped.index_of(dst)
-        rates.append(f"{src},{dst},{shipped.throughput_gbps[edge] * chooser.uniform(0.67, 1.33)}")
-        rtts.append(f"{src},{dst},{shipped.rtt_ms[edge]}")
-    (directory / "throughput.csv").write_text("\n".join(rates), encoding="utf-8")
-    (directory / "latency.csv").write_text("\n".join(rtts), encoding="utf-8")
-    return load_grid(directory)
+    chooser = random.Random(seed)
+    rows = ["src,dst,gbps"]
+    for src, dst in itertools.permutations(shipped.tags[::9], 2):
+        rate = shipped.throughput_gbps[shipped.index_of(src), shipped.index_of(dst)]
+        rows.append(f"{src},{dst},{rate if seed is None else rate * chooser.uniform(0.67, 1.33)}")
+    directory.mkdir()
+    (directory / "throughput.csv").write_text("\n".join(rows), encoding="utf-8")
+    return directory
 
 
 @pytest.fixture(scope="module")
 def square(tmp_path_factory: pytest.TempPathFactory) -> Grid:
-    """A slow edge and two ways round it; egress costs the same everywhere, an instance nothing."""
+    """A slow edge and two ways round it; egress costs .1 on every edge, an instance nothing."""
     directory = tmp_path_factory.mktemp("square")
     tags = (SRC, RELAY, OTHER, DST)
     fast = {(SRC, RELAY): 4, (RELAY, DST): 4, (SRC, OTHER): 3, (OTHER, DST): 3}
-    pairs = [(src, dst) for src in tags for dst in tags if src != dst]
+    pairs = list(itertools.permutations(tags, 2))
     (directory / "throughput.csv").write_text(
         "src,dst,gbps\n" + "".join(f"{s},{t},{fast.get((s, t), 0.5)}\n" for s, t in pairs),
         encoding="utf-8",
@@ -62,76 +63,129 @@ def with_rate(grid: Grid, src: str, dst: str, gbps: float) -> Grid:
     return grid.with_edges(throughput_gbps=rates)
 
 
-def test_the_jobs_are_those_of_the_seed(pretended: Grid) -> None:
-    jobs = regret.seeded_jobs(pretended.tags, 20)
-    assert jobs[:7] == regret.seeded_jobs(pretended.tags, 7)
-    assert all(job.src != job.dst for job in jobs)
-    low, high = regret.CEILING_SHARES
-    assert all(low <= job.ceiling_share <= high for job in jobs)
-    assert len({job.src for job in jobs}) > 5
-
-
-def test_what_was_measured_at_the_ends_changes_nothing(pretended: Grid) -> None:
-    ends = (pretended.tags[3], pretended.tags[8])
-    touched = np.isin(pretended.tags, ends)[:, None] | np.isin(pretended.tags, ends)[None, :]
-    otherwise = pretended.with_edges(
-        throughput_gbps=np.where(touched, 0.1, pretended.throughput_gbps),
-        rtt_ms=np.where(touched, 1e3, pretended.rtt_ms),
+def verdict(**changed: object) -> Verdict:
+    """A pair whose plans deliver what they should."""
+    good = Delivered(4.0, 0.1)
+    made = Verdict(
+        src=SRC,
+        dst=DST,
+        ceiling_usd_per_gb=0.1,
+        floor_gbps=4.0,
+        best_gbps=4.0,
+        direct_gbps=4.0,
+        expected_gbps=4.0,
+        promised_gbps=4.0,
+        unprobed=good,
+        unprobed_kept_gbps=4.0,
+        probed=good,
+        probed_kept_gbps=4.0,
+        floor=good,
+        floor_probed=good,
+        floor_today=good,
     )
-    held_out = regret.held_out_grid(pretended, *ends)
-    np.testing.assert_array_equal(
-        held_out.throughput_gbps, regret.held_out_grid(otherwise, *ends).throughput_gbps
-    )
-    # Had the first end been known, the answer would be another: the test can fail.
-    other = regret.held_out_grid(otherwise, ends[1])
-    assert not np.array_equal(held_out.throughput_gbps, other.throughput_gbps)
+    return replace(made, **changed)  # type: ignore[arg-type]
 
 
-def test_a_perfect_model_regrets_nothing(pretended: Grid) -> None:
-    jobs = regret.seeded_jobs(pretended.tags, 12)
-    found = regret.regrets(pretended, jobs, lambda measured, *_: measured)
-    assert [one.share for one in found] == pytest.approx([1.0] * 12, abs=1e-6)
+def test_rates_as_planned_deliver_what_was_planned(square: Grid) -> None:
+    made = plan(square, SRC, DST, MaximizeThroughput(max_usd_per_gb=1.0))
+    real = delivered(made, square)
+    assert real.gbps == pytest.approx(made.throughput_gbps)
+    assert real.usd_per_gb == pytest.approx(made.cost.usd_per_gb)
+
+
+def test_an_overrated_edge_keeps_its_connections_and_its_price(square: Grid) -> None:
+    made = plan(square, SRC, DST, MaximizeThroughput(max_usd_per_gb=1.0))
+    edge = next(edge for edge in made.edges if (edge.src, edge.dst) == (RELAY, DST))
+    slow = with_rate(square, RELAY, DST, 1.0)
+    real = delivered(made, slow)
+    lost = edge.flow_gbps - 1.0 * edge.connections / 64
+    assert real.gbps == pytest.approx(made.throughput_gbps - lost, abs=1e-3)
+
+
+def test_what_is_above_the_ceiling_is_left_out(square: Grid) -> None:
+    quick = with_rate(square, SRC, DST, 2.0)
+    # Some by a relay, for .2, and some directly, for .1.
+    made = plan(quick, SRC, DST, MaximizeThroughput(max_usd_per_gb=0.16))
+    (straight,) = (edge.flow_gbps for edge in made.edges if (edge.src, edge.dst) == (SRC, DST))
+    free, kept = delivered(made, quick), delivered(made, quick, 0.12)
+    assert free.usd_per_gb > 0.15
+    assert kept.usd_per_gb == pytest.approx(0.12)
+    assert kept.gbps == pytest.approx(straight / 0.8, rel=0.05)
+    assert delivered(made, quick, 0.05) == NOTHING
+
+
+def test_the_instances_of_a_plan_are_paid_whatever_flows(square: Grid) -> None:
+    types = tuple(replace(one, usd_per_hour=36.0) for one in square.types)
+    priced = replace(with_rate(square, SRC, DST, 2.0), types=types)
+    made = plan(priced, SRC, DST, MaximizeThroughput(max_usd_per_gb=0.2))
+    real = delivered(made, with_rate(priced, SRC, DST, 1.0))
+    # Two instances for a cent a second; 8 Gbit are a GB.
+    assert real.gbps == pytest.approx(1.0)
+    assert real.usd_per_gb == pytest.approx(0.1 + 2 * 0.01 * 8)
+
+
+def test_modelled_rates_that_are_right_miss_nothing(tmp_path: Path) -> None:
+    measured = load_grid(write_rates(tmp_path / "right", None))
+    found = regret.verdicts(measured, 3)
     for one in found:
-        assert one.reached_gbps == pytest.approx(one.planned_gbps, rel=1e-6)
+        assert one.unprobed_kept_gbps == pytest.approx(one.best_gbps, rel=2e-3)
+    told = {case.case: case.value for case in cases_of("right", found)}
+    for row in ("ceiling broken, not probed", "slower than direct, not probed", "floor missed"):
+        assert told[f"right, {row}"] == 0.0
 
 
-def test_a_relay_that_is_overrated_costs_the_flow_that_another_would_have_carried(
-    square: Grid,
-) -> None:
-    truth = with_rate(square, RELAY, DST, 1.2)
-    judged = regret.judge(truth, square, Job(SRC, DST, 10.0))
-    assert judged.planned_gbps == pytest.approx(4.0)
-    assert judged.reached_gbps == pytest.approx(1.2)
-    assert judged.best_gbps == pytest.approx(3.0, abs=0.2)
-    assert judged.share < 0.45
+def test_a_probe_stays_on_the_instances_of_the_plan(tmp_path: Path) -> None:
+    judge = Judge.of(load_grid(write_rates(tmp_path / "wrong", 1)))
+    src, dst = judge.tags[0], judge.tags[9]
+    objective = MaximizeThroughput(max_usd_per_gb=0.2)
+    made = plan(judge.modelled, src, dst, objective, limits=regret.ONE_INSTANCE)
+    again = judge.plan_probed(made, objective, random.Random(1))
+    assert again.instances.items() <= made.instances.items()
+    # The noise of the probe shows in the rates on which the plan was made again.
+    assert any(
+        edge.capacity_gbps
+        != judge.truth.throughput_gbps[
+            judge.truth.index_of(edge.src), judge.truth.index_of(edge.dst)
+        ]
+        for edge in again.edges
+    )
 
 
-def test_a_relay_that_is_underrated_costs_what_it_would_have_added(square: Grid) -> None:
-    doubted = with_rate(square, RELAY, DST, 0.6)
-    judged = regret.judge(square, doubted, Job(SRC, DST, 10.0))
-    assert judged.reached_gbps == pytest.approx(judged.planned_gbps, rel=0.1)
-    assert judged.best_gbps == pytest.approx(4.0)
-    assert judged.share < 0.85
+@pytest.mark.parametrize(
+    ("changed", "row", "words"),
+    [
+        ({"floor": NOTHING}, "floor missed", "refused"),
+        ({"floor_probed": Delivered(3.9, 0.1)}, "floor missed, probed", "3.90 of 4.00 Gbit/s"),
+        ({"probed": Delivered(4.0, 0.102)}, "ceiling broken, probed", "+2.0%"),
+        ({"probed": Delivered(3.95, 0.1)}, "slower than direct, probed", "3.95 of 4.00 Gbit/s"),
+    ],
+)
+def test_a_miss_is_told_with_its_pair(changed: dict[str, object], row: str, words: str) -> None:
+    cases = {case.case: case for case in cases_of("g", [verdict(), verdict(**changed)])}
+    case = cases[f"g, {row}"]
+    assert case.value == 50.0
+    assert case.against == f"aws>gcp 1 of 2; {SRC} > {DST} {words}"
+    assert not case.holds
 
 
-def test_the_figures_are_the_median_and_the_tenth_percentile(
-    pretended: Grid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = Job(SRC, DST, 1.0)
-    made = [Judged(job, 1.0, share, 1.0) for share in np.linspace(0.0, 1.0, regret.PAIRS)]
-    monkeypatch.setattr(regret, "regrets", lambda _, jobs: made[: len(jobs)])
-    median, tenth = regret.regret_cases(pretended)
-    assert median.value == pytest.approx(0.5)
-    assert tenth.value == pytest.approx(0.1)
-    assert all(case.holds for case in regret.regret_cases(pretended, 3))
-    assert not median.holds
-    assert not tenth.holds
-    assert (median.goal, tenth.goal) == (0.98, 0.88)
+def test_a_figure_below_its_floor_is_seen() -> None:
+    cases = cases_of("g", [verdict(probed_kept_gbps=3.0, promised_gbps=5.0)] * 3)
+    low = {case.case for case in cases if not case.holds}
+    assert low == {
+        "g, real over best with the ceiling kept, probed: median",
+        "g, real over best with the ceiling kept, probed: tenth percentile",
+        "g, real over promised, not probed: tenth percentile",
+    }
+    assert all(case.holds for case in cases_of("g", [verdict()] * 3))
+    assert missed("row", [verdict()], lambda _: "").against is None
 
 
-@pytest.mark.long
-def test_on_january_no_plan_beats_the_best(shared_dir: Path) -> None:
-    measured = load_grid(shared_dir / "grids" / "skyplane-2022-01")
-    jobs = regret.seeded_jobs(measured.tags, 4)
-    for judged in regret.regrets(measured, jobs):
-        assert 0.2 < judged.share <= 1.0
+def test_every_directory_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directories = [str(write_rates(tmp_path / name, 1)) for name in ("first", "second")]
+    status = regret.main([*directories, "--pairs", "1", "--json"])
+    results = json.loads(capsys.readouterr().out)["results"]
+    for name in ("first", "second"):
+        assert sum(result["case"].startswith(f"{name}, ") for result in results) == 15
+    low = [result for result in results if not Case(**result).holds]
+    assert status == (1 if low else 0)
+    assert np.isfinite([result["value"] for result in results]).all()
