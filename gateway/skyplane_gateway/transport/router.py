@@ -150,8 +150,7 @@ class Router:
                 route.count_frame(total_bytes(frame.sealed))
                 link.send_frame(header, *frame.sealed)
                 return
-            route.writable.clear()
-            await route.writable.wait()
+            await route.wait_writable()
 
     def send_receipt(self, receipt: RawReceipt) -> None:
         """Send up the receipt's route; dropped when the route is down (its source knows)."""
@@ -197,6 +196,7 @@ class Router:
         route.waiting.append((header, sealed, link))
         route.forward()
         if route.waiting:
+            route.note_waiting()
             link.pause_reading()
 
     def receipt_received(self, link: Link, header: ChunkId, sealed: memoryview) -> None:
@@ -237,7 +237,11 @@ class Router:
         return self.topology is not None and all(route.is_connected for route in routes)
 
     def statistics(self) -> list[dict[str, Any]]:
-        """Per route: frames and bytes that this gateway sent (or took, as a sink)."""
+        """Per route: frames and bytes that this gateway sent (or took, as a sink).
+
+        `saturated_s` and `saturated_bytes` are of the times in which frames waited for the next
+        hop; see `SaturationMeter`.
+        """
         return [
             {
                 "number": number,
@@ -246,6 +250,8 @@ class Router:
                 "frames": route.frames,
                 "frame_bytes": route.frame_bytes,
                 "waiting_frames": len(route.waiting),
+                "saturated_s": route.saturation.seconds,
+                "saturated_bytes": route.saturation.sent_bytes,
                 "down": route.down,
             }
             for number, route in self._routes.items()
