@@ -35,12 +35,14 @@ from skyplane_orchestration.provision.provisioner import (
 from skyplane_orchestration.security.store_credentials import CredentialSources
 from skyplane_orchestration.storage import preflight
 from skyplane_orchestration.storage.open import open_location
+from skyplane_orchestration.storage.rate_samples import require_learned_grid
 from skyplane_orchestration.transfer import planning
 from skyplane_orchestration.transfer.client_context import ClientContext, StopAt
 from skyplane_orchestration.transfer.fleet_control import SubmittedTransfer, TransferRequest
 from skyplane_orchestration.transfer.fleet_slot_wait import OnFull
 from skyplane_orchestration.transfer.fleets import Fleets
 from skyplane_orchestration.transfer.job_run import JobRun, provision, require_room
+from skyplane_orchestration.transfer.learning import with_learned_rates
 from skyplane_orchestration.transfer.run_options import OnStatus, RunArguments, RunOptions
 from skyplane_orchestration.transfer.transfer_monitor import Monitor
 from skyplane_orchestration.transfer.watched_transfer import WatchedTransfer
@@ -64,6 +66,8 @@ class Client:
         secret: shared by all workers of the deployment; None: `~/.config/skyplane-orch/secret`,
             made on first use.
         grid: name or directory of the grid to plan on.
+        learned_grid: directory or URL below which ended transfers leave the rates of their edges,
+            which plans use before those of the grid (docs/how-to/learned-grid.md). None: neither.
         price_overrides: file of agreed egress prices, which replace those of the grid.
         credentials: resolves `credential_ref`s.
         times: leases of the fleets that it provisions.
@@ -82,6 +86,7 @@ class Client:
         provisioner: Provisioner | None = None,
         secret: FleetSecret | None = None,
         grid: str | Path = "shipped",
+        learned_grid: str | Path | None = None,
         price_overrides: str | Path | None = None,
         credentials: CredentialSources | None = None,
         times: FleetTimes | None = None,
@@ -99,6 +104,7 @@ class Client:
         self._secret = secret
         self._grid_name = grid
         self._price_overrides = price_overrides
+        self._learned_grid = None if learned_grid is None else require_learned_grid(learned_grid)
         clock = clock or Clock()
         self._fleets = Fleets(
             provisioner,
@@ -118,6 +124,7 @@ class Client:
             lambda: self.grid,
             poll_s,
             stop_at,
+            self._learned_grid,
         )
 
     # -- plan
@@ -127,7 +134,11 @@ class Client:
         """The grid, loaded on first use. Raises GridInvalid for a bad grid or price file."""
         from skyplane_orchestration.grids import load_grid
 
-        return load_grid(self._grid_name, price_overrides=self._price_overrides)
+        grid = load_grid(self._grid_name, price_overrides=self._price_overrides)
+        if self._learned_grid is None:
+            return grid
+        now_unix_s = self._context.clock.wall()
+        return with_learned_rates(grid, self._learned_grid, self._credentials, now_unix_s)
 
     def grid_within_quotas(self, ends: Sequence[str], policy: Policy = ANY_REGION) -> Grid:
         """The grid for plans between these regions, with the quotas of the provisioner's account.

@@ -36,6 +36,8 @@ MEANINGS: Final = {
     "fleet_secret": "Secret of at least 32 bytes, the same for all processes. Without it, a file"
     " of this user, for one machine only.",
     "grid": "Name or directory of the grid to plan on.",
+    "learned_grid": "Directory or URL where ended transfers leave the rates that they achieved, and"
+    " plans look for them before they look in the grid. Without it, transfers teach nothing.",
     "provisioner": "Where gateways run: local, on this machine; ssh, on the machines of the hosts"
     " file; cloud, on instances that it launches by the clouds file; aws, gcp or azure, on"
     " instances of that cloud only.",
@@ -70,6 +72,7 @@ class ClientSettings:
     deployment: str = DEFAULT_DEPLOYMENT
     fleet_secret: str | None = field(default=None, repr=False)
     grid: str = "shipped"
+    learned_grid: str | None = None
     provisioner: str = LOCAL
     hosts_file: Path | None = None
     hosts: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -85,10 +88,13 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         from skyplane_orchestration.provision.gateway_settings import check_processes_per_instance
+        from skyplane_orchestration.storage.rate_samples import require_learned_grid
 
         check(self)
         check_processes_per_instance(self.processes_per_instance)
         require_fleet_limit(self.max_active_fleets)
+        if self.learned_grid is not None:
+            require_learned_grid(self.learned_grid)
         _ = self.times
         if self.fleet_secret:
             _ = self.secret
@@ -183,6 +189,7 @@ class ClientSettings:
             provisioner=self.open_provisioner(gateways, sources),
             secret=self.secret,
             grid=self.grid,
+            learned_grid=self.learned_grid,
             price_overrides=price_overrides,
             credentials=sources,
             times=self.times,

@@ -41,6 +41,14 @@ def test_failed_objects_that_are_allowed_are_a_warning(lab: Lab) -> None:
     assert found.description == "2 objects of 30 not at the destination"
 
 
+def test_drift_is_said_and_fails_nothing(lab: Lab) -> None:
+    lab.client.result = samples.result(gateways="aws", seconds=90.0, goodput_gbps=1.5)
+    found = evaluation(lab.materialize(asset()))
+    assert found.passed
+    assert counts(found)["drift"] == -0.5
+    assert str(found.description).startswith("achieved 1.50 Gbit/s, 50% less than")
+
+
 def test_a_failed_transfer_fails_the_check(lab: Lab) -> None:
     left = samples.result(failed=1, unfinished=4, copied=25)
     lab.client.fail("transfer", TransferFailed("1 object failed", result=left))

@@ -35,6 +35,7 @@ def test_all_fields() -> None:
             "deployment": "prod-eu",
             "provisioner": "local",
             "grid": "/grids/mine",
+            "learned_grid": "s3://ops/rates/",
             "run_root": "/run/fleets",
             "gateway_settings": {"ack_deadline_s": 30, "stall_deadline_s": 45.5},
             "processes_per_instance": "3",
@@ -47,6 +48,7 @@ def test_all_fields() -> None:
     )
     assert settings.deployment == "prod-eu"
     assert settings.grid == "/grids/mine"
+    assert settings.learned_grid == "s3://ops/rates/"
     assert settings.max_active_fleets == 4
     assert settings.run_root == Path("/run/fleets")
     provisioner: Any = settings.open_provisioner()

@@ -48,6 +48,14 @@ def test_counters_are_of_this_try_and_gauges_of_the_transfer(emitted: Emitted) -
     assert emitted.values["cost_usd"] == 6.0
 
 
+def test_drift_is_a_gauge_where_the_rates_can_be_compared(emitted: Emitted) -> None:
+    emit_metrics(transfer_facts(samples.JOB, None, samples.result()), "dag", "t")
+    assert "drift" not in emitted.values
+    drifted = samples.result(gateways="aws", seconds=90.0, goodput_gbps=1.5)
+    emit_metrics(transfer_facts(samples.JOB, None, drifted), "dag", "t")
+    assert emitted.values["drift"] == -0.5
+
+
 def test_no_planned_cost_without_an_estimate(emitted: Emitted) -> None:
     emit_metrics(transfer_facts(samples.JOB, None, samples.result()), "dag", "t")
     assert "planned_cost_usd" not in emitted.values

@@ -284,7 +284,7 @@ def add_budget(parser: Parser, default: str) -> None:
     add_fields(parser, Policy, max_job_usd=what)
 
 
-def _what(name: str) -> str:
+def what_is(name: str) -> str:
     """The help of an option: the first sentence of what a setting of clients is."""
     what = MEANINGS[name]
     return what[0].lower() + what[1:].partition(". ")[0].rstrip(".")
@@ -296,19 +296,19 @@ def _add_deployment(parser: Parser) -> argparse._ArgumentGroup:
         "--deployment",
         default=os.environ.get("SKYPLANE_DEPLOYMENT", "") or DEFAULT_DEPLOYMENT,
         metavar="NAME",
-        help=f"{_what('deployment')} (default: $SKYPLANE_DEPLOYMENT, else local)",
+        help=f"{what_is('deployment')} (default: $SKYPLANE_DEPLOYMENT, else local)",
     )
     add_path = partial(group.add_argument, type=Path)
-    add_path("--run-root", metavar="DIR", help=_what("run_root"))
+    add_path("--run-root", metavar="DIR", help=what_is("run_root"))
     group.add_argument(
         "--provisioner",
         choices=PROVISIONERS,
         default=LOCAL,
-        help=f"{_what('provisioner')} (default: local)",
+        help=f"{what_is('provisioner')} (default: local)",
     )
     for option in ("hosts", "clouds"):
         file = f"{option}_file"
-        add_path(f"--{option}", dest=file, metavar="FILE", help=_what(file))
+        add_path(f"--{option}", dest=file, metavar="FILE", help=what_is(file))
     return group
 
 
@@ -320,7 +320,9 @@ def add_common(
     if has_run:
         parser.add_argument("--run", metavar="NAME", help="name of this run (default: a new name)")
     if has_times:
-        what = f"{_what('processes_per_instance')} (default: $SKYPLANE_PROCESSES_PER_INSTANCE, else"
+        what = (
+            f"{what_is('processes_per_instance')} (default: $SKYPLANE_PROCESSES_PER_INSTANCE, else"
+        )
         add_fields(
             fleet,
             ClientSettings,
@@ -330,7 +332,7 @@ def add_common(
             "leases", "gateways end by themselves when one of the times is over"
         )
         times = {
-            one.name: f"S {_what(one.name)} (default: {one.default:g} s)"
+            one.name: f"S {what_is(one.name)} (default: {one.default:g} s)"
             for one in fields(FleetTimes)
         }
         add_fields(leases, FleetTimes, **times)

@@ -14,6 +14,7 @@ from skyplane_orchestration.planner.plots.sheet import require_matplotlib
 if TYPE_CHECKING:
     from skyplane_orchestration.model.fleet import Fleet
     from skyplane_orchestration.model.plan import TransferPlan
+    from skyplane_orchestration.model.result import TransferResult
 
 
 def read_plan(source: str) -> TransferPlan:
@@ -28,6 +29,17 @@ def read_fleet(source: str) -> Fleet:
     from skyplane_orchestration.model.fleet import Fleet
 
     return Fleet.from_dict(_read_object(source, "fleet"))
+
+
+def read_result(source: str) -> TransferResult:
+    """The result in a file, also in the output of a failure, or on stdin for `-`.
+
+    Raises ConfigurationInvalid.
+    """
+    from skyplane_orchestration.model.result import TransferResult
+
+    document = _read_object(source, "result")
+    return TransferResult.from_dict(document.get("result", document))
 
 
 def read_text(source: str, what: str) -> str:

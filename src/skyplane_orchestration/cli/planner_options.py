@@ -13,8 +13,10 @@ from skyplane_orchestration.cli.argument_types import (
     pair,
     vcpu_quota,
 )
+from skyplane_orchestration.cli.arguments import what_is
 from skyplane_orchestration.cli.job_from_options import fields_from
 from skyplane_orchestration.cli.parser import Parser, add_fields, add_flags, add_list
+from skyplane_orchestration.client_settings import ClientSettings
 from skyplane_orchestration.errors import ConfigurationInvalid
 from skyplane_orchestration.model.job import (
     Limits,
@@ -147,10 +149,17 @@ def _ignored(text: str) -> str:
     return text
 
 
+def add_learned_grid(parser: Parser) -> None:
+    add_fields(
+        parser, ClientSettings, learned_grid=f"DIR|URL {what_is('learned_grid')} (default: none)"
+    )
+
+
 def add_grid(parser: Parser) -> None:
     parser.add_argument(
         "--grid", default="shipped", metavar="NAME|DIR", help="grid to plan on (default: shipped)"
     )
+    add_learned_grid(parser)
     parser.add_argument(
         "--price-overrides",
         metavar="FILE",

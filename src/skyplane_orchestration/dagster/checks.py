@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import dagster as dg
 
@@ -53,6 +53,8 @@ def checks_of(
 ) -> Iterator[Checked]:
     """The outcome of the check of an asset; none if the run has not selected it.
 
+    It also says where achieved and promised rates have drifted apart, which fails nothing.
+
     Args:
         kind: `AssetCheckEvaluation` in an op that does not end with the check.
         results: of all partitions of the run; their counts are added.
@@ -63,12 +65,22 @@ def checks_of(
     each = list(results)
     counts = {name: sum(getattr(result, name) for result in each) for name in COUNTS}
     lacking = counts["failed"] + counts["unfinished"]
-    said = f"{counted(lacking, 'object')} of {counts['objects']} not at the destination"
+    said = [result.drift_text for result in each if result.has_drifted]
+    if lacking:
+        said.insert(
+            0, f"{counted(lacking, 'object')} of {counts['objects']} not at the destination"
+        )
+    drifts = [result.drift for result in each if result.drift is not None]
+    metadata: dict[str, dg.MetadataValue[Any]] = {
+        f"skyplane/{one}": dg.MetadataValue.int(count) for one, count in counts.items()
+    }
+    if drifts:
+        metadata["skyplane/drift"] = dg.MetadataValue.float(max(drifts, key=abs))
     yield kind(
         asset_key=key,
         check_name=ALL_OBJECTS_COPIED,
         passed=lacking == 0,
         severity=dg.AssetCheckSeverity.WARN if allow_failed else dg.AssetCheckSeverity.ERROR,
-        metadata={f"skyplane/{one}": dg.MetadataValue.int(count) for one, count in counts.items()},
-        description=said if lacking else None,
+        metadata=metadata,
+        description="; ".join(said) or None,
     )

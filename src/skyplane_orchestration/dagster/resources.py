@@ -43,6 +43,7 @@ class SkyplaneResource(
     deployment: str = _setting("deployment")
     fleet_secret: str | None = _setting("fleet_secret", repr=False)
     grid: str = _setting("grid")
+    learned_grid: str | None = _setting("learned_grid")
     provisioner: str = _setting("provisioner")
     hosts_file: str | None = _setting("hosts_file")
     clouds_file: str | None = _setting("clouds_file")

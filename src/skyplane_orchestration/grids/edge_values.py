@@ -55,7 +55,7 @@ def read_edges(
     price, source = _complete_prices(listed, regions, document)
     dates = ValueDates(rate.as_of, rtt.as_of, listed.as_of, rate.samples)
     found = EdgeValues(throughput_gbps, rate.known, rtt_ms, rtt.known, price, source, dates)
-    return _read_only(found)
+    return read_only(found)
 
 
 def with_agreed_prices(
@@ -69,7 +69,7 @@ def with_agreed_prices(
         np.fill_diagonal(chosen, False)
         price[chosen] = one.usd_per_gb
         source[chosen] = FROM_OVERRIDE
-    return _read_only(replace(edges, usd_per_gb=price, price_source=source))
+    return read_only(replace(edges, usd_per_gb=price, price_source=source))
 
 
 def with_standard_tier(grid: Grid, tags: Collection[str]) -> EdgeValues:
@@ -84,7 +84,7 @@ def with_standard_tier(grid: Grid, tags: Collection[str]) -> EdgeValues:
         row = grid.index[tag]
         rule = standard_tier_rule(grid.price_document, grid.regions[row], month)
         price[row, leaves[row]] = rule.usd_per_gb
-    return _read_only(replace(edges, usd_per_gb=price))
+    return read_only(replace(edges, usd_per_gb=price))
 
 
 def with_monthly_volume(grid: Grid, month: MonthlyVolume) -> EdgeValues:
@@ -92,7 +92,7 @@ def with_monthly_volume(grid: Grid, month: MonthlyVolume) -> EdgeValues:
     edges = grid.edges()
     leaves = _leaving_by_rule(grid, edges)
     tiered = prices_by_rule(grid.price_document, grid.regions, leaves, month)
-    return _read_only(replace(edges, usd_per_gb=np.where(leaves, tiered, edges.usd_per_gb)))
+    return read_only(replace(edges, usd_per_gb=np.where(leaves, tiered, edges.usd_per_gb)))
 
 
 def _leaving_by_rule(grid: Grid, edges: EdgeValues) -> Mask:
@@ -106,9 +106,12 @@ def _matching(tags: Sequence[str], glob: str) -> Mask:
     return np.array([fnmatchcase(tag, glob) for tag in tags], dtype=bool)
 
 
-def _read_only(edges: EdgeValues) -> EdgeValues:
+def read_only(edges: EdgeValues) -> EdgeValues:
+    """The same values, whose arrays nobody can change."""
     arrays: list[Floats | Mask | Names | Ints] = [edges.throughput_gbps, edges.measured]
     arrays += [edges.rtt_ms, edges.rtt_measured, edges.usd_per_gb, edges.price_source]
+    if edges.learned is not None:
+        arrays.append(edges.learned)
     if edges.dates is not None:
         arrays += [edges.dates.rate, edges.dates.rtt, edges.dates.price, edges.dates.samples]
     for array in arrays:

@@ -31,6 +31,8 @@ FROM_TABLE, FROM_RULES, FROM_OVERRIDE = "table", "rules", "override"
 FROM_SHIPPED: Final = "shipped"
 #: Provenance of a rate or round trip; `mixed` is for several edges together.
 MEASURED, MODELLED, MIXED, UNKNOWN = "measured", "modelled", "mixed", "unknown"
+#: Provenance of a rate that the deployment itself has measured.
+LEARNED: Final = "learned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,9 @@ class EdgeValues:
         usd_per_gb: egress price per 1e9 bytes.
         price_source: `table`, `rules` or `override` per edge.
         dates: dates of single values; None if the tables have none.
+        learned: True where the deployment has measured the rate itself, which is `measured` too;
+            None if no learned rates were asked for.
+        remark: what every plan says of learned rates, such as why they cannot be read.
     """
 
     throughput_gbps: Floats
@@ -128,6 +133,8 @@ class EdgeValues:
     usd_per_gb: Floats
     price_source: Names
     dates: ValueDates | None = None
+    learned: Mask | None = None
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

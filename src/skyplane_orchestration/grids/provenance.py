@@ -13,6 +13,7 @@ from skyplane_orchestration.grids.grid import (
     FROM_OVERRIDE,
     FROM_RULES,
     FROM_TABLE,
+    LEARNED,
     MEASURED,
     MODELLED,
     UNKNOWN,
@@ -23,9 +24,11 @@ from skyplane_orchestration.grids.price_rules import applied_rule
 
 
 def rate_provenance(grid: Grid, place: tuple[int, int]) -> tuple[str, str]:
-    """`measured` or `modelled`, and the date of the measurements."""
+    """`learned`, `measured` or `modelled`, and the date of the measurements."""
     if grid.measured[place]:
-        return MEASURED, (str(grid.dates.rate[place]) if grid.dates else "") or grid.as_of
+        learned = grid.edges().learned
+        kind = MEASURED if learned is None or not learned[place] else LEARNED
+        return kind, (str(grid.dates.rate[place]) if grid.dates else "") or grid.as_of
     return MODELLED, grid.model_as_of
 
 

@@ -51,12 +51,12 @@ class SkyplaneHook(BaseHook):
     Args:
         skyplane_conn_id: connection of type `skyplane`. Its password is the fleet secret. Its
             extra fields are `deployment`, `provisioner`, `hosts_file`, `hosts`, `clouds_file`,
-            `clouds`, `grid`, `run_root`, `processes_per_instance`, `max_active_fleets`,
-            `gateway_settings`, `start_within_s`, `lease_s` and `hard_end_s`. Without the default
-            connection, the secret is a file of the worker's user and the deployment is `local`. A
-            host in `hosts` may be a connection of type `ssh`: `{"conn_id": "ssh_gw1"}`. A cloud in
-            `clouds` may have the credentials of a connection: `{"credential_ref":
-            "airflow:aws_gateways"}`.
+            `clouds`, `grid`, `learned_grid`, `run_root`, `processes_per_instance`,
+            `max_active_fleets`, `gateway_settings`, `start_within_s`, `lease_s` and `hard_end_s`.
+            Without the default connection, the secret is a file of the worker's user and the
+            deployment is `local`. A host in `hosts` may be a connection of type `ssh`:
+            `{"conn_id": "ssh_gw1"}`. A cloud in `clouds` may have the credentials of a connection:
+            `{"credential_ref": "airflow:aws_gateways"}`.
     """
 
     conn_name_attr = "skyplane_conn_id"

@@ -97,6 +97,7 @@ def transfer_facts(
         "seconds": result.seconds,
         "goodput_gbps": result.goodput_gbps,
         "planned_gbps": result.planned_gbps,
+        "drift": result.drift,
         "gateways": result.gateways,
         "planned_cost": {**asdict(result.cost), "total_usd": result.cost.total_usd},
         "estimated_usd": result.estimated_usd,

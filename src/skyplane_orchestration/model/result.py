@@ -9,6 +9,9 @@ from typing import Any, Final
 from skyplane_gateway.common.schema import as_mapping, decode, encode
 from skyplane_gateway.config import TransferState
 from skyplane_orchestration.errors import SkyplaneError, TransferFailed
+from skyplane_orchestration.formatting import throughput
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
+from skyplane_orchestration.model.fleet import IN_PROCESS, LOCAL
 
 SCHEMA_VERSION: Final = 1
 
@@ -16,6 +19,11 @@ SCHEMA_VERSION: Final = 1
 #: Keeps the document below 48 KiB; the smallest XCom limit in use is 64 KiB (MySQL).
 MAX_LISTED_FAILURES: Final = 50
 MAX_LISTED_BYTES: Final = 20_000
+
+#: Achieved and promised rate that differ by more than this share have drifted apart.
+DRIFT_LIMIT: Final = 0.25
+#: In a shorter transfer, start and tail weigh too much for that.
+DRIFT_LEAST_S: Final = 60.0
 
 #: Most bytes of JSON of the largest objects in a result, for the same limit.
 MAX_LARGEST_BYTES: Final = 4_000
@@ -131,6 +139,8 @@ class TransferResult:
         largest: the largest copied objects, at most ten, fewer where their keys are long.
         source_digest: SHA-256 over key, size and ETag of the `objects`, as the source listed them;
             empty where the listing did not come to its end.
+        measured: rates that this transfer has measured: probes, and achieved rates of edges that
+            were the bottleneck for long enough; see docs/how-to/learned-grid.md.
         warnings: events that did not fail the transfer but that the user should see.
     """
 
@@ -171,6 +181,39 @@ class TransferResult:
     source_digest: str = ""
     largest: tuple[CopiedObject, ...] = ()
     unchecked: int = 0
+    measured: tuple[EdgeMeasurement, ...] = ()
+
+    @property
+    def drift(self) -> float | None:
+        """Achieved over promised rate, less 1; None where the two cannot be compared.
+
+        They cannot after less than `DRIFT_LEAST_S`, with gateways on one machine, which no plan
+        is about, and where the store copied objects itself.
+        """
+        is_planned = self.gateways not in ("", LOCAL, IN_PROCESS) and self.planned_gbps > 0
+        if not is_planned or self.seconds < DRIFT_LEAST_S or self.server_side:
+            return None
+        return self.goodput_gbps / self.planned_gbps - 1.0
+
+    @property
+    def has_drifted(self) -> bool:
+        return self.drift is not None and abs(self.drift) > DRIFT_LIMIT
+
+    @property
+    def drift_text(self) -> str:
+        """Achieved beside promised rate, and whether an edge was the limit."""
+        share = self.drift or 0.0
+        full = ", ".join(
+            f"{one.src} -> {one.dst} at {throughput(one.gbps)}"
+            for one in self.measured
+            if one.kind == "achieved"
+        )
+        limit = f"the limit was {full}" if full else "no edge was the limit for long"
+        return (
+            f"achieved {throughput(self.goodput_gbps)}, {abs(share):.0%}"
+            f" {'less' if share < 0 else 'more'} than the {throughput(self.planned_gbps)} that the"
+            f" plan promised; {limit}"
+        )
 
     @property
     def used_gateways(self) -> bool:

@@ -36,6 +36,7 @@ def emit_metrics(facts: Mapping[str, Any], dag_id: str, task_id: str) -> None:
     }
     gauges = {
         "goodput_gbps": facts["goodput_gbps"],
+        "drift": facts["drift"],
         "cost_usd": facts["planned_cost"]["total_usd"],
         "planned_cost_usd": facts["estimated_usd"],
     }

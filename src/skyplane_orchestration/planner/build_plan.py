@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from skyplane_gateway.common.schema import check
 from skyplane_orchestration.errors import ConfigurationInvalid
+from skyplane_orchestration.formatting import counted
 from skyplane_orchestration.grids import FROM_RULES, Grid
 from skyplane_orchestration.grids.grid import MEASURED, MIXED, MODELLED
 from skyplane_orchestration.grids.price_rules import STANDARD
@@ -144,6 +145,7 @@ def assemble(
             *notes_on_prices(grid, overlay),
             *notes_on_tiers(grid, overlay),
             *notes_on_volume(grid, overlay),
+            *notes_on_learned_rates(grid, overlay.flows),
             *_notes_on_quotas(request, overlay, binding),
         ),
         objects=request.objects,
@@ -214,6 +216,21 @@ def grid_reference(grid: Grid, edges: Sequence[PlanEdge]) -> GridReference:
 def _one_or_mixed(kinds: Iterable[str], none: str) -> str:
     found = set(kinds)
     return MIXED if len(found) > 1 else next(iter(found), none)
+
+
+def notes_on_learned_rates(grid: Grid, edges: Collection[tuple[str, str]]) -> Iterator[str]:
+    """What a plan on these edges says of rates that the deployment has measured itself."""
+    if not edges:
+        return
+    values = grid.edges()
+    if values.remark:
+        yield values.remark
+    if values.learned is None or values.dates is None:
+        return
+    places = [(grid.index_of(tail), grid.index_of(head)) for tail, head in edges]
+    days = [str(values.dates.rate[place]) for place in places if values.learned[place]]
+    if days:
+        yield f"rates of {counted(len(days), 'edge')}: measured here, newest {max(days)}"
 
 
 def notes_on_tiers(grid: Grid, overlay: Overlay) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ class ClientContext:
     Args:
         grid: loads the grid on its first call.
         poll_s: longest pause between two polls of a running transfer, in seconds.
+        learned_grid: where ended transfers leave the rates of their edges; None: nowhere.
     """
 
     identity: RunIdentity
@@ -41,6 +42,7 @@ class ClientContext:
     grid: Callable[[], Grid]
     poll_s: float
     stop_at: StopAt | None = None
+    learned_grid: str | None = None
 
     def stopping_by(self, deadline_unix_s: float | None) -> ClientContext:
         """This context for a task that has a deadline: the earlier time to stop counts."""

@@ -260,6 +260,13 @@ class FleetControl:
         self._is_trusted = True
         return TransferStatus.from_document(document)
 
+    def route_rows(self) -> dict[str, list[dict[str, Any]]]:
+        """Node -> what it knows of its routes, for the gateways that answer."""
+        answers, _ = self._sessions.each_that_answers(
+            self._fleet.gateways, lambda _, client: client.status()
+        )
+        return {node: document["routes"] for node, document in answers.items()}
+
     def report_rows(self, submitted: SubmittedTransfer) -> Iterator[dict[str, Any]]:
         """One row per object, in the order in which they ended."""
         lead = self._lead(submitted)

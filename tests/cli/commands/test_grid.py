@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.transfer import samples
 
 from skyplane_orchestration.cli.commands.grid import SHOWN_FINDINGS
 from skyplane_orchestration.cli.main import main
+from skyplane_orchestration.model.edge_measurement import EdgeMeasurement
 
 if TYPE_CHECKING:
     from tests.cli.conftest import RunJson
@@ -178,3 +181,73 @@ def test_a_bad_row_of_an_import_is_named(run_json: RunJson, table: Path, tmp_pat
     (tmp_path / "runs" / "aws_us-east-1__gcp_us-east1.json").write_text(json.dumps({"error": "no"}))
     error = run_json("grid", "import", str(tmp_path / "runs"), "--out", "y", code=2)["error"]
     assert error["message"] == "aws_us-east-1__gcp_us-east1.json is a run that failed: no"
+
+
+# ---------------------------------------------------------------- learn
+
+
+@pytest.fixture
+def result_file(tmp_path: Path) -> Path:
+    """The result of a transfer that has measured an edge."""
+    now_unix_s = time.time()
+    sample = EdgeMeasurement(SRC, DST, 1.25, 64, 1, 30.0, 4_687_500_000, now_unix_s, "achieved")
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(samples.result(gateways="aws", measured=(sample,)).to_dict()))
+    return file
+
+
+def test_results_are_learned_once_and_planned_on(
+    run_json: RunJson, tmp_path: Path, result_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into = str(tmp_path / "ours")
+    row = {"result": str(result_file), "learned": [f"{SRC} -> {DST}"], "left_out": ""}
+    learn = ("grid", "learn", str(result_file), "--into", into)
+    assert run_json(*learn) == {"into": into, "results": [row]}
+    again = {**row, "learned": [], "left_out": "its rates are there already"}
+    assert run_json(*learn)["results"] == [again]
+
+    rate = run_json("grid", "show", "shipped", SRC, DST, "--learned-grid", into)["rate"]
+    assert (rate["gbps"], rate["provenance"], rate["samples"]) == (1.25, "learned", 1)
+    assert main(["plan", SRC, DST, "--learned-grid", into]) == 0
+    assert "rates of 1 edge: measured here" in capsys.readouterr().out
+
+
+def test_gateways_of_one_machine_teach_only_if_asked(
+    tmp_path: Path, result_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result_file.write_text(result_file.read_text().replace('"aws"', '"local"'))
+    learn = ["grid", "learn", str(result_file), "--into", str(tmp_path / "ours")]
+    assert main(learn) == 0
+    assert "learned nothing, because its gateways were" in capsys.readouterr().out
+    assert main([*learn, "--include-local"]) == 0
+    assert f"learned {SRC} -> {DST}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("into", "content", "says"),
+    [
+        ("ftp://host/x", None, "--into"),
+        ("ours", "{}", "a transfer result"),
+        ("ours", "[]", "is not a JSON object"),
+    ],
+)
+def test_what_cannot_be_learned_is_bad_input(
+    tmp_path: Path,
+    result_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    into: str,
+    content: str | None,
+    says: str,
+) -> None:
+    if content is not None:
+        result_file.write_text(content)
+    place = into if "://" in into else str(tmp_path / into)
+    assert main(["grid", "learn", str(result_file), "--into", place]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def test_a_learned_grid_that_cannot_be_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", SRC, DST, "--learned-grid", __file__]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--learned-grid" in line

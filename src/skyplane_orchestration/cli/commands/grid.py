@@ -1,17 +1,18 @@
-"""`grid`: lists, shows, validates and imports grids of regions, rates and prices."""
+"""`grid`: lists, shows, validates, imports and learns grids of regions, rates and prices."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.console import Console, print_error
 from skyplane_orchestration.cli.exit_codes import BAD_INPUT, SUCCESS, as_bad_input
-from skyplane_orchestration.cli.parser import Parser, Subparsers
+from skyplane_orchestration.cli.parser import Parser, Subparsers, add_flags
 from skyplane_orchestration.errors import ConfigurationInvalid, GridInvalid
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ SHOWN_FINDINGS: Final = 100
 
 
 def add(commands: Subparsers) -> None:
-    parser = commands.add_parser("grid", help="list, show, validate or import grids")
+    parser = commands.add_parser("grid", help="list, show, validate, import or learn grids")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="list the shipped grid and the given directories")
     listing.add_argument("dirs", nargs="*", metavar="DIR", help="directory of a grid")
@@ -36,11 +37,12 @@ def add(commands: Subparsers) -> None:
     show.add_argument("src", nargs="?", metavar="SRC", help="region tag")
     show.add_argument("dst", nargs="?", metavar="DST", help="region tag")
     show.add_argument("--price-overrides", metavar="FILE", help="agreed egress prices")
-    show.set_defaults(run_command=_show)
+    planner_options.add_learned_grid(show)
+    show.set_defaults(run_command=_show, parser=show)
     check = actions.add_parser("validate", help="list every bad row and every doubtful value")
     check.add_argument("name", metavar="DIR", type=Path, help="directory of a grid")
     check.set_defaults(run_command=_validate)
-    for action in (listing, show, check, _add_import(actions)):
+    for action in (listing, show, check, _add_import(actions), _add_learn(actions)):
         arguments.add_output(action)
 
 
@@ -68,6 +70,25 @@ def _add_import(actions: Subparsers) -> Parser:
     return parser
 
 
+def _add_learn(actions: Subparsers) -> Parser:
+    parser: Parser = actions.add_parser(
+        "learn", help="add the rates that transfers have measured to a learned grid"
+    )
+    parser.add_argument(
+        "results", nargs="+", metavar="RESULT.json", help="result of a transfer; - for stdin"
+    )
+    parser.add_argument(
+        "--into",
+        required=True,
+        dest="learned_grid",
+        metavar="DIR|URL",
+        help="learned grid, which plans read with --learned-grid",
+    )
+    add_flags(parser, include_local="also learn from gateways that were processes of one machine")
+    parser.set_defaults(run_command=_learn, parser=parser)
+    return parser
+
+
 # ---------------------------------------------------------------- list and show
 
 
@@ -92,11 +113,17 @@ def _list(options: argparse.Namespace, console: Console) -> int:
 def _show(options: argparse.Namespace, console: Console) -> int:
     from skyplane_orchestration.grids import load_grid
     from skyplane_orchestration.grids.provenance import edge_facts, provenance_counts
+    from skyplane_orchestration.security.store_credentials import CredentialSources
+    from skyplane_orchestration.storage.rate_samples import require_learned_grid
+    from skyplane_orchestration.transfer.learning import with_learned_rates
 
     with as_bad_input():
         if options.src and not options.dst:
             raise ConfigurationInvalid("an edge has two ends: give both SRC and DST, or neither")
         grid = load_grid(options.name, price_overrides=options.price_overrides)
+        if options.learned_grid is not None:
+            learned_grid = require_learned_grid(options.learned_grid)
+            grid = with_learned_rates(grid, learned_grid, CredentialSources(), time.time())
         if options.src:
             edge = edge_facts(grid, options.src, options.dst)
     if options.src:
@@ -293,3 +320,31 @@ def _import_document(done: Imported) -> dict[str, Any]:
         "skipped": dict(found.skipped),
         "sha256": found.sha256,
     }
+
+
+# ---------------------------------------------------------------- learn
+
+
+def _learn(options: argparse.Namespace, console: Console) -> int:
+    from skyplane_orchestration.cli.document_files import read_result
+    from skyplane_orchestration.security.store_credentials import CredentialSources
+    from skyplane_orchestration.storage.rate_samples import require_learned_grid
+    from skyplane_orchestration.transfer.learning import learn
+
+    with as_bad_input():
+        into = require_learned_grid(options.learned_grid)
+        results = [(source, read_result(source)) for source in options.results]
+    rows = []
+    for source, result in results:
+        why_not = learn(into, result, CredentialSources(), include_local=options.include_local)
+        edges = [] if why_not else [f"{one.src} -> {one.dst}" for one in result.measured]
+        rows.append({"result": source, "learned": edges, "left_out": why_not})
+    if console.is_json:
+        console.write_json({"into": into, "results": rows})
+        return SUCCESS
+    for row in rows:
+        text = (
+            f"nothing, because {row['left_out']}" if row["left_out"] else ", ".join(row["learned"])
+        )
+        console.print(f"{row['result']}: learned {text}")
+    return SUCCESS

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from skyplane_gateway.common.schema import parsed
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client, print_may_still_run
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import read_text
@@ -38,6 +38,7 @@ def add(commands: Subparsers) -> None:
     )
     arguments.add_manifest(parser)
     arguments.add_budget(parser, "the limit of the failed transfer, from zero again")
+    planner_options.add_learned_grid(parser)
     arguments.add_common(parser, run, has_times=True)
 
 

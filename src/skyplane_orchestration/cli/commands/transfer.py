@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from skyplane_orchestration.cli import arguments
+from skyplane_orchestration.cli import arguments, planner_options
 from skyplane_orchestration.cli.client_factory import open_client
 from skyplane_orchestration.cli.console import Console
 from skyplane_orchestration.cli.document_files import read_fleet
@@ -35,6 +35,7 @@ def add(commands: Subparsers) -> None:
     )
     arguments.add_selection(parser)
     arguments.add_budget(parser, "no limit")
+    planner_options.add_learned_grid(parser)
     arguments.add_common(parser, run, has_run=True)
 
 

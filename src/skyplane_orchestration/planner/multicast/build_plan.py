@@ -14,6 +14,7 @@ from skyplane_orchestration.planner.build_plan import (
     PlanRequest,
     grid_reference,
     instance_groups,
+    notes_on_learned_rates,
     notes_on_prices,
     notes_on_tiers,
     plan_edges,
@@ -95,5 +96,6 @@ def assemble_multicast(
             NOT_EXECUTED,
             *notes_on_prices(grid, overlay),
             *notes_on_tiers(grid, overlay),
+            *notes_on_learned_rates(grid, overlay.flows),
         ),
     )
