@@ -2,8 +2,9 @@
 
     python -m bench.copy [--json] [--smoke] [--rounds N] [--store s3|gcs|azure]
 
-Each round runs in turn: `skyplane-orch cp -r` of 16 objects of 64 MiB; rclone as it is, and on S3
-in parts of 8 MiB; s5cmd down to memory and up again. Times are those of whole commands.
+Each round runs in turn: `skyplane-orch cp -r` of 16 objects of 64 MiB; `cp` of one object of
+1 GiB; rclone as it is, and on S3 in parts of 8 MiB; s5cmd down to memory and up again. Times are
+those of whole commands.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ OBJECTS, OBJECT_BYTES = 16, 64 << 20
 SMOKE_OBJECTS, SMOKE_BYTES = 2, 9 << 20
 
 OWN, RCLONE, PARTS, S5CMD = "cp", "rclone", "rclone in parts", "s5cmd down and up"
+ONE: Final = "cp of one object"
 CONTESTS: Final = (
     Contest("copy-vs-rclone", OWN, RCLONE, 1.5, 1.0),
     Contest("copy-vs-rclone-multipart", OWN, PARTS, 1.0, 0.7),
     Contest("copy-vs-s5cmd", OWN, S5CMD, 0.9, 0.7),
+    Contest("one-large", ONE, OWN, 1.5, 1.1),
 )
 
 _IN_PARTS: Final = ("--s3-upload-cutoff", "8M", "--s3-chunk-size", "8M")
@@ -42,14 +45,17 @@ def rounds_of(
     for _ in range(rounds):
         row = Round()
 
-        def timed(name: str, *commands: Sequence[str], row: Round = row) -> None:
+        def timed(
+            name: str, *commands: Sequence[str], row: Round = row, written: int = objects
+        ) -> None:
             row.timed(name, map(places.seconds, commands))
-            places.remove_copies(objects)
+            places.remove_copies(written)
 
         def target() -> str:
             return f"copy-{next(numbers)}"
 
         timed(OWN, places.own("cp", "large/", f"{target()}/", "-r"))
+        timed(ONE, places.own("cp", "one", target()), written=1)
         if rclone is not None:
             timed(RCLONE, places.rclone(rclone, "copy", "large", target()))
             if places.store == "s3":
@@ -80,6 +86,8 @@ def measure(options: argparse.Namespace) -> tuple[list[Case], int]:
     rounds = 1 if options.smoke else options.rounds or ROUNDS
     with open_places(options.store) as places:
         places.fill(0, bodies_of(*work))
+        [(_, one)] = bodies_of(1, work[0] * work[1])
+        places.fill(0, iter([("one", one)]))
         made = list(rounds_of(places, rounds, work[0], rclone_binary(), s5cmd_binary()))
     return cases_of(CONTESTS, made, store=options.store), rounds
 

@@ -7,6 +7,7 @@ import pytest
 from skyplane_orchestration.errors import SolverFailed
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.job import (
+    NO_LIMITS,
     Deadline,
     Limits,
     MaximizeThroughput,
@@ -14,6 +15,7 @@ from skyplane_orchestration.model.job import (
     Objective,
 )
 from skyplane_orchestration.planner import cost_ceiling, plan, total_bounds
+from skyplane_orchestration.planner.build_plan import PlanRequest
 
 
 @pytest.mark.parametrize(
@@ -66,12 +68,16 @@ def test_a_program_without_a_solution_in_its_nodes_proves_nothing(
     assert found.throughput_gbps < best.throughput_gbps <= found.solver.bound * (1 + 1e-9)
 
 
-def test_the_overhead_never_falls_as_the_rate_rises() -> None:
+@pytest.mark.parametrize("objects", [None, 1_000_000])
+def test_the_overhead_never_falls_as_the_rate_rises(shipped: Grid, objects: int | None) -> None:
     tags = ("aws:a", "azure:b", "local:c")
-    before = total_bounds.overhead(tags, float("inf"), 120)
+    request = PlanRequest(shipped, "aws:us-east-1", ("aws:eu-west-1",), 100, objects, NO_LIMITS)
+    before = total_bounds.overhead(request, tags, 0, 120)
     assert list(before) == [1, 1, 1]
-    for transfer_s in (10_000, 500, 100, 10, 0.1):
-        now = total_bounds.overhead(tags, transfer_s, 120)
+    for bytes_s in (10_000, 500, 100, 10, 0.1):
+        now = total_bounds.overhead(request, tags, 800 / bytes_s, 120)
         assert (now >= before).all()
         before = now
-    assert list(total_bounds.overhead(tags, 60, 120)) == [3, 5, 3]
+    # A million objects take 286 s, at 3,500 writes per second.
+    expected = [3, 5, 3] if objects is None else [(120 + 1e6 / 3500) / 60] * 3
+    assert list(total_bounds.overhead(request, tags, 800 / 60, 120)) == pytest.approx(expected)

@@ -34,6 +34,7 @@ from skyplane_orchestration.planner.instance_options import (
 )
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
+from skyplane_orchestration.planner.transfer_time import Bound, ObjectWork
 from skyplane_orchestration.units import gb_to_gbit
 
 
@@ -93,6 +94,47 @@ class PlanRequest:
             whole_mib=self.limits.whole_mib,
         )
 
+    @property
+    def object_work(self) -> ObjectWork | None:
+        """The requests of the job; None when volume or number of objects is not known."""
+        if not self.objects or not self.volume_gb:
+            return None
+        return ObjectWork.of(
+            self.src,
+            self.destinations,
+            self.objects,
+            self.volume_gb,
+            self.limits.part_mib,
+            self.limits.whole_mib,
+        )
+
+    def object_bound(self, overlay: Overlay | None = None) -> Bound:
+        """What the objects take at least: with the instances of an overlay, or with any."""
+        work = self.object_work
+        if work is None:
+            return Bound(0.0)
+        return work.least if overlay is None else work.bound(overlay.instances, overlay.types)
+
+    @property
+    def share(self) -> float:
+        """The share of a plan's rate that the objects reach."""
+        work = self.object_work
+        return 1.0 if work is None else work.share
+
+    def transfer_s(self, gbps: float) -> float:
+        """The least seconds of moving at a rate, whatever the instances.
+
+        Raises ConfigurationInvalid without a volume.
+        """
+        return max(self.volume_gbit / (self.share * gbps), self.object_bound().seconds)
+
+    def transfer_s_of(self, overlay: Overlay) -> float | None:
+        """Seconds of moving with these instances; None without a volume."""
+        if self.volume_gb is None:
+            return None
+        moving_s = gb_to_gbit(self.volume_gb) / (self.share * overlay.throughput_gbps)
+        return max(moving_s, self.object_bound(overlay).seconds)
+
     def wait_s(self, regions: Iterable[str]) -> float:
         """Seconds until the gateways in these regions respond."""
         return instance_billing.provision_s(regions, self.grid.provision_s)
@@ -126,15 +168,18 @@ def assemble(
         egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
     edges = plan_edges(grid, overlay)
     wait_s = request.wait_s(overlay.instances)
+    transfer_s = request.transfer_s_of(overlay)
     return TransferPlan(
         src=request.src,
         dst=request.dst,
         objective=dict(objective),
         throughput_gbps=rate,
         volume_gb=volume,
-        transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
+        transfer_s=transfer_s,
         provision_s=wait_s,
-        cost=plan_cost.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s),
+        cost=plan_cost.itemised(
+            egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s, transfer_s
+        ),
         instances=instance_groups(grid, overlay),
         edges=edges,
         paths=tuple(PlanPath(regions, flow) for regions, flow in overlay.paths.items()),
@@ -142,6 +187,7 @@ def assemble(
         solver=solver,
         grid=grid_reference(grid, edges),
         notes=(
+            *notes_on_objects(request, overlay),
             *notes_on_prices(grid, overlay),
             *notes_on_tiers(grid, overlay),
             *notes_on_volume(grid, overlay),
@@ -150,6 +196,16 @@ def assemble(
         ),
         objects=request.objects,
     )
+
+
+def notes_on_objects(request: PlanRequest, overlay: Overlay) -> tuple[str, ...]:
+    """A note where the objects take longer than their bytes."""
+    bound = request.object_bound(overlay)
+    if request.share < 1:
+        return (f"one object moves at {request.share:g} of the rate of many",)
+    if not bound.what or bound.seconds < (request.transfer_s_of(overlay) or 0.0):
+        return ()
+    return (f"the objects need more time than their bytes: {bound.sentence}",)
 
 
 def _notes_on_quotas(

@@ -127,7 +127,7 @@ def _under_total(
     if total <= 0:
         return None, 0.0
     price = usd_per_gb_to_usd_per_gbit(ceilings.usd_per_gb)
-    bill = Bill(request.volume_gbit, wait_s, total, price)
+    bill = Bill(request.volume_gbit, wait_s, total, price, request.object_bound().seconds)
     rate = max(problem.goal_gbps, known.gbps * (1 + _RATE_GAP) if known else 0.0)
     faster = problem.with_goal(rate, max(rate, problem.most_gbps))
     if known:

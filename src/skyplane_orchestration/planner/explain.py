@@ -146,6 +146,7 @@ def explain_plan(
                 explained.dst,
                 objective,
                 volume_gb=explained.volume_gb,
+                objects=explained.objects,
                 limits=within[1],
                 policy=Policy(policy.allow_regions, (*policy.exclude_regions, *without)),
             )
@@ -166,15 +167,10 @@ def explain_plan(
     )
 
 
-def _requests_usd(explained: TransferPlan) -> float:
-    """The second plans do not know the number of objects, so they leave request costs out."""
-    return 0.0 if explained.volume_gb is None else explained.cost.request_usd or 0.0
-
-
 def _fastest_for(explained: TransferPlan, money: float) -> MaximizeThroughput:
     if explained.volume_gb is None:
         return MaximizeThroughput(max_usd_per_gb=money)
-    return MaximizeThroughput(max_cost_usd=money - _requests_usd(explained))
+    return MaximizeThroughput(max_cost_usd=money)
 
 
 def _relay_value(explained: TransferPlan, tag: str, replan: Replan, bounds: _Bounds) -> RelayValue:
@@ -190,7 +186,7 @@ def _relay_value(explained: TransferPlan, tag: str, replan: Replan, bounds: _Bou
         flow,
         paid / flow,
         fastest.throughput_gbps if fastest else None,
-        price_of(cheapest) + _requests_usd(explained) if cheapest else None,
+        price_of(cheapest) if cheapest else None,
     )
 
 
@@ -210,7 +206,7 @@ def _raised_quota(
         better = replan(objective, (), larger)
         if better is None:
             continue
-        saved = 1 - (price_of(better) + _requests_usd(explained)) / (price_of(explained) or 1.0)
+        saved = 1 - price_of(better) / (price_of(explained) or 1.0)
         gained = better.throughput_gbps / explained.throughput_gbps - 1
         gain = gained if isinstance(objective, MaximizeThroughput) else saved
         if gain > _WORTH_SAYING:
@@ -316,7 +312,7 @@ def _more_sentence(why: Explanation, more: RaisedQuota) -> str:
     if isinstance(objective_from_dict(why.plan.objective), MaximizeThroughput):
         gain = _rate_change(more.plan.throughput_gbps, why.plan.throughput_gbps)
         return f"{more.what} would make it {gain}."
-    money = price_of(more.plan) + _requests_usd(why.plan)
+    money = price_of(more.plan)
     return f"{more.what} would bring the price to {_money_change(money, why.money, _unit(why))}."
 
 

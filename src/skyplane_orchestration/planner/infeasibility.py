@@ -22,6 +22,7 @@ from skyplane_orchestration.planner.constraint_names import (
     INGRESS_LIMIT,
     INSTANCE_QUOTA,
     NO_ROUTE,
+    OBJECTS,
     POLICY_MAX_JOB_USD,
     STORAGE_READ,
     STORAGE_WRITE,
@@ -69,6 +70,7 @@ _WORDS = {
     DEADLINE: "the deadline",
     COST_CEILING: "the price ceiling",
     POLICY_MAX_JOB_USD: "the most that the policy lets a job cost",
+    OBJECTS: "the requests that its objects take",
     INSTANCE_QUOTA: "the number of instances in",
     VCPU_QUOTA: "the number of vCPUs in",
     STORAGE_READ: "what can be read from the store in",
@@ -96,6 +98,9 @@ def binding_limits(request: PlanRequest, overlay: Overlay) -> Names:
     The rate and connection limits of a region bind only where its quota allows no more instances.
     """
     names = list(binding_stores(request, overlay.throughput_gbps))
+    bound = request.object_bound(overlay)
+    if bound.what and bound.seconds >= (request.transfer_s_of(overlay) or 0.0) * (1 - _TIGHT):
+        names.insert(0, OBJECTS)
     for tag, count in overlay.instances.items():
         kind = overlay.types[tag]
         quota = quota_of(request.grid, tag, kind, request.limits)

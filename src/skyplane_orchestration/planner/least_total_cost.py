@@ -106,6 +106,7 @@ def priced(request: PlanRequest, overlay: Overlay, wait_s: float | None = None) 
         request.volume_gb or None,
         request.requests_usd,
         own_wait_s if wait_s is None else wait_s,
+        request.transfer_s_of(overlay),
     )
     return Candidate(overlay, cost.usd_per_gb, cost.total_usd, own_wait_s)
 
@@ -157,7 +158,8 @@ def least_total(
         return BoundedCandidate(best, min(best.usd, bound))
     # At the rate that the program of the total finds, the overhead is known.
     searched = on_regions_of(problem, at_goal)
-    bill = Bill(request.volume_gbit, wait_s, request.usd_per_gbit(best.usd) * (1 + _ROOM))
+    most = request.usd_per_gbit(best.usd) * (1 + _ROOM)
+    bill = Bill(request.volume_gbit, wait_s, most, least_s=request.object_bound().seconds)
     try:
         found = best_rate(_rates_below(request, searched, best.usd, wait_s), bill, is_fastest=False)
     except SolverFailed:

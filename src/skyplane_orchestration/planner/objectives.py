@@ -49,9 +49,9 @@ def least_gbps_after(objective: Objective, request: PlanRequest, wait_s: float) 
     if not isinstance(objective, Deadline):
         return least_gbps(objective)
     left_s = objective.seconds - wait_s
-    if left_s <= 0:
+    if left_s <= 0 or left_s < request.object_bound().seconds:
         return math.inf
-    return max(request.volume_gbit / left_s * _DEADLINE_ROUNDING, LEAST_GBPS)
+    return max(request.volume_gbit / (request.share * left_s) * _DEADLINE_ROUNDING, LEAST_GBPS)
 
 
 def objective_value(objective: Objective, candidate: Candidate) -> float:
@@ -168,7 +168,7 @@ class ObjectiveSearch:
             most = infeasibility.rounded_down(largest[0].throughput_gbps / _BELOW_LARGEST)
             if most <= 0:
                 continue
-            least_s = wait_s + self.request.volume_gbit / most
+            least_s = wait_s + self.request.transfer_s(most)
             if earliest is None or least_s < earliest[0]:
                 earliest = least_s, problem
         if earliest is None:

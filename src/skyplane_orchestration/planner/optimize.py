@@ -15,6 +15,7 @@ from skyplane_orchestration.model.job import (
     Deadline,
     Limits,
     MaximizeThroughput,
+    MinimizeCost,
     Objective,
     Policy,
     objective_to_dict,
@@ -23,6 +24,7 @@ from skyplane_orchestration.model.plan import SolverReport, TransferPlan
 from skyplane_orchestration.planner.build_plan import PlanRequest, assemble
 from skyplane_orchestration.planner.burst import counted, notes_on_bursts
 from skyplane_orchestration.planner.check import violations
+from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.distance_to_bound import gap_of, solver_status
 from skyplane_orchestration.planner.former_arguments import ignores_proof_s
 from skyplane_orchestration.planner.overlay import Overlay
@@ -56,7 +58,7 @@ def plan(
 
     Args:
         volume_gb: GB (1e9 bytes) to move; required for totals in USD and for deadlines.
-        objects: number of objects, for the price of requests.
+        objects: number of objects, for the price and the time of requests.
         limits: limits of the job; the grid's limits apply where the job sets none.
         policy: regions that may relay (the ends are always allowed), and the maximum cost.
 
@@ -102,6 +104,10 @@ def require_volume(objective: Objective, policy: Policy, volume_gb: float | None
 def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy) -> TransferPlan:
     """Build the problem, solve it, decode the solution and check the plan."""
     # These load NumPy and SciPy, which takes half a second. Plans within one region do without.
+    from skyplane_orchestration.planner.object_limits import (
+        limited_by_objects,
+        with_all_connections,
+    )
     from skyplane_orchestration.planner.objectives import (
         ObjectiveSearch,
         least_gbps,
@@ -119,13 +125,18 @@ def _plan_over_edges(request: PlanRequest, objective: Objective, policy: Policy)
         limits=request.limits,
         policy=policy,
     )
+    if not isinstance(objective, MinimizeCost):
+        problem = limited_by_objects(request, problem)
     search = ObjectiveSearch(request, problem, policy.max_job_usd)
     best = search.best(objective)
     candidate = remove_thin_paths(search, objective, best.candidate)
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)
     solver = SolverReport(solver_status(gap), gap, best.bound, time.perf_counter() - started)
     binding = search.binding(objective, candidate)
-    return checked_plan(request, candidate.overlay, objective, binding, solver)
+    overlay = candidate.overlay
+    if OBJECTS in binding:
+        overlay = with_all_connections(overlay)
+    return checked_plan(request, overlay, objective, binding, solver)
 
 
 def checked_plan(

@@ -21,6 +21,7 @@ from skyplane_orchestration.model.location import parse_region_tag
 from skyplane_orchestration.model.plan import PlanCost
 from skyplane_orchestration.planner import infeasibility
 from skyplane_orchestration.planner.build_plan import PlanRequest
+from skyplane_orchestration.planner.constraint_names import OBJECTS
 from skyplane_orchestration.planner.instance_options import quota_of, types_by_cloud
 from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing, plan_cost
@@ -54,7 +55,7 @@ def best_in_single_region(
     best: tuple[tuple[float, float], SingleRegion, Overlay] | None = None
     refused: list[PlanInfeasible] = []
     for kind in types_by_cloud(grid, [cloud], request.limits.instance_types)[cloud]:
-        region = SingleRegion(request, grid.priced(_gateway_tag(request), kind))
+        region = SingleRegion(request, grid.priced(_gateway_tag(request), kind), objective)
         try:
             overlay = region.best(objective, max_job_usd)
         except PlanInfeasible as error:
@@ -79,9 +80,12 @@ def _gateway_tag(request: PlanRequest) -> str:
 
 
 class SingleRegion:
-    """Rates and costs of gateways of one type in one region; no edge joins the request's ends."""
+    """Rates and costs of gateways of one type in one region; no edge joins the request's ends.
 
-    def __init__(self, request: PlanRequest, kind: InstanceType) -> None:
+    Objectives in time keep to the rates at which the job's objects move.
+    """
+
+    def __init__(self, request: PlanRequest, kind: InstanceType, objective: Objective) -> None:
         grid, src, dst = request.grid, request.src, request.dst
         self.tag = _gateway_tag(request)
         self.kind = kind
@@ -90,10 +94,23 @@ class SingleRegion:
         self._instance_gbps = min(kind.egress_gbps, kind.ingress_gbps)
         self._quota = quota_of(grid, self.tag, kind, request.limits)
         self._store_gbps = min(request.store_gbps.values(), default=math.inf)
+        self._objects_gbps = math.inf
+        work = request.object_work
+        if work is not None and not isinstance(objective, MinimizeCost):
+            with_one_s = max(work.seconds_with_one(end, kind) for end in {src, dst})
+            if with_one_s:
+                most = request.volume_gbit / with_one_s
+                self._instance_gbps = min(self._instance_gbps, most)
+            self._objects_gbps = request.volume_gbit / work.least.seconds
 
     @property
     def most_gbps(self) -> float:
-        return min(self._quota.instances * self._instance_gbps, self._store_gbps)
+        return min(self._quota.instances * self._instance_gbps, self._ends_gbps)
+
+    @property
+    def _ends_gbps(self) -> float:
+        """The most of the stores, in bytes or in requests."""
+        return min(self._store_gbps, self._objects_gbps)
 
     def best(self, objective: Objective, max_job_usd: float | None) -> Overlay:
         """The fewest instances that meet the objective, or the most that a ceiling allows.
@@ -117,7 +134,7 @@ class SingleRegion:
 
     def overlay(self, count: int, gbps: float | None = None) -> Overlay:
         """This many instances at full rate, or at a given rate."""
-        rate = min(count * self._instance_gbps, self._store_gbps) if gbps is None else gbps
+        rate = min(count * self._instance_gbps, self._ends_gbps) if gbps is None else gbps
         return Overlay(rate, {(self.tag,): rate}, {}, {}, {self.tag: count}, {self.tag: self.kind})
 
     def cost(self, overlay: Overlay) -> PlanCost:
@@ -127,10 +144,13 @@ class SingleRegion:
             self._request.volume_gb,
             self._request.requests_usd,
             self._wait_s,
+            self._request.transfer_s_of(overlay),
         )
 
     def binding(self, overlay: Overlay) -> tuple[str, ...]:
-        """The limits that prevent more throughput: a store at an end, or the quota."""
+        """The limits that prevent more throughput: the objects, a store at an end, the quota."""
+        if overlay.throughput_gbps >= self._objects_gbps * (1 - _ROUNDING):
+            return (OBJECTS,)
         if overlay.throughput_gbps >= self._store_gbps * (1 - _ROUNDING):
             return infeasibility.binding_stores(self._request, self._store_gbps)
         if overlay.instances[self.tag] >= self._quota.instances:
@@ -148,18 +168,22 @@ class SingleRegion:
         if isinstance(objective, MinimizeCost):
             return objective.min_throughput_gbps
         left_s = objective.seconds - self._wait_s
-        return math.inf if left_s <= 0 else self._request.volume_gbit / left_s
+        if left_s <= 0:
+            return math.inf
+        return self._request.volume_gbit / (self._request.share * left_s)
 
     def _floor_infeasible(self, objective: Objective, floor_gbps: float) -> PlanInfeasible:
         most = infeasibility.rounded_down(self.most_gbps)
-        if self._store_gbps <= self.most_gbps:
+        if self._objects_gbps <= self.most_gbps:
+            names: tuple[str, ...] = (OBJECTS,)
+        elif self._store_gbps <= self.most_gbps:
             names = infeasibility.binding_stores(self._request, self._store_gbps)
         else:
             names = (f"{self._quota.name} {self.tag}",)
         if isinstance(objective, Deadline):
             least_s = self._wait_s
             if most > 0:
-                least_s += self._request.volume_gbit / most
+                least_s += self._request.transfer_s(most)
             return infeasibility.deadline_infeasible(
                 self._request.route, objective.seconds, least_s, names
             )

@@ -1,9 +1,9 @@
 """Bounds of totals and of rates under a total, from relaxations over parts of the range of rates.
 
-An instance at rate G is billed for `max(wait + VOL / G, minimum)` seconds. Per Gbit that is its
-price times `overhead(G) / G`, and the overhead never falls as G rises. So in a part of the range
-the overhead at its lower end prices every plan at its cost or below. The smaller the part, the
-nearer the bound.
+An instance at rate G is billed for `max(wait + transfer, minimum)` seconds, where the transfer
+takes VOL / G or as long as its objects. Per Gbit that is its price times `overhead(G) / G`, and the
+overhead never falls as G rises. So in a part of the range the overhead at its lower end prices
+every plan at its cost or below. The smaller the part, the nearer the bound.
 
 A bound over few regions holds for all where no plan with another relay is affordable: such a plan
 has that relay alone (`search.one_relay`), or whole instances of two relays.
@@ -66,21 +66,26 @@ _NOTABLE: Final = 0.01
 _ROUNDING: Final = 1e-9
 
 
-def overhead(tags: Sequence[str], transfer_s: float, wait_s: float) -> Floats:
-    """(V,) billed seconds over seconds of transfer, at least 1; larger for short transfers."""
-    if not np.isfinite(transfer_s):
+def overhead(
+    request: PlanRequest, tags: Sequence[str], gbps: float, wait_s: float, share: float = 1.0
+) -> Floats:
+    """(V,) billed seconds over the seconds of the bytes, at least 1; larger for short transfers.
+
+    Args:
+        share: that of the objects; 1 for a bound, which then grows from 1 as the rate does.
+    """
+    if gbps <= 0:
         return np.ones(len(tags))
-    return np.array(
-        [instance_billing.billed_s(tag, transfer_s, wait_s) / transfer_s for tag in tags]
-    )
+    bytes_s = request.volume_gbit / gbps
+    transfer_s = max(bytes_s / share, request.object_bound().seconds)
+    return np.array([instance_billing.billed_s(tag, transfer_s, wait_s) / bytes_s for tag in tags])
 
 
 def priced_at(
     request: PlanRequest, problem: PlanProblem, gbps: float, wait_s: float
 ) -> PlanProblem:
     """The problem with the instance prices that billing gives at this rate."""
-    transfer_s = request.volume_gbit / gbps if gbps > 0 else math.inf
-    factor = overhead(problem.tags, transfer_s, wait_s)
+    factor = overhead(request, problem.tags, gbps, wait_s, request.share)
     return problem.with_overhead(factor[problem.option_region])
 
 
@@ -116,7 +121,7 @@ def _least_total_on(request: PlanRequest, problem: PlanProblem, wait_s: float) -
     instances of both ends are billed for their overhead; those of relays may be parts.
     """
     low = problem.goal_gbps
-    factor = overhead(problem.tags, request.volume_gbit / low, wait_s)
+    factor = overhead(request, problem.tags, low, wait_s)
     least = least_instances(problem)
     boot = 0.0
     for end in problem.ends:
@@ -354,7 +359,7 @@ def _bill(
 ) -> tuple[Floats, float]:
     """A cost vector and its most, in USD per second: what a plan costs above `usd_per_gbit`."""
     low = problem.goal_gbps
-    factor = overhead(problem.tags, request.volume_gbit / low, wait_s)
+    factor = overhead(request, problem.tags, low, wait_s)
     cost = cost_per_second(problem.with_overhead(factor[problem.option_region]))
     # The overhead is that of the lowest rate. At a rate G it is larger by (G - low) / low for the
     # instances that the ends have at any rate.

@@ -15,6 +15,7 @@ from skyplane_orchestration.planner.build_plan import (
     grid_reference,
     instance_groups,
     notes_on_learned_rates,
+    notes_on_objects,
     notes_on_prices,
     notes_on_tiers,
     plan_edges,
@@ -25,7 +26,6 @@ from skyplane_orchestration.planner.overlay import Overlay, flows_over
 from skyplane_orchestration.planner.pricing import plan_cost
 from skyplane_orchestration.planner.problem import PlanProblem
 from skyplane_orchestration.planner.solution import FLOW_TOLERANCE
-from skyplane_orchestration.units import gb_to_gbit
 
 #: A note of every multicast plan.
 NOT_EXECUTED = (
@@ -76,15 +76,18 @@ def assemble_multicast(
     egress_usd_per_gb = plan_cost.egress_usd_per_gb(grid, overlay)
     edges = plan_edges(grid, overlay)
     wait_s = request.wait_s(overlay.instances)
+    transfer_s = request.transfer_s_of(overlay)
     return MulticastPlan(
         src=request.src,
         destinations=request.destinations,
         objective=dict(objective),
         throughput_gbps=rate,
         volume_gb=volume,
-        transfer_s=None if volume is None else gb_to_gbit(volume) / rate,
+        transfer_s=transfer_s,
         provision_s=wait_s,
-        cost=plan_cost.itemised(egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s),
+        cost=plan_cost.itemised(
+            egress_usd_per_gb, overlay, volume, request.requests_usd, wait_s, transfer_s
+        ),
         instances=instance_groups(grid, overlay),
         edges=edges,
         trees=tuple(PlanTree(tree, flow) for tree, flow in overlay.trees.items()),
@@ -94,6 +97,7 @@ def assemble_multicast(
         separate=separate,
         notes=(
             NOT_EXECUTED,
+            *notes_on_objects(request, overlay),
             *notes_on_prices(grid, overlay),
             *notes_on_tiers(grid, overlay),
             *notes_on_learned_rates(grid, overlay.flows),

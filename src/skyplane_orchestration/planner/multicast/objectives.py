@@ -68,7 +68,8 @@ class MulticastSearch:
                 f" deadline of {objective.seconds:g} s; allow more time",
                 binding=(DEADLINE,),
             )
-        return max(self.request.volume_gbit / (objective.seconds - wait_s), LEAST_GBPS)
+        left_s = (objective.seconds - wait_s) * self.request.share
+        return max(self.request.volume_gbit / left_s, LEAST_GBPS)
 
     def best(self, objective: Objective) -> BoundedCandidate:
         """The best plan found; its bound has the unit of `objective_value`.

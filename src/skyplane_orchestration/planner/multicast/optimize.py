@@ -43,6 +43,7 @@ from skyplane_orchestration.planner.multicast.problem import (
     build_multicast_problem,
     require_ends,
 )
+from skyplane_orchestration.planner.object_limits import limited_by_objects
 from skyplane_orchestration.planner.objectives import LEAST_GBPS, objective_value
 from skyplane_orchestration.planner.optimize import plan, require_volume
 from skyplane_orchestration.planner.overlay import Overlay
@@ -87,6 +88,8 @@ def multicast_plan(
     problem = build_multicast_problem(
         grid, src, request.destinations, goal_gbps=LEAST_GBPS, limits=limits, policy=policy
     )
+    if not isinstance(objective, MinimizeCost):
+        problem = limited_by_objects(request, problem)
     search, best = _best(request, problem, objective)
     candidate = best.candidate
     gap = gap_of(objective, objective_value(objective, candidate), best.bound)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from skyplane_orchestration.grids import Grid
 from skyplane_orchestration.model.plan import PlanCost
@@ -11,7 +12,6 @@ from skyplane_orchestration.planner.overlay import Overlay
 from skyplane_orchestration.planner.pricing import instance_billing
 from skyplane_orchestration.units import (
     gb_to_bytes,
-    gb_to_gbit,
     mib_to_bytes,
     usd_per_gbit_to_usd_per_gb,
     usd_per_hour_to_usd_per_s,
@@ -65,19 +65,46 @@ def request_usd(
     average_bytes = 0.0
     if part_mib is not None and volume_gb is not None and objects:
         average_bytes = gb_to_bytes(volume_gb) / objects
-    parts = {dst: _parts(average_bytes, part_mib, whole_mib, dst) for dst in destinations}
-    writes = {dst: n if n == 1 else n + commit_writes + _joins(n, dst) for dst, n in parts.items()}
-    listings = math.ceil(objects / LISTED_PER_REQUEST)
+    made = request_counts(
+        objects, average_bytes, destinations, part_mib, commit_writes, whole_mib=whole_mib
+    )
     total = 0.0
     for tag, verb, count in (
-        (src, "read", objects * max(parts.values(), default=1)),
-        (src, "list", listings),
-        *((dst, "write", objects * writes[dst]) for dst in destinations),
-        *((dst, "list", listings) for dst in destinations),
+        (src, "read", made.reads),
+        (src, "list", made.listings),
+        *((dst, "write", count) for dst, count in made.writes.items()),
+        *((dst, "list", made.listings) for dst in destinations),
     ):
         prices = grid.request_prices(tag.partition(":")[0])
         total += count * prices.get(verb, 0.0) / REQUESTS_PER_PRICE
     return total
+
+
+class RequestCounts(NamedTuple):
+    """Requests of a job: reads at the source, writes by destination, listings at each end."""
+
+    reads: int
+    writes: Mapping[str, int]
+    listings: int
+
+
+def request_counts(
+    objects: int,
+    average_bytes: float,
+    destinations: Sequence[str],
+    part_mib: float | None,
+    commit_writes: int = _MULTIPART_EXTRA_WRITES,
+    *,
+    whole_mib: float = 0.0,
+) -> RequestCounts:
+    """The requests for objects of an average size; other arguments as for `request_usd`."""
+    parts = {dst: _parts(average_bytes, part_mib, whole_mib, dst) for dst in destinations}
+    writes = {
+        dst: objects * (n if n == 1 else n + commit_writes + _joins(n, dst))
+        for dst, n in parts.items()
+    }
+    reads = objects * max(parts.values(), default=1)
+    return RequestCounts(reads, writes, math.ceil(objects / LISTED_PER_REQUEST))
 
 
 def _parts(average_bytes: float, part_mib: float | None, whole_mib: float, dst: str) -> int:
@@ -105,6 +132,7 @@ def itemised(
     volume_gb: float | None,
     requests_usd: float | None,
     wait_s: float,
+    transfer_s: float | None,
 ) -> PlanCost:
     """The cost of an overlay; sums in USD only when the volume is known.
 
@@ -112,11 +140,11 @@ def itemised(
         egress_per_gb: USD per GB that arrives.
         requests_usd: price of all requests, None where not known.
         wait_s: seconds until the slowest gateway responds.
+        transfer_s: seconds of moving; None without a volume.
     """
     per_gb = egress_per_gb + instance_usd_per_gb(overlay)
-    if volume_gb is None:
+    if volume_gb is None or transfer_s is None:
         return PlanCost(None, None, requests_usd, None, per_gb)
-    transfer_s = gb_to_gbit(volume_gb) / overlay.throughput_gbps
     moving, boot, minimum = 0.0, 0.0, 0.0
     for tag, count in overlay.instances.items():
         usd_per_s = count * usd_per_hour_to_usd_per_s(overlay.types[tag].usd_per_hour)

@@ -6,7 +6,7 @@ T are the instance-seconds of transfer, and B the instance-seconds that are bill
 
     total = VOL * sum f_uv * egress_price_uv + sum B_v * instance_price_v
     VOL * sum f_uv <= limit_v * W_v                                         (4f to 4i)
-    B_v >= W_v + wait * N_v,  B_v >= minimum_v * N_v
+    B_v >= W_v + wait * N_v,  B_v >= max(minimum_v, wait + least) * N_v
 
 N is a sum of powers of two with binary digits, and the product P of a digit and T is linear in both
 (Glover, 1975), so W = N * T is exact. M is real. Time is in units of the shortest transfer, VOL /
@@ -44,12 +44,14 @@ class Bill:
         wait_s: seconds that every instance is billed for before the transfer.
         max_usd_per_gbit: the most for egress and billed instances, per Gbit of the volume.
         max_price: the most for (4a), USD per Gbit.
+        least_s: seconds that the transfer takes at any rate.
     """
 
     volume_gbit: float
     wait_s: float
     max_usd_per_gbit: float
     max_price: float = np.inf
+    least_s: float = 0.0
 
 
 class BestRate(NamedTuple):
@@ -192,6 +194,7 @@ class _Model:
         minimum = np.array(
             [instance_billing.BILLING[instance_billing.cloud_of(tag)].minimum_s for tag in tags]
         )
+        minimum = np.maximum(minimum, self._bill.wait_s + self._bill.least_s)
         short = np.flatnonzero(minimum > self._bill.wait_s + self._unit_s)
         if len(short):
             row, one = np.arange(len(short)), np.ones(len(short))
